@@ -1,0 +1,228 @@
+//! The names of things: projects, sessions, messages, calls, revisions, token counts.
+//!
+//! Each is a type of its own with a private field, checked where it is made, so that what holds one
+//! need not check again. Not here: how ids are generated (the server does, with its clock).
+
+use std::fmt;
+
+use uuid::Uuid;
+
+/// Why a name was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Nothing was given.
+    #[error("must not be empty")]
+    Empty,
+    /// Too many characters.
+    #[error("must have at most {max} characters, has {len}")]
+    TooLong {
+        /// The most that is allowed.
+        max: usize,
+        /// What was given.
+        len: usize,
+    },
+    /// A character that may not stand there.
+    #[error(
+        "may hold only letters, digits, '-', '_' and '.', and must begin with a letter or a digit"
+    )]
+    Illegal,
+    /// Not of the form `projects/{project}/sessions/{session}`.
+    #[error("must have the form projects/{{project}}/sessions/{{session}}")]
+    Form,
+}
+
+fn check_segment(text: &str, max: usize) -> Result<(), NameError> {
+    let mut bytes = text.bytes();
+    let first = bytes.next().ok_or(NameError::Empty)?;
+    if text.len() > max {
+        return Err(NameError::TooLong {
+            max,
+            len: text.len(),
+        });
+    }
+    let legal = first.is_ascii_alphanumeric()
+        && bytes.all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
+    if legal {
+        Ok(())
+    } else {
+        Err(NameError::Illegal)
+    }
+}
+
+macro_rules! segment {
+    ($(#[$doc:meta])* $name:ident, $max:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Box<str>);
+
+        impl $name {
+            /// The most characters that one may have.
+            pub const MAX_LEN: usize = $max;
+
+            /// Checks a name. Because no name begins with a dot or holds a slash, one is always a
+            /// safe part of a path.
+            pub fn new(text: &str) -> Result<Self, NameError> {
+                check_segment(text, $max)?;
+                Ok(Self(text.into()))
+            }
+
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:?}", &*self.0)
+            }
+        }
+    };
+}
+
+segment!(
+    /// The tenant that a session belongs to.
+    ProjectId,
+    64
+);
+segment!(
+    /// A session's name within its project, chosen by the caller.
+    SessionId,
+    128
+);
+
+/// A session's full name, `projects/{project}/sessions/{session}`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionKey {
+    /// The tenant.
+    pub project: ProjectId,
+    /// The name within it.
+    pub session: SessionId,
+}
+
+impl SessionKey {
+    /// Joins the two parts.
+    pub fn new(project: ProjectId, session: SessionId) -> Self {
+        Self { project, session }
+    }
+
+    /// Reads a resource name.
+    pub fn parse(name: &str) -> Result<Self, NameError> {
+        if name.is_empty() {
+            return Err(NameError::Empty);
+        }
+        let (project, session) = name
+            .strip_prefix("projects/")
+            .and_then(|rest| rest.split_once("/sessions/"))
+            .ok_or(NameError::Form)?;
+        Ok(Self::new(
+            ProjectId::new(project)?,
+            SessionId::new(session)?,
+        ))
+    }
+}
+
+impl fmt::Display for SessionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "projects/{}/sessions/{}", self.project, self.session)
+    }
+}
+
+impl fmt::Debug for SessionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// How many events a session's log holds: the revision after the first event is 1, and 0 means that
+/// there is no session yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Revision(u64);
+
+impl Revision {
+    /// Before the first event.
+    pub const ZERO: Self = Self(0);
+
+    /// A revision by its number.
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The revision after `events` more.
+    #[must_use]
+    pub const fn plus(self, events: u64) -> Self {
+        Self(self.0 + events)
+    }
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A message's id. The server gives a version 7 UUID to a message that came without one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MessageId(Uuid);
+
+impl MessageId {
+    /// Wraps a UUID.
+    pub const fn new(id: Uuid) -> Self {
+        Self(id)
+    }
+
+    /// Reads the usual form with hyphens, or without.
+    pub fn parse(text: &str) -> Option<Self> {
+        Uuid::try_parse(text).ok().map(Self)
+    }
+
+    /// The UUID.
+    pub const fn get(self) -> Uuid {
+        self.0
+    }
+}
+
+impl fmt::Display for MessageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for MessageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A point in time: milliseconds since the Unix epoch, UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// From milliseconds since the Unix epoch.
+    pub const fn from_millis(millis: i64) -> Self {
+        Self(millis)
+    }
+
+    /// Milliseconds since the Unix epoch.
+    pub const fn as_millis(self) -> i64 {
+        self.0
+    }
+
+    /// How many milliseconds lie between `earlier` and this; none when it is not earlier.
+    pub const fn millis_since(self, earlier: Self) -> u64 {
+        let gap = self.0.saturating_sub(earlier.0);
+        if gap > 0 { gap.unsigned_abs() } else { 0 }
+    }
+}
