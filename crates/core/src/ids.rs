@@ -226,3 +226,133 @@ impl Timestamp {
         if gap > 0 { gap.unsigned_abs() } else { 0 }
     }
 }
+
+/// A message's place in its session: 0 is the first message ever appended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ordinal(u32);
+
+impl Ordinal {
+    /// A place by its number.
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The same as an index into a slice.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for Ordinal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A tool call's own key. Callers' ids repeat; this one does not: calls are numbered per session in
+/// the order in which they arrive, and the key is written `c{number}`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallKey(u32);
+
+impl CallKey {
+    /// The call with this number.
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// Reads the written form.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix('c')?;
+        let canonical = digits == "0" || !digits.starts_with(['0', '+']);
+        canonical.then(|| digits.parse().ok().map(Self)).flatten()
+    }
+}
+
+impl fmt::Display for CallKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "c{}", self.0)
+    }
+}
+
+impl fmt::Debug for CallKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "c{}", self.0)
+    }
+}
+
+/// How many view-changing events a session has had. Within one epoch a view only grows at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Epoch(u32);
+
+impl Epoch {
+    /// An epoch by its number.
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The one after it.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_checked() {
+        for good in ["a", "A-1", "0.b_c", &"x".repeat(64)] {
+            assert!(ProjectId::new(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "", ".", "..", ".a", "-a", "a/b", "a\\b", "a b", "ä", "a\0", "a%2f",
+        ] {
+            assert!(ProjectId::new(bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(
+            ProjectId::new(&"x".repeat(65)),
+            Err(NameError::TooLong { max: 64, len: 65 })
+        );
+    }
+
+    #[test]
+    fn resource_names_are_read_back() {
+        let key = SessionKey::parse("projects/p/sessions/s.1").unwrap();
+        assert_eq!(key.to_string(), "projects/p/sessions/s.1");
+        for bad in [
+            "",
+            "projects/p",
+            "projects//sessions/s",
+            "projects/p/sessions/",
+            "projects/p/sessions/../x",
+            "projects/p/sessions/s/sessions/t",
+        ] {
+            assert!(SessionKey::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn call_keys_have_one_spelling() {
+        assert_eq!(CallKey::parse("c12"), Some(CallKey::new(12)));
+        for bad in ["", "c", "12", "c01", "c+1", "c-1", "c99999999999"] {
+            assert_eq!(CallKey::parse(bad), None, "{bad:?}");
+        }
+    }
+}

@@ -1,6 +1,22 @@
 //! The domain: what a session is, how it changes, and which `messages` array it becomes.
 //!
 //! Everything here is pure: no I/O, no clock, no randomness, no environment. Time and ids come in
-//! as arguments; what must happen outside comes out as effects.
+//! as arguments, and a state changes only through [`event::Event`]s:
+//!
+//! ```text
+//! command ──decide(session, command, context)──▶ events
+//! log ──fold──▶ Session ──view──▶ wire messages ──codec──▶ a provider's JSON
+//! ```
 
+pub mod codec;
+pub mod command;
+pub mod event;
 pub mod ids;
+pub mod json;
+pub mod limits;
+pub mod message;
+pub mod policy;
+pub mod session;
+pub mod tokens;
+pub mod validate;
+pub mod view;

@@ -1,0 +1,182 @@
+//! Anthropic Messages JSON into messages.
+
+use serde_json::value::RawValue;
+
+use super::{At, CodecError, count, each, is_array, is_string};
+use crate::ids::MessageId;
+use crate::json::{self, Fields, JsonError, RawJson};
+use crate::message::{
+    Block, Media, MediaKind, MediaSource, Message, Origin, ResultContent, Role, Thinking,
+    ToolInput, ToolResult, ToolUse, Usage,
+};
+
+pub(super) fn payload(
+    raw: &RawValue,
+    next_id: &mut dyn FnMut() -> MessageId,
+) -> Result<Vec<Message>, CodecError> {
+    if is_array(raw) {
+        return each(raw, |element| message(Fields::read(element)?, next_id()));
+    }
+    let mut fields = Fields::read(raw)?;
+    let Some(messages) = fields.take("messages")? else {
+        return Ok(vec![message(fields, next_id())?]);
+    };
+    let mut all = Vec::new();
+    if let Some(system) = fields.take("system")? {
+        let mut operator = Message::new(next_id(), Role::System, content(system).at("system")?);
+        operator.origin = Origin::Anthropic;
+        all.push(operator);
+    }
+    all.extend(
+        each(messages, |element| {
+            message(Fields::read(element)?, next_id())
+        })
+        .at("messages")?,
+    );
+    Ok(all)
+}
+
+fn message(mut fields: Fields<'_>, id: MessageId) -> Result<Message, CodecError> {
+    let role = match &*fields.require_string("role")? {
+        "user" => Role::User,
+        "assistant" => Role::Assistant,
+        "system" => Role::System,
+        _ => {
+            return Err(JsonError::Kind {
+                expected: "`user`, `assistant` or `system`",
+            })
+            .at("role");
+        }
+    };
+    let blocks = match fields.take("content")? {
+        Some(raw) => content(raw).at("content")?,
+        None => return Err(JsonError::Missing { field: "content" }.into()),
+    };
+    let mut message = Message::new(id, role, blocks);
+    message.origin = Origin::Anthropic;
+    message.provider_message_id = fields.string("id").at("id")?;
+    message.model = fields.string("model").at("model")?;
+    if let Some(raw) = fields.take("usage")? {
+        message.usage = Some(usage(raw).at("usage")?);
+    }
+    // `type` is always "message"; it says nothing.
+    fields.take("type")?;
+    message.extra = fields.rest();
+    Ok(message)
+}
+
+/// A provider's usage object.
+pub(crate) fn usage(raw: &RawValue) -> Result<Usage, CodecError> {
+    let mut fields = Fields::read(raw)?;
+    Ok(Usage {
+        input_tokens: count(&mut fields, "input_tokens")?,
+        cache_read_tokens: count(&mut fields, "cache_read_input_tokens")?,
+        cache_write_tokens: count(&mut fields, "cache_creation_input_tokens")?,
+        output_tokens: count(&mut fields, "output_tokens")?,
+    })
+}
+
+fn content(raw: &RawValue) -> Result<Vec<Block>, CodecError> {
+    if is_string(raw) {
+        let text = json::string(raw)?;
+        return Ok(if text.is_empty() {
+            Vec::new()
+        } else {
+            vec![Block::text(text)]
+        });
+    }
+    if !is_array(raw) {
+        return Err(CodecError::new(JsonError::Kind {
+            expected: "a string or an array of blocks",
+        }));
+    }
+    each(raw, block)
+}
+
+/// One content block.
+pub(crate) fn block(raw: &RawValue) -> Result<Block, CodecError> {
+    let mut fields = Fields::read(raw)?;
+    let kind = fields.require_string("type").at("type")?;
+    Ok(match &*kind {
+        "text" => Block::Text {
+            text: fields.require_string("text")?,
+            extra: fields.rest(),
+        },
+        "image" => media(MediaKind::Image, fields)?,
+        "document" => media(MediaKind::Document, fields)?,
+        "tool_use" => Block::ToolUse(ToolUse {
+            id: fields.require_string("id")?,
+            name: fields.require_string("name")?,
+            input: match fields.take("input")? {
+                Some(raw) if is_string(raw) => ToolInput::Text(json::string(raw)?),
+                Some(raw) => ToolInput::parse(raw.get()),
+                None => ToolInput::parse("{}"),
+            },
+            extra: fields.rest(),
+        }),
+        "tool_result" => Block::ToolResult(ToolResult {
+            tool_use_id: fields.require_string("tool_use_id")?,
+            content: match fields.take("content")? {
+                None => ResultContent::None,
+                Some(raw) if is_string(raw) => ResultContent::Text(json::string(raw)?),
+                Some(raw) => ResultContent::Blocks(each(raw, block).at("content")?),
+            },
+            is_error: flag(&mut fields, "is_error")?,
+            extra: fields.rest(),
+        }),
+        "thinking" => Block::Thinking(Thinking::Plain {
+            thinking: fields.require_string("thinking")?,
+            signature: fields.string("signature")?,
+            extra: fields.rest(),
+        }),
+        "redacted_thinking" => Block::Thinking(Thinking::Redacted {
+            data: fields.require_string("data")?,
+            extra: fields.rest(),
+        }),
+        _ => Block::Opaque {
+            kind,
+            json: RawJson::of(raw),
+        },
+    })
+}
+
+fn flag(fields: &mut Fields<'_>, field: &'static str) -> Result<Option<bool>, CodecError> {
+    match fields.take(field)?.map(RawValue::get) {
+        None => Ok(None),
+        Some("true") => Ok(Some(true)),
+        Some("false") => Ok(Some(false)),
+        Some(_) => Err(JsonError::Kind {
+            expected: "`true` or `false`",
+        })
+        .at(field),
+    }
+}
+
+fn media(kind: MediaKind, mut fields: Fields<'_>) -> Result<Block, CodecError> {
+    let Some(raw) = fields.take("source")? else {
+        return Err(JsonError::Missing { field: "source" }.into());
+    };
+    Ok(Block::Media(Media {
+        kind,
+        source: source(raw).at("source")?,
+        extra: fields.rest(),
+    }))
+}
+
+fn source(raw: &RawValue) -> Result<MediaSource, CodecError> {
+    let mut fields = Fields::read(raw)?;
+    let source = match &*fields.require_string("type")? {
+        "base64" => MediaSource::Base64 {
+            media_type: fields.require_string("media_type")?,
+            data: fields.require_string("data")?,
+        },
+        "url" => MediaSource::Url(fields.require_string("url")?),
+        _ => return Ok(MediaSource::Other(RawJson::of(raw))),
+    };
+    // A field that we do not know would be lost: then the whole source stays as it came.
+    Ok(if fields.rest().is_empty() {
+        source
+    } else {
+        MediaSource::Other(RawJson::of(raw))
+    })
+}

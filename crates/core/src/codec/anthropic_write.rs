@@ -1,0 +1,126 @@
+//! Wire messages into Anthropic Messages JSON.
+
+use super::close;
+use crate::json::{Extra, write_str};
+use crate::message::{Media, MediaKind, MediaSource, Thinking, ToolInput};
+use crate::view::{WireBlock, WireMessage, WireResult, WireRole};
+
+pub(super) fn message(message: &WireMessage<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(match message.role {
+        WireRole::Assistant => b"{\"role\":\"assistant\",\"content\":".as_slice(),
+        WireRole::System | WireRole::Developer => b"{\"role\":\"system\",\"content\":",
+        WireRole::User | WireRole::Tool => b"{\"role\":\"user\",\"content\":",
+    });
+    list(out, &message.blocks, block);
+    out.push(b'}');
+}
+
+fn list<T>(out: &mut Vec<u8>, items: &[T], mut write: impl FnMut(&T, &mut Vec<u8>)) {
+    out.push(b'[');
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write(item, out);
+    }
+    out.push(b']');
+}
+
+/// One block. What two views have in common is compared block by block, in this form.
+pub(super) fn block(block: &WireBlock<'_>, out: &mut Vec<u8>) {
+    match block {
+        WireBlock::Text { text, extra } => self::text(text, *extra, out),
+        WireBlock::Media { media, extra } => self::media(media, *extra, out),
+        WireBlock::Call {
+            id,
+            name,
+            input,
+            extra,
+        } => {
+            field(out, b"{\"type\":\"tool_use\",\"id\":", id);
+            field(out, b",\"name\":", name);
+            out.extend_from_slice(b",\"input\":");
+            match input {
+                ToolInput::Object(json) => out.extend_from_slice(json.as_str().as_bytes()),
+                // The provider takes objects alone.
+                ToolInput::Text(text) => {
+                    field(out, b"{\"raw_arguments\":", text);
+                    out.push(b'}');
+                }
+            }
+            close(out, *extra);
+        }
+        WireBlock::Result {
+            id,
+            content,
+            is_error,
+            extra,
+        } => {
+            field(out, b"{\"type\":\"tool_result\",\"tool_use_id\":", id);
+            match content {
+                WireResult::None => {}
+                WireResult::Text(text) => field(out, b",\"content\":", text),
+                WireResult::Blocks(blocks) => {
+                    out.extend_from_slice(b",\"content\":");
+                    list(out, blocks, self::block);
+                }
+            }
+            if let Some(is_error) = is_error {
+                out.extend_from_slice(b",\"is_error\":");
+                out.extend_from_slice(if *is_error { b"true" } else { b"false" });
+            }
+            close(out, *extra);
+        }
+        WireBlock::Thinking { thinking, extra } => self::thinking(thinking, *extra, out),
+        WireBlock::Opaque(json) => out.extend_from_slice(json.as_str().as_bytes()),
+    }
+}
+
+fn text(text: &str, extra: Option<&Extra>, out: &mut Vec<u8>) {
+    field(out, b"{\"type\":\"text\",\"text\":", text);
+    close(out, extra);
+}
+
+fn media(media: &Media, extra: Option<&Extra>, out: &mut Vec<u8>) {
+    out.extend_from_slice(match media.kind {
+        MediaKind::Image => b"{\"type\":\"image\",\"source\":".as_slice(),
+        MediaKind::Document => b"{\"type\":\"document\",\"source\":",
+    });
+    match &media.source {
+        MediaSource::Base64 { media_type, data } => {
+            field(out, b"{\"type\":\"base64\",\"media_type\":", media_type);
+            field(out, b",\"data\":", data);
+            out.push(b'}');
+        }
+        MediaSource::Url(url) => {
+            field(out, b"{\"type\":\"url\",\"url\":", url);
+            out.push(b'}');
+        }
+        MediaSource::Other(json) => out.extend_from_slice(json.as_str().as_bytes()),
+    }
+    close(out, extra);
+}
+
+fn thinking(thinking: &Thinking, extra: Option<&Extra>, out: &mut Vec<u8>) {
+    match thinking {
+        Thinking::Plain {
+            thinking,
+            signature,
+            ..
+        } => {
+            field(out, b"{\"type\":\"thinking\",\"thinking\":", thinking);
+            if let Some(signature) = signature {
+                field(out, b",\"signature\":", signature);
+            }
+        }
+        Thinking::Redacted { data, .. } => {
+            field(out, b"{\"type\":\"redacted_thinking\",\"data\":", data);
+        }
+    }
+    close(out, extra);
+}
+
+fn field(out: &mut Vec<u8>, before: &[u8], value: &str) {
+    out.extend_from_slice(before);
+    write_str(out, value);
+}

@@ -1,0 +1,193 @@
+//! Wire messages into OpenAI Chat Completions JSON.
+
+use super::close;
+use crate::json::{Extra, write_str};
+use crate::message::{Media, MediaKind, MediaSource, ToolInput};
+use crate::view::{WireBlock, WireMessage, WireResult, WireRole};
+
+pub(super) fn message(message: &WireMessage<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(match message.role {
+        WireRole::System => b"{\"role\":\"system\"".as_slice(),
+        WireRole::Developer => b"{\"role\":\"developer\"",
+        WireRole::User => b"{\"role\":\"user\"",
+        WireRole::Assistant => b"{\"role\":\"assistant\"",
+        WireRole::Tool => b"{\"role\":\"tool\"",
+    });
+    match (message.role, message.blocks.as_slice()) {
+        (WireRole::Tool, [WireBlock::Result { id, content, .. }]) => {
+            out.extend_from_slice(b",\"tool_call_id\":");
+            write_str(out, id);
+            out.extend_from_slice(b",\"content\":");
+            result(content, out);
+        }
+        (WireRole::Assistant, blocks) => assistant(blocks, out),
+        (_, blocks) => {
+            out.extend_from_slice(b",\"content\":");
+            parts(blocks, out);
+        }
+    }
+    for (name, value) in message.extra.into_iter().flat_map(Extra::iter) {
+        // Empty notes of a response (`"annotations":null`) are refused in a request.
+        if value.as_str() == "null" || value.as_str() == "[]" {
+            continue;
+        }
+        out.push(b',');
+        write_str(out, name);
+        out.push(b':');
+        out.extend_from_slice(value.as_str().as_bytes());
+    }
+    out.push(b'}');
+}
+
+fn assistant(blocks: &[WireBlock<'_>], out: &mut Vec<u8>) {
+    let is_call = |block: &&WireBlock<'_>| matches!(block, WireBlock::Call { .. });
+    let calls: Vec<_> = blocks.iter().filter(is_call).collect();
+    let said: Vec<_> = blocks.iter().filter(|block| !is_call(block)).collect();
+    out.extend_from_slice(b",\"content\":");
+    if said.is_empty() {
+        out.extend_from_slice(b"null");
+    } else {
+        parts(said, out);
+    }
+    if calls.is_empty() {
+        return;
+    }
+    out.extend_from_slice(b",\"tool_calls\":[");
+    for (index, block) in calls.into_iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        call(block, out);
+    }
+    out.push(b']');
+}
+
+fn call(block: &WireBlock<'_>, out: &mut Vec<u8>) {
+    let WireBlock::Call {
+        id,
+        name,
+        input,
+        extra,
+    } = block
+    else {
+        return;
+    };
+    let custom = extra.is_some_and(|extra| {
+        extra
+            .get("type")
+            .is_some_and(|kind| kind.as_str() == "\"custom\"")
+    });
+    out.extend_from_slice(b"{\"id\":");
+    write_str(out, id);
+    out.extend_from_slice(if custom {
+        b",\"type\":\"custom\",\"custom\":{\"name\":".as_slice()
+    } else {
+        b",\"type\":\"function\",\"function\":{\"name\":"
+    });
+    write_str(out, name);
+    out.extend_from_slice(if custom {
+        b",\"input\":".as_slice()
+    } else {
+        b",\"arguments\":"
+    });
+    match input {
+        ToolInput::Object(json) => write_str(out, json.as_str()),
+        ToolInput::Text(text) => write_str(out, text),
+    }
+    out.push(b'}');
+    for (name, value) in extra.iter().flat_map(|extra| extra.iter()) {
+        if name != "type" {
+            out.push(b',');
+            write_str(out, name);
+            out.push(b':');
+            out.extend_from_slice(value.as_str().as_bytes());
+        }
+    }
+    out.push(b'}');
+}
+
+/// A single text goes as a string, which every server that speaks this API takes; several parts
+/// must go as an array.
+fn parts<'b, 'a: 'b>(blocks: impl IntoIterator<Item = &'b WireBlock<'a>>, out: &mut Vec<u8>) {
+    let blocks: Vec<_> = blocks.into_iter().collect();
+    if let [WireBlock::Text { text, extra: None }] = blocks.as_slice() {
+        write_str(out, text);
+        return;
+    }
+    out.push(b'[');
+    for (index, block) in blocks.into_iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        part(block, out);
+    }
+    out.push(b']');
+}
+
+/// One block by itself. What two views have in common is compared block by block, in this form.
+pub(super) fn block(block: &WireBlock<'_>, out: &mut Vec<u8>) {
+    match block {
+        WireBlock::Result { id, content, .. } => {
+            out.extend_from_slice(b"{\"tool_call_id\":");
+            write_str(out, id);
+            out.extend_from_slice(b",\"content\":");
+            result(content, out);
+            out.push(b'}');
+        }
+        _ => part(block, out),
+    }
+}
+
+fn part(block: &WireBlock<'_>, out: &mut Vec<u8>) {
+    match block {
+        WireBlock::Text { text, extra } => {
+            out.extend_from_slice(b"{\"type\":\"text\",\"text\":");
+            write_str(out, text);
+            close(out, *extra);
+        }
+        WireBlock::Media { media, extra } if media.kind == MediaKind::Image => {
+            image(media, *extra, out);
+        }
+        WireBlock::Media { media, .. } => file(media, out),
+        WireBlock::Opaque(json) => out.extend_from_slice(json.as_str().as_bytes()),
+        WireBlock::Call { .. } => call(block, out),
+        // The view never puts these where a part belongs.
+        WireBlock::Result { .. } | WireBlock::Thinking { .. } => {
+            out.extend_from_slice(b"{\"type\":\"text\",\"text\":\"\"}");
+        }
+    }
+}
+
+fn image(media: &Media, extra: Option<&Extra>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"type\":\"image_url\",\"image_url\":{\"url\":");
+    match &media.source {
+        MediaSource::Base64 { media_type, data } => {
+            write_str(out, &format!("data:{media_type};base64,{data}"));
+        }
+        MediaSource::Url(url) => write_str(out, url),
+        MediaSource::Other(_) => out.extend_from_slice(b"\"\""),
+    }
+    close(out, extra);
+    out.push(b'}');
+}
+
+/// A document. The view lets only PDFs through.
+fn file(media: &Media, out: &mut Vec<u8>) {
+    let data = match &media.source {
+        MediaSource::Base64 { media_type, data } => format!("data:{media_type};base64,{data}"),
+        MediaSource::Url(_) | MediaSource::Other(_) => String::new(),
+    };
+    out.extend_from_slice(
+        b"{\"type\":\"file\",\"file\":{\"filename\":\"document.pdf\",\"file_data\":",
+    );
+    write_str(out, &data);
+    out.extend_from_slice(b"}}");
+}
+
+fn result(content: &WireResult<'_>, out: &mut Vec<u8>) {
+    match content {
+        WireResult::None => out.extend_from_slice(b"\"\""),
+        WireResult::Text(text) => write_str(out, text),
+        WireResult::Blocks(blocks) => parts(blocks, out),
+    }
+}

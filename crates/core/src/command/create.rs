@@ -1,0 +1,85 @@
+//! A session begins.
+
+use super::{Context, Rejection};
+use crate::event::{Attributes, Event, RULES_VERSION, SessionCreated};
+use crate::ids::SessionKey;
+use crate::policy::Policy;
+use crate::session::RequestStamp;
+
+/// Begin a session.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Create {
+    /// A name for people.
+    pub title: Box<str>,
+    /// The session that this one is a subagent of.
+    pub parent: Option<SessionKey>,
+    /// The caller's own notes.
+    pub attributes: Attributes,
+    /// The resolved policy.
+    pub policy: Policy,
+    /// So that a retry is recognised.
+    pub request: Option<RequestStamp>,
+}
+
+/// Decides how a session begins; there is none yet to decide upon.
+pub fn create(command: Create, context: Context<'_>) -> Result<Event, Rejection> {
+    check_title(&command.title, context)?;
+    check_attributes("session.attributes", &command.attributes, context)?;
+    Ok(Event::SessionCreated(SessionCreated {
+        rules: RULES_VERSION,
+        policy: command.policy,
+        title: command.title,
+        parent: command.parent,
+        attributes: command.attributes,
+        request: command.request,
+    }))
+}
+
+pub(super) fn check_title(title: &str, context: Context<'_>) -> Result<(), Rejection> {
+    let limit = context.limits.max_title_bytes;
+    if title.len() > limit {
+        return Err(Rejection::TooLarge {
+            field: "session.title".into(),
+            limit,
+            actual: title.len(),
+        });
+    }
+    Ok(())
+}
+
+pub(super) fn check_attributes(
+    field: &str,
+    attributes: &Attributes,
+    context: Context<'_>,
+) -> Result<(), Rejection> {
+    let limits = context.limits;
+    if attributes.len() > limits.max_attributes {
+        return Err(Rejection::TooLarge {
+            field: field.into(),
+            limit: limits.max_attributes,
+            actual: attributes.len(),
+        });
+    }
+    for (name, value) in attributes {
+        if name.is_empty() {
+            return Err(Rejection::invalid(
+                field,
+                "holds an attribute without a name",
+            ));
+        }
+        let actual = name.len() + value.len();
+        if actual > limits.max_attribute_bytes {
+            return Err(Rejection::TooLarge {
+                field: format!("{field}[\"{}\"]", shortened(name)),
+                limit: limits.max_attribute_bytes,
+                actual,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn shortened(name: &str) -> &str {
+    let end = name.char_indices().nth(64).map_or(name.len(), |(at, _)| at);
+    &name[..end]
+}

@@ -1,0 +1,77 @@
+//! Why a command is refused. A refused command changes nothing.
+
+use crate::ids::{MessageId, Revision};
+use crate::message::Digest;
+
+/// Why a command is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    /// A field is missing or wrong.
+    #[error("{field} {what}")]
+    Invalid {
+        /// The path of the field.
+        field: String,
+        /// What is wrong with it; completes a sentence that begins with the field.
+        what: String,
+    },
+    /// More than the server takes.
+    #[error("{field} is too large: {actual}, and the limit is {limit}")]
+    TooLarge {
+        /// The path of the field.
+        field: String,
+        /// The limit.
+        limit: usize,
+        /// What was given.
+        actual: usize,
+    },
+    /// The same name stands for something else already.
+    #[error(transparent)]
+    Conflict(Conflict),
+    /// The session went on meanwhile.
+    #[error("the session is at revision {current}, not at {expected}: read it again and retry")]
+    RevisionMoved {
+        /// What the caller thought.
+        expected: Revision,
+        /// What is so.
+        current: Revision,
+    },
+    /// There is no such message.
+    #[error("the session has no message {id}")]
+    NoSuchMessage {
+        /// The id.
+        id: MessageId,
+    },
+}
+
+/// The same name stands for something else already.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Conflict {
+    /// A message with this id says something else.
+    #[error("message {id} is there already and says something else: give the new one another id")]
+    Message {
+        /// The id.
+        id: MessageId,
+        /// What is there.
+        recorded: Digest,
+        /// What was given.
+        given: Digest,
+    },
+    /// A request with this id asked for something else.
+    #[error("this request_id was used for another body: give each request its own")]
+    Request {
+        /// What was asked then.
+        recorded: Digest,
+        /// What is asked now.
+        given: Digest,
+    },
+}
+
+impl Rejection {
+    /// A wrong field.
+    pub fn invalid(field: impl Into<String>, what: impl Into<String>) -> Self {
+        Self::Invalid {
+            field: field.into(),
+            what: what.into(),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Pictures and documents, and what a provider refuses about them.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::json::{Extra, RawJson};
+
+/// A provider refuses a picture whose base64 is longer.
+const MAX_IMAGE_BASE64_BYTES: usize = 5 * 1024 * 1024;
+/// A provider refuses a picture with a longer edge.
+const MAX_IMAGE_EDGE_PX: usize = 8_000;
+/// A provider refuses a request, and so a document, that is longer.
+const MAX_DOCUMENT_BASE64_BYTES: usize = 32 * 1024 * 1024;
+/// Enough of a file to find its dimensions: a JPEG may carry 64 KiB segments before them.
+const HEADER_BASE64_BYTES: usize = 512 * 1024;
+
+/// The types of picture that both providers take.
+const IMAGE_TYPES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
+
+/// A picture or a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Media {
+    /// Which of the two.
+    pub kind: MediaKind,
+    /// Where it comes from.
+    pub source: MediaSource,
+    /// Unknown fields.
+    pub extra: Extra,
+}
+
+/// A picture or a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MediaKind {
+    /// A picture.
+    Image,
+    /// A document.
+    Document,
+}
+
+/// Where a picture or a document comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MediaSource {
+    /// In the message itself.
+    Base64 {
+        /// Its MIME type.
+        media_type: Box<str>,
+        /// Its bytes.
+        data: Box<str>,
+    },
+    /// From the web.
+    Url(Box<str>),
+    /// In another way (a provider's file id, plain text), kept as it came.
+    Other(RawJson),
+}
+
+/// Why a provider would refuse it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MediaProblem {
+    /// More bytes than a provider takes.
+    TooManyBytes,
+    /// More pixels along one edge than a provider takes.
+    TooManyPixels,
+    /// Not a type that a provider takes, or not base64.
+    BadType,
+    /// More pictures in one request than a provider takes.
+    TooMany,
+}
+
+impl Media {
+    /// What a provider would refuse about it, by itself.
+    pub fn problem(&self) -> Option<MediaProblem> {
+        let MediaSource::Base64 { media_type, data } = &self.source else {
+            return None;
+        };
+        match self.kind {
+            MediaKind::Document => {
+                (data.len() > MAX_DOCUMENT_BASE64_BYTES).then_some(MediaProblem::TooManyBytes)
+            }
+            MediaKind::Image if !IMAGE_TYPES.contains(&&**media_type) => {
+                Some(MediaProblem::BadType)
+            }
+            MediaKind::Image if data.len() > MAX_IMAGE_BASE64_BYTES => {
+                Some(MediaProblem::TooManyBytes)
+            }
+            MediaKind::Image => image_problem(data),
+        }
+    }
+}
+
+fn image_problem(data: &str) -> Option<MediaProblem> {
+    if data.is_empty() {
+        return Some(MediaProblem::BadType);
+    }
+    // Whole groups of four characters decode by themselves.
+    let head = data.len().min(HEADER_BASE64_BYTES) / 4 * 4;
+    let Some(Ok(bytes)) = data
+        .as_bytes()
+        .get(..head)
+        .map(|head| STANDARD.decode(head))
+    else {
+        return Some(MediaProblem::BadType);
+    };
+    // A file whose dimensions we cannot find is the provider's to judge.
+    let size = imagesize::blob_size(&bytes).ok()?;
+    (size.width.max(size.height) > MAX_IMAGE_EDGE_PX).then_some(MediaProblem::TooManyPixels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn png(width: u32, height: u32) -> Media {
+        let mut bytes = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
+        bytes.extend_from_slice(&width.to_be_bytes());
+        bytes.extend_from_slice(&height.to_be_bytes());
+        bytes.extend_from_slice(&[8, 6, 0, 0, 0, 0, 0, 0, 0]);
+        image("image/png", &STANDARD.encode(bytes))
+    }
+
+    fn image(media_type: &str, data: &str) -> Media {
+        Media {
+            kind: MediaKind::Image,
+            source: MediaSource::Base64 {
+                media_type: media_type.into(),
+                data: data.into(),
+            },
+            extra: Extra::default(),
+        }
+    }
+
+    #[test]
+    fn what_a_provider_refuses_is_found() {
+        assert_eq!(png(8_000, 10).problem(), None);
+        assert_eq!(png(8_001, 10).problem(), Some(MediaProblem::TooManyPixels));
+        assert_eq!(png(10, 9_000).problem(), Some(MediaProblem::TooManyPixels));
+        assert_eq!(
+            image("image/tiff", "AAAA").problem(),
+            Some(MediaProblem::BadType)
+        );
+        assert_eq!(
+            image("image/png", "not base64!").problem(),
+            Some(MediaProblem::BadType)
+        );
+        assert_eq!(
+            image("image/png", &"A".repeat(MAX_IMAGE_BASE64_BYTES + 4)).problem(),
+            Some(MediaProblem::TooManyBytes)
+        );
+    }
+}

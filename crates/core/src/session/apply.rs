@@ -1,0 +1,247 @@
+//! How each event changes a session.
+
+use std::sync::Arc;
+
+use super::calls::{CallState, Calls};
+use super::pending::{Pending, settle};
+use super::requests::{Answered, Requests};
+use super::transcript::{Entry, Standing, Transcript};
+use super::{About, LastServed, Session, first_words};
+use crate::event::{
+    Appended, Event, MessagesAppended, Recorded, Rewound, SessionCreated, SessionUpdated,
+    ViewServed,
+};
+use crate::ids::{CallKey, Ordinal, Revision, SessionKey, Timestamp};
+use crate::message::{Block, Digest, Message, Role};
+use crate::tokens::Ledger;
+use crate::view::{Form, Sealed};
+
+/// Why a log is not a session's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReplayError {
+    /// There is no event.
+    #[error("the log is empty")]
+    Empty,
+    /// It does not begin with the session's creation.
+    #[error("the log does not begin with the session's creation")]
+    NoCreation,
+    /// A session cannot begin twice.
+    #[error("the log creates the session twice (revision {0})")]
+    CreatedTwice(Revision),
+}
+
+impl Session {
+    /// The session after its first event.
+    pub fn create(key: SessionKey, at: Timestamp, event: &SessionCreated) -> Self {
+        let mut session = Self {
+            key,
+            revision: Revision::new(1),
+            rules: event.rules,
+            policy: event.policy.clone(),
+            about: About {
+                title: event.title.clone(),
+                parent: event.parent.clone(),
+                attributes: event.attributes.clone(),
+                created: at,
+                modified: at,
+                ..About::default()
+            },
+            transcript: Transcript::default(),
+            calls: Calls::default(),
+            pending: Vec::new(),
+            sealed: Sealed::default(),
+            ledger: Ledger::default(),
+            requests: Requests::default(),
+            last_served: LastServed::default(),
+            last_reemitted: None,
+        };
+        if let Some(request) = &event.request {
+            session.remember(request, at);
+        }
+        session
+    }
+
+    /// Folds a whole log.
+    pub fn replay(
+        key: SessionKey,
+        log: impl IntoIterator<Item = Recorded>,
+    ) -> Result<Self, ReplayError> {
+        let mut log = log.into_iter();
+        let first = log.next().ok_or(ReplayError::Empty)?;
+        let Event::SessionCreated(created) = &first.event else {
+            return Err(ReplayError::NoCreation);
+        };
+        let mut session = Self::create(key, first.at, created);
+        for recorded in log {
+            session.apply(&recorded)?;
+        }
+        Ok(session)
+    }
+
+    /// Folds one event in.
+    pub fn apply(&mut self, recorded: &Recorded) -> Result<(), ReplayError> {
+        self.revision = self.revision.plus(1);
+        self.about.modified = recorded.at;
+        match &recorded.event {
+            Event::SessionCreated(_) => return Err(ReplayError::CreatedTwice(self.revision)),
+            Event::SessionUpdated(event) => self.updated(event),
+            Event::MessagesAppended(event) => self.appended(event),
+            Event::ViewServed(event) => self.served(event),
+            Event::Rewound(event) => self.rewound(event),
+        }
+        if let Some(request) = recorded.event.request() {
+            self.remember(request, recorded.at);
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self, request: &super::RequestStamp, at: Timestamp) {
+        let answered = Answered {
+            digest: request.digest,
+            revision: self.revision,
+            at,
+        };
+        self.requests.record(request.method, &request.id, answered);
+    }
+
+    fn updated(&mut self, event: &SessionUpdated) {
+        if let Some(title) = &event.title {
+            self.about.title.clone_from(title);
+        }
+        if let Some(attributes) = &event.attributes {
+            self.about.attributes.clone_from(attributes);
+        }
+    }
+
+    fn appended(&mut self, event: &MessagesAppended) {
+        for appended in &event.messages {
+            self.append(appended);
+        }
+    }
+
+    fn append(&mut self, appended: &Appended) {
+        let message = &appended.message;
+        let visible = appended.standing == Standing::Visible;
+        let entry = Entry {
+            id: message.id,
+            revision: self.revision,
+            digest: Digest::of_message(message),
+            role: message.role,
+            standing: appended.standing,
+            tokens: appended.tokens,
+            content: visible.then(|| Arc::clone(message)),
+        };
+        let ordinal = self.transcript.push(entry, message);
+        self.describe(message);
+        self.last_reemitted = match appended.standing {
+            Standing::Reemission(of) => Some(of),
+            _ => None,
+        };
+        if visible {
+            self.pair(ordinal, message);
+            let (epoch, window) = (self.sealed.epoch(), self.thresholds().window);
+            self.ledger
+                .add(message, ordinal, appended.tokens, epoch, window);
+        }
+    }
+
+    /// Registers a message's calls, pairs its results, and puts its blocks up for the view.
+    fn pair(&mut self, ordinal: Ordinal, message: &Message) {
+        let mut blocks = Vec::with_capacity(message.blocks.len());
+        for (block, content) in (0_u16..).zip(&message.blocks) {
+            let pairing = match (message.role, content) {
+                (Role::Assistant, Block::ToolUse(call)) => {
+                    self.calls.push(ordinal, block, &call.id);
+                    None
+                }
+                (Role::User, Block::ToolResult(result)) => {
+                    let pairing = self.calls.pair(&result.tool_use_id);
+                    if let super::Pairing::Answer(call) = pairing {
+                        let message = ordinal;
+                        self.calls.set(call, CallState::Answered { message, block });
+                    }
+                    Some(pairing)
+                }
+                _ => None,
+            };
+            blocks.push((block, pairing));
+        }
+        if !blocks.is_empty() {
+            self.pending.push(Pending {
+                message: ordinal,
+                blocks,
+            });
+        }
+    }
+
+    fn describe(&mut self, message: &Message) {
+        self.about.count(message.role);
+        if self.about.first_prompt.is_empty()
+            && message.is_real_user_input()
+            && let Some(Block::Text { text, .. }) =
+                message.blocks.iter().find(|block| !block.is_blank())
+        {
+            self.about.first_prompt = first_words(text);
+        }
+        for (name, value) in &message.attributes {
+            match &**name {
+                "cwd" if self.about.project_path.is_empty() => {
+                    self.about.project_path.clone_from(value);
+                }
+                "gitBranch" => self.about.branch.clone_from(value),
+                _ => {}
+            }
+        }
+    }
+
+    fn served(&mut self, event: &ViewServed) {
+        for piece in &event.pieces {
+            if let Form::Interrupted(call) = piece.form {
+                self.calls.set(call, CallState::Interrupted);
+            }
+        }
+        settle(&mut self.pending, &event.pieces);
+        self.sealed.extend(&event.pieces, &self.transcript);
+        self.last_served = LastServed {
+            target: event.target.clone(),
+            window: event.window,
+            overhead_tokens: event.overhead_tokens,
+        };
+    }
+
+    fn rewound(&mut self, event: &Rewound) {
+        let stays = |ordinal: Ordinal| event.to.is_some_and(|last| ordinal <= last);
+        self.sealed
+            .change(event.change.keep, &event.change.then, &self.transcript);
+        self.transcript.rewind(event.to);
+        let interrupted: Vec<CallKey> = self
+            .sealed
+            .pieces()
+            .iter()
+            .filter_map(|piece| match piece.form {
+                Form::Interrupted(call) => Some(call),
+                _ => None,
+            })
+            .collect();
+        self.calls.rewind(event.to, &interrupted);
+        self.pending.retain(|item| stays(item.message));
+        self.last_reemitted = None;
+        self.recount();
+    }
+
+    /// Counts the view again from its messages. What stands before the end of the last response is
+    /// still what the provider measured, because a rewind takes away the end alone.
+    fn recount(&mut self) {
+        let (epoch, window) = (self.sealed.epoch(), self.thresholds().window);
+        let mut ledger = std::mem::take(&mut self.ledger);
+        ledger.restart();
+        let learned = ledger.calibration;
+        for (ordinal, entry) in self.transcript.entries() {
+            if let Some(message) = &entry.content {
+                ledger.add(message, ordinal, entry.tokens, epoch, window);
+            }
+        }
+        ledger.calibration = learned;
+        self.ledger = ledger;
+    }
+}

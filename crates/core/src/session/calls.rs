@@ -1,0 +1,225 @@
+//! Every tool call of a session, and what became of it.
+
+use std::collections::HashMap;
+
+use crate::ids::{CallKey, Ordinal};
+
+/// What our own wire ids begin with; a caller's id that begins so is mapped like an illegal one.
+const MAPPED_PREFIX: &str = "palimpsest_";
+/// What both providers take as the id of a call.
+const MAX_ID_LEN: usize = 64;
+
+/// One call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// The message that it stands in.
+    pub message: Ordinal,
+    /// The block within the message.
+    pub block: u16,
+    /// The caller's id.
+    pub id: Box<str>,
+    /// Whether the caller's id cannot stand on the wire.
+    pub mapped: bool,
+    /// What became of it.
+    pub state: CallState,
+}
+
+/// What became of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CallState {
+    /// It waits for its result.
+    Open,
+    /// It has its result.
+    Answered {
+        /// The message that holds it.
+        message: Ordinal,
+        /// The block within the message.
+        block: u16,
+    },
+    /// It was reported as interrupted. That is final.
+    Interrupted,
+    /// A rewind took it out of the view.
+    Gone,
+}
+
+/// What a result belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Pairing {
+    /// The call that it answers.
+    Answer(CallKey),
+    /// A call that had its answer.
+    Duplicate(CallKey),
+    /// A call that was reported as interrupted.
+    Late(CallKey),
+    /// No call has this id.
+    Orphan,
+}
+
+/// All calls of a session.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Calls {
+    calls: Vec<Call>,
+    by_id: HashMap<Box<str>, Vec<CallKey>>,
+}
+
+impl Calls {
+    /// One call.
+    pub fn get(&self, key: CallKey) -> Option<&Call> {
+        self.calls.get(key.get() as usize)
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (CallKey, &Call)> {
+        self.calls
+            .iter()
+            .enumerate()
+            .map(|(index, call)| (CallKey::new(crate::view::count(index)), call))
+    }
+
+    /// The calls that share a caller's id, oldest first.
+    pub fn with_id(&self, id: &str) -> &[CallKey] {
+        self.by_id.get(id).map_or(&[], Vec::as_slice)
+    }
+
+    /// The call that stands in a block.
+    pub fn at(&self, message: Ordinal, block: u16) -> Option<CallKey> {
+        self.calls
+            .binary_search_by_key(&(message, block), |call| (call.message, call.block))
+            .ok()
+            .map(|index| CallKey::new(crate::view::count(index)))
+    }
+
+    /// The id that a call has on the wire.
+    pub fn wire_id(&self, key: CallKey, max_len: usize) -> std::borrow::Cow<'_, str> {
+        match self.get(key) {
+            Some(call) if !call.mapped && call.id.len() <= max_len => (&*call.id).into(),
+            _ => format!("{MAPPED_PREFIX}{key}").into(),
+        }
+    }
+
+    /// Registers a call; calls come in the order of the transcript.
+    pub(crate) fn push(&mut self, message: Ordinal, block: u16, id: &str) -> CallKey {
+        let key = CallKey::new(crate::view::count(self.calls.len()));
+        let same = self.by_id.entry(id.into()).or_default();
+        let mapped = !is_legal(id) || !same.is_empty();
+        same.push(key);
+        self.calls.push(Call {
+            message,
+            block,
+            id: id.into(),
+            mapped,
+            state: CallState::Open,
+        });
+        key
+    }
+
+    /// Finds the call that a result answers: among the open calls with its id, the first of the
+    /// latest message that has one.
+    pub fn pair(&self, id: &str) -> Pairing {
+        let same = self.with_id(id);
+        let open = |key: &&CallKey| self.state(**key) == CallState::Open;
+        if let Some(latest) = same.iter().rev().find(open) {
+            let message = self.calls[latest.get() as usize].message;
+            let first = same
+                .iter()
+                .filter(open)
+                .find(|key| self.calls[key.get() as usize].message == message);
+            return Pairing::Answer(*first.unwrap_or(latest));
+        }
+        same.iter()
+            .rev()
+            .find_map(|key| match self.state(*key) {
+                CallState::Interrupted => Some(Pairing::Late(*key)),
+                CallState::Answered { .. } => Some(Pairing::Duplicate(*key)),
+                CallState::Open | CallState::Gone => None,
+            })
+            .unwrap_or(Pairing::Orphan)
+    }
+
+    /// What became of a call.
+    pub fn state(&self, key: CallKey) -> CallState {
+        self.get(key).map_or(CallState::Gone, |call| call.state)
+    }
+
+    pub(crate) fn set(&mut self, key: CallKey, state: CallState) {
+        if let Some(call) = self.calls.get_mut(key.get() as usize) {
+            call.state = state;
+        }
+    }
+
+    /// Takes back what came after `last`. `interrupted` are the interruptions that stay.
+    pub(crate) fn rewind(&mut self, last: Option<Ordinal>, interrupted: &[CallKey]) {
+        let left = |message: Ordinal| last.is_none_or(|last| message > last);
+        for (index, call) in self.calls.iter_mut().enumerate() {
+            let key = CallKey::new(crate::view::count(index));
+            call.state = match call.state {
+                _ if left(call.message) => CallState::Gone,
+                CallState::Answered { message, .. } if left(message) => CallState::Open,
+                CallState::Interrupted if !interrupted.contains(&key) => CallState::Open,
+                state => state,
+            };
+        }
+    }
+
+    /// Puts them together again from what a snapshot holds.
+    pub fn restore(calls: Vec<Call>) -> Self {
+        let mut by_id: HashMap<Box<str>, Vec<CallKey>> = HashMap::new();
+        for (index, call) in calls.iter().enumerate() {
+            let key = CallKey::new(crate::view::count(index));
+            by_id.entry(call.id.clone()).or_default().push(key);
+        }
+        Self { calls, by_id }
+    }
+}
+
+fn is_legal(id: &str) -> bool {
+    !id.is_empty()
+        && id.len() <= MAX_ID_LEN
+        && !id.starts_with(MAPPED_PREFIX)
+        && id
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(calls: &mut Calls, id: &str, at: u32) -> Pairing {
+        let pairing = calls.pair(id);
+        if let Pairing::Answer(key) = pairing {
+            let message = Ordinal::new(at);
+            calls.set(key, CallState::Answered { message, block: 0 });
+        }
+        pairing
+    }
+
+    #[test]
+    fn a_reused_id_pairs_by_position_and_is_mapped() {
+        let mut calls = Calls::default();
+        let first = calls.push(Ordinal::new(0), 0, "x");
+        assert_eq!(answer(&mut calls, "x", 1), Pairing::Answer(first));
+        let (second, third) = (
+            calls.push(Ordinal::new(2), 0, "x"),
+            calls.push(Ordinal::new(2), 1, "x"),
+        );
+        assert_eq!(answer(&mut calls, "x", 3), Pairing::Answer(second));
+        assert_eq!(answer(&mut calls, "x", 4), Pairing::Answer(third));
+        assert_eq!(answer(&mut calls, "x", 5), Pairing::Duplicate(third));
+        assert_eq!(answer(&mut calls, "y", 6), Pairing::Orphan);
+        assert_eq!(calls.wire_id(first, 64), "x");
+        assert_eq!(calls.wire_id(third, 64), "palimpsest_c2");
+    }
+
+    #[test]
+    fn illegal_and_look_alike_ids_are_mapped() {
+        let mut calls = Calls::default();
+        for id in ["", "a.b", "palimpsest_c9", &"x".repeat(65)] {
+            let key = calls.push(Ordinal::new(0), 0, id);
+            assert_eq!(calls.wire_id(key, 64), format!("palimpsest_{key}"));
+        }
+        let long = calls.push(Ordinal::new(0), 0, &"y".repeat(41));
+        assert_eq!(calls.wire_id(long, 64), "y".repeat(41));
+        assert_eq!(calls.wire_id(long, 40), format!("palimpsest_{long}"));
+    }
+}

@@ -1,0 +1,279 @@
+//! A session: the fold of its log.
+//!
+//! [`Session::apply`] is the only way in which its state changes, and it cannot fail on an event
+//! that was decided upon it. Not here: which events happen (`command`).
+
+mod apply;
+mod calls;
+mod pending;
+mod requests;
+mod snapshot;
+mod transcript;
+
+pub use apply::ReplayError;
+pub use calls::{Call, CallState, Calls, Pairing};
+pub use pending::Pending;
+pub use requests::{Answered, Method, RequestStamp, Requests};
+pub use snapshot::{Snapshot, SnapshotEntry};
+pub use transcript::{Entry, Standing, Transcript};
+
+use crate::event::Attributes;
+use crate::ids::{CallKey, Ordinal, Revision, SessionKey, Timestamp};
+use crate::message::Role;
+use crate::policy::{BudgetState, Policy, Thresholds, WindowHint};
+use crate::tokens::{Count, Ledger};
+use crate::view::{
+    Etag, Piece, Prefix, Repair, RepairKind, Sealed, Side, Tail, Target, WireMessage, WireRole,
+    in_array, wire,
+};
+
+/// How much of the first prompt a list shows.
+const FIRST_PROMPT_CHARS: usize = 200;
+
+/// The state of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Session {
+    key: SessionKey,
+    revision: Revision,
+    rules: u32,
+    policy: Policy,
+    about: About,
+    transcript: Transcript,
+    calls: Calls,
+    pending: Vec<Pending>,
+    sealed: Sealed,
+    ledger: Ledger,
+    requests: Requests,
+    last_served: LastServed,
+    last_reemitted: Option<Ordinal>,
+}
+
+/// What a list of sessions shows of one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct About {
+    /// A name for people.
+    pub title: Box<str>,
+    /// The beginning of the first thing that a person said.
+    pub first_prompt: Box<str>,
+    /// The session that this one is a subagent of.
+    pub parent: Option<SessionKey>,
+    /// The caller's own notes.
+    pub attributes: Attributes,
+    /// When it began.
+    pub created: Timestamp,
+    /// When the last event happened.
+    pub modified: Timestamp,
+    /// The folder that the work is in, as the messages say.
+    pub project_path: Box<str>,
+    /// The branch that the work is on, as the messages say.
+    pub branch: Box<str>,
+    /// How many messages there are that a person or the model wrote.
+    pub user_messages: u32,
+    /// How many messages the model wrote.
+    pub assistant_messages: u32,
+}
+
+/// For whom the view was served last, and in what.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LastServed {
+    /// For whom.
+    pub target: Target,
+    /// What the caller said about its model.
+    pub window: WindowHint,
+    /// What the caller said its system prompt and its tools have.
+    pub overhead_tokens: u64,
+}
+
+/// A view, ready for a codec.
+#[derive(Debug, Clone, PartialEq)]
+pub struct View<'a> {
+    /// How many messages of its array the caller keeps.
+    pub keep: u32,
+    /// What follows them.
+    pub messages: Vec<WireMessage<'a>>,
+    /// What the operator says, where the provider takes that apart from the array.
+    pub system: Vec<WireMessage<'a>>,
+    /// How many messages the array then has.
+    pub length: u32,
+    /// Names this view.
+    pub etag: Etag,
+    /// Why a provider would not take it yet.
+    pub unsendable: Option<Unsendable>,
+    /// What was done so that the provider takes the part that is sent.
+    pub repairs: Vec<Repair>,
+}
+
+/// Why a view cannot be sent yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unsendable {
+    /// There is nothing in it.
+    Empty,
+    /// Calls wait for their results.
+    OpenCalls(Vec<CallKey>),
+    /// The model spoke last.
+    EndsWithAssistant,
+}
+
+impl Session {
+    /// Its name.
+    pub fn key(&self) -> &SessionKey {
+        &self.key
+    }
+
+    /// How many events it has had.
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// The rules by which its decisions are taken.
+    pub fn rules(&self) -> u32 {
+        self.rules
+    }
+
+    /// What it may do.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// What a list shows of it.
+    pub fn about(&self) -> &About {
+        &self.about
+    }
+
+    /// Its messages.
+    pub fn transcript(&self) -> &Transcript {
+        &self.transcript
+    }
+
+    /// Its tool calls.
+    pub fn calls(&self) -> &Calls {
+        &self.calls
+    }
+
+    /// What was appended and not served yet.
+    pub fn pending(&self) -> &[Pending] {
+        &self.pending
+    }
+
+    /// What was served.
+    pub fn sealed(&self) -> &Sealed {
+        &self.sealed
+    }
+
+    /// The requests that it has answered.
+    pub fn requests(&self) -> &Requests {
+        &self.requests
+    }
+
+    /// For whom it was served last.
+    pub fn last_served(&self) -> &LastServed {
+        &self.last_served
+    }
+
+    /// The message that was re-emitted last, when nothing came since.
+    pub(crate) fn last_reemitted(&self) -> Option<Ordinal> {
+        self.last_reemitted
+    }
+
+    /// The running count of tokens.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The tokens of its view.
+    pub fn tokens(&self) -> Count {
+        self.ledger.count(self.last_served.overhead_tokens)
+    }
+
+    /// The points on the way to a full window.
+    pub fn thresholds(&self) -> Thresholds {
+        self.policy.budget.thresholds(self.last_served.window)
+    }
+
+    /// How full the window is.
+    pub fn budget_state(&self) -> BudgetState {
+        self.thresholds().state(self.tokens().tokens)
+    }
+
+    /// The view as it was served last. `known` is what the caller says it has.
+    pub fn view(&self, target: &Target, known: Option<Etag>) -> View<'_> {
+        let pieces = self.sealed.pieces();
+        let (transcript, calls) = (&self.transcript, &self.calls);
+        let prefix = known.map_or_else(Prefix::default, |etag| {
+            etag.prefix(&self.sealed, pieces, transcript, calls, target)
+        });
+        let new = &pieces[prefix.from..];
+        let mut messages = wire(new, transcript, calls, target);
+        let apart = messages.len() - in_array(&messages, target) as usize;
+        let rest = messages.split_off(apart);
+        let (system, messages) = (messages, rest);
+        let length = prefix.keep + in_array(&messages, target);
+        View {
+            keep: prefix.keep,
+            length,
+            etag: Etag::new(
+                self.sealed.epoch(),
+                crate::view::count(pieces.len()),
+                length,
+                self.sealed.digest(),
+                target,
+            ),
+            unsendable: self.unsendable(),
+            repairs: self.repairs(new),
+            messages,
+            system,
+        }
+    }
+
+    /// Why a provider would not take the view yet.
+    pub fn unsendable(&self) -> Option<Unsendable> {
+        let tail = Tail::of(self.sealed.pieces(), &self.transcript);
+        if !tail.open.is_empty() {
+            return Some(Unsendable::OpenCalls(tail.open));
+        }
+        match tail.last {
+            None => Some(Unsendable::Empty),
+            Some(Side::User) if self.pending.is_empty() => None,
+            _ => Some(Unsendable::EndsWithAssistant),
+        }
+    }
+
+    fn repairs(&self, pieces: &[Piece]) -> Vec<Repair> {
+        let mapped = |piece: &Piece| match piece.form {
+            crate::view::Form::Call(call) if self.calls.get(call)?.mapped => Some(Repair {
+                message: piece.message,
+                block: piece.block,
+                kind: RepairKind::MappedCallId(call),
+            }),
+            _ => None,
+        };
+        pieces
+            .iter()
+            .filter_map(|piece| piece.repair().or_else(|| mapped(piece)))
+            .collect()
+    }
+
+    /// The wire messages that the operator's words make, where a provider takes them apart.
+    pub fn is_apart(target: &Target, role: WireRole) -> bool {
+        target.provider == crate::view::Provider::Anthropic && role == WireRole::System
+    }
+}
+
+/// The beginning of what a person said.
+fn first_words(text: &str) -> Box<str> {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(FIRST_PROMPT_CHARS) {
+        Some((end, _)) => line[..end].into(),
+        None => line.into(),
+    }
+}
+
+impl About {
+    fn count(&mut self, role: Role) {
+        match role {
+            Role::User => self.user_messages += 1,
+            Role::Assistant => self.assistant_messages += 1,
+            Role::System | Role::Developer => {}
+        }
+    }
+}

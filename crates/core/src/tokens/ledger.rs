@@ -1,0 +1,232 @@
+//! The running count of a session: the anchor, what came after it, and how wrong estimates were.
+
+use crate::ids::{Epoch, Ordinal};
+use crate::message::{Message, Role, Usage};
+
+/// Below this, an estimate says little about its own error.
+const MIN_CALIBRATION_TOKENS: u64 = 500;
+
+/// The latest reported usage that the view still rests on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Anchor {
+    /// What the provider reported: of each number the largest over the response's fragments.
+    pub usage: Usage,
+    /// The response.
+    pub provider_message_id: Option<Box<str>>,
+    /// Its last fragment.
+    pub message: Ordinal,
+    /// The view that it measured.
+    pub epoch: Epoch,
+}
+
+/// How much larger than its estimate a session's content turns out to be, in thousandths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Calibration(u32);
+
+impl Default for Calibration {
+    fn default() -> Self {
+        Self(1_000)
+    }
+}
+
+impl Calibration {
+    const MIN: u64 = 500;
+    const MAX: u64 = 2_500;
+    /// One observation moves the factor by an eighth of the way.
+    const SLOWNESS: u64 = 8;
+
+    /// From thousandths.
+    pub const fn from_milli(milli: u32) -> Self {
+        Self(milli)
+    }
+
+    /// In thousandths.
+    pub const fn milli(self) -> u32 {
+        self.0
+    }
+
+    fn learn(self, estimated: u64, actual: u64) -> Self {
+        if estimated < MIN_CALIBRATION_TOKENS || actual == 0 {
+            return self;
+        }
+        let observed = (actual.saturating_mul(1_000) / estimated).clamp(Self::MIN, Self::MAX);
+        let moved = (u64::from(self.0) * (Self::SLOWNESS - 1) + observed) / Self::SLOWNESS;
+        Self(u32::try_from(moved).unwrap_or(self.0))
+    }
+
+    /// An estimate, corrected.
+    pub const fn apply(self, estimated: u64) -> u64 {
+        estimated.saturating_mul(self.0 as u64) / 1_000
+    }
+}
+
+/// How a count came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CountMethod {
+    /// Estimated from bytes alone.
+    Estimated,
+    /// Reported by the provider; what came after is estimated.
+    Anchored,
+}
+
+/// A count, and how it came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Count {
+    /// The sum.
+    pub tokens: u64,
+    /// The part that a provider reported.
+    pub reported: u64,
+    /// How it came about.
+    pub method: CountMethod,
+}
+
+/// The running count.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Ledger {
+    /// The anchor, when a usage was reported.
+    pub anchor: Option<Anchor>,
+    /// Estimate of what the anchor does not cover.
+    pub tail: u64,
+    /// Estimate of everything visible.
+    pub all: u64,
+    /// What usage has taught about the estimates.
+    pub calibration: Calibration,
+}
+
+impl Ledger {
+    /// The tokens of the view; `overhead` is what the caller says its system prompt and tools have.
+    pub fn count(&self, overhead: u64) -> Count {
+        match &self.anchor {
+            Some(anchor) => {
+                let reported = anchor.usage.total_tokens();
+                Count {
+                    tokens: reported.saturating_add(self.calibration.apply(self.tail)),
+                    reported,
+                    method: CountMethod::Anchored,
+                }
+            }
+            None => Count {
+                tokens: self.calibration.apply(self.all).saturating_add(overhead),
+                reported: 0,
+                method: CountMethod::Estimated,
+            },
+        }
+    }
+
+    /// Counts a visible message in. Usage over `window` cannot be true and is not believed.
+    pub fn add(
+        &mut self,
+        message: &Message,
+        ordinal: Ordinal,
+        tokens: u32,
+        epoch: Epoch,
+        window: u64,
+    ) {
+        self.all += u64::from(tokens);
+        let continues = self.anchor.as_mut().filter(|anchor| {
+            message.role == Role::Assistant
+                && anchor.provider_message_id.is_some()
+                && anchor.provider_message_id == message.provider_message_id
+        });
+        let usage = message.usage.filter(|usage| is_credible(usage, window));
+        if let Some(anchor) = continues {
+            // The response's output is a part of what was reported already.
+            anchor.usage = anchor.usage.max(usage.unwrap_or_default());
+            anchor.message = ordinal;
+            return;
+        }
+        let Some(usage) = usage.filter(|_| message.role == Role::Assistant) else {
+            self.tail += u64::from(tokens);
+            return;
+        };
+        if let Some(before) = &self.anchor
+            && before.epoch == epoch
+        {
+            let prompt = usage.total_tokens() - usage.output_tokens;
+            let grown = prompt.saturating_sub(before.usage.total_tokens());
+            self.calibration = self.calibration.learn(self.tail, grown);
+        }
+        self.anchor = Some(Anchor {
+            usage,
+            provider_message_id: message.provider_message_id.clone(),
+            message: ordinal,
+            epoch,
+        });
+        self.tail = 0;
+    }
+
+    /// Forgets what was counted, but not what was learned.
+    pub(crate) fn restart(&mut self) {
+        *self = Self {
+            calibration: self.calibration,
+            ..Self::default()
+        };
+    }
+}
+
+/// Whether a usage says anything that can be true.
+pub(crate) fn is_credible(usage: &Usage, window: u64) -> bool {
+    (1..=window).contains(&usage.total_tokens())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::MessageId;
+    use crate::message::Block;
+
+    fn response(id: &str, input: u64, output: u64) -> Message {
+        let mut message = Message::new(
+            MessageId::new(uuid::Uuid::nil()),
+            Role::Assistant,
+            vec![Block::text("x")],
+        );
+        message.provider_message_id = Some(id.into());
+        message.usage = Some(Usage {
+            input_tokens: input,
+            output_tokens: output,
+            ..Usage::default()
+        });
+        message
+    }
+
+    fn add(ledger: &mut Ledger, message: &Message, tokens: u32) {
+        ledger.add(message, Ordinal::new(0), tokens, Epoch::default(), 200_000);
+    }
+
+    #[test]
+    fn fragments_are_one_usage_and_results_between_them_count() {
+        let mut ledger = Ledger::default();
+        let user = Message::new(MessageId::new(uuid::Uuid::nil()), Role::User, vec![]);
+        add(&mut ledger, &user, 900);
+        assert_eq!(ledger.count(50).tokens, 950);
+        add(&mut ledger, &response("a", 1_000, 5), 10);
+        add(&mut ledger, &user, 100);
+        add(&mut ledger, &response("a", 1_000, 80), 10);
+        assert_eq!(ledger.count(50).tokens, 1_180);
+        assert_eq!(ledger.count(50).method, CountMethod::Anchored);
+    }
+
+    #[test]
+    fn usage_over_the_window_is_not_believed() {
+        let mut ledger = Ledger::default();
+        add(&mut ledger, &response("a", 200_001, 0), 10);
+        assert_eq!(ledger.count(0).tokens, 10);
+        add(&mut ledger, &response("b", 0, 0), 10);
+        assert_eq!(ledger.count(0).tokens, 20);
+    }
+
+    #[test]
+    fn calibration_is_slow_and_bounded() {
+        let mut calibration = Calibration::default();
+        assert_eq!(calibration.learn(1_000, 2_000).milli(), 1_125);
+        assert_eq!(calibration.learn(400, 2_000).milli(), 1_000);
+        for _ in 0..200 {
+            calibration = calibration.learn(1_000, 1_000_000);
+        }
+        assert!(
+            (2_400..=2_500).contains(&calibration.milli()),
+            "{calibration:?}"
+        );
+    }
+}

@@ -1,0 +1,11 @@
+//! How many tokens a session's view has.
+//!
+//! What a provider reported is exact and is the anchor; what came after it is estimated. Not here:
+//! what the numbers lead to (`policy`).
+
+mod estimate;
+mod ledger;
+
+pub use estimate::{estimate_block, estimate_message};
+pub(crate) use ledger::is_credible;
+pub use ledger::{Anchor, Calibration, Count, CountMethod, Ledger};

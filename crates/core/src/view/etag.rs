@@ -1,0 +1,161 @@
+//! What a caller says it has, and how much of it is still right.
+
+use super::wire::group_key;
+use super::{Piece, Sealed, Target, wire};
+use crate::ids::Epoch;
+use crate::message::Digest;
+use crate::session::{Calls, Transcript};
+
+const VERSION: u8 = 1;
+const LEN: usize = 1 + 4 + 4 + 4 + 16;
+
+/// A view that was served, named for a caller. Opaque outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Etag {
+    epoch: Epoch,
+    /// How many pieces the view had.
+    pieces: u32,
+    /// How many wire messages they made for the target.
+    length: u32,
+    /// Stands for the pieces, the target and the length together.
+    check: Digest,
+}
+
+/// How much of a caller's copy still holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Prefix {
+    /// How many wire messages the caller keeps.
+    pub keep: u32,
+    /// The piece with which the rest begins.
+    pub from: usize,
+}
+
+impl Etag {
+    /// Names a view of `pieces` pieces and `length` wire messages.
+    pub fn new(epoch: Epoch, pieces: u32, length: u32, digest: Digest, target: &Target) -> Self {
+        Self {
+            epoch,
+            pieces,
+            length,
+            check: check(epoch, length, digest, target),
+        }
+    }
+
+    /// Its bytes.
+    pub fn to_bytes(self) -> [u8; LEN] {
+        let mut bytes = [VERSION; LEN];
+        bytes[1..5].copy_from_slice(&self.epoch.get().to_le_bytes());
+        bytes[5..9].copy_from_slice(&self.pieces.to_le_bytes());
+        bytes[9..13].copy_from_slice(&self.length.to_le_bytes());
+        bytes[13..].copy_from_slice(self.check.as_bytes());
+        bytes
+    }
+
+    /// Reads one; anything that is not an etag is no error, only unknown.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; LEN] = bytes.try_into().ok()?;
+        let number = |at: usize| {
+            let mut word = [0; 4];
+            word.copy_from_slice(&bytes[at..at + 4]);
+            u32::from_le_bytes(word)
+        };
+        let mut check = [0; 16];
+        check.copy_from_slice(&bytes[13..]);
+        (bytes[0] == VERSION).then(|| Self {
+            epoch: Epoch::new(number(1)),
+            pieces: number(5),
+            length: number(9),
+            check: Digest::from_bytes(check),
+        })
+    }
+
+    /// How many wire messages the view had.
+    pub fn length(self) -> u32 {
+        self.length
+    }
+
+    /// How many pieces the view had.
+    pub fn pieces(self) -> usize {
+        self.pieces as usize
+    }
+
+    /// Whether this names a view of the current epoch for this target that is still as it was.
+    pub fn is_current(self, sealed: &Sealed, target: &Target) -> bool {
+        self.seal(sealed, target)
+            .is_some_and(|seal| seal.intact == seal.pieces)
+    }
+
+    fn seal<'s>(self, sealed: &'s Sealed, target: &Target) -> Option<&'s super::Seal> {
+        sealed.seals().find(|seal| {
+            seal.epoch == self.epoch
+                && seal.pieces == self.pieces
+                && check(seal.epoch, self.length, seal.digest, target) == self.check
+        })
+    }
+
+    /// How much of the view that this names is a prefix of `pieces`, the view as it is now.
+    pub fn prefix(
+        self,
+        sealed: &Sealed,
+        pieces: &[Piece],
+        transcript: &Transcript,
+        calls: &Calls,
+        target: &Target,
+    ) -> Prefix {
+        let Some(seal) = self.seal(sealed, target) else {
+            return Prefix::default();
+        };
+        let intact = (seal.intact as usize).min(pieces.len());
+        let key = |piece: &Piece| group_key(piece, transcript, calls, target);
+        if seal.intact == seal.pieces {
+            let next = pieces[intact..].iter().find_map(key);
+            let (start, last) = last_group(&pieces[..intact], key);
+            return match (next, last) {
+                (Some(next), Some(last)) if next == last && self.length > 0 => Prefix {
+                    keep: self.length - 1,
+                    from: start,
+                },
+                _ => Prefix {
+                    keep: self.length,
+                    from: intact,
+                },
+            };
+        }
+        // The view changed behind the first `intact` pieces. Their last message may have been longer
+        // in the caller's copy, so it is sent again.
+        let (start, last) = last_group(&pieces[..intact], key);
+        if last.is_none() {
+            return Prefix::default();
+        }
+        let kept = wire(&pieces[..start], transcript, calls, target);
+        Prefix {
+            keep: super::in_array(&kept, target),
+            from: start,
+        }
+    }
+}
+
+/// Where the last wire message of some pieces begins, and its key.
+fn last_group<K: PartialEq + Copy>(
+    pieces: &[Piece],
+    key: impl Fn(&Piece) -> Option<K>,
+) -> (usize, Option<K>) {
+    let (mut start, mut last) = (pieces.len(), None);
+    for (index, piece) in pieces.iter().enumerate().rev() {
+        match (key(piece), last) {
+            (None, _) => {}
+            (Some(key), None) => (start, last) = (index, Some(key)),
+            (Some(key), Some(of_last)) if key == of_last => start = index,
+            _ => break,
+        }
+    }
+    (start, last)
+}
+
+fn check(epoch: Epoch, length: u32, digest: Digest, target: &Target) -> Digest {
+    let mut link = Vec::with_capacity(24);
+    link.extend_from_slice(target.digest().as_bytes());
+    link.extend_from_slice(&epoch.get().to_le_bytes());
+    link.extend_from_slice(&length.to_le_bytes());
+    digest.chain(&link)
+}

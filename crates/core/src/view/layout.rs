@@ -1,0 +1,463 @@
+//! How new messages continue a view.
+//!
+//! Providers accept only one shape: the user begins and ends, every call is answered in the message
+//! after it, results come before words. Transcripts have another: one response arrives in fragments
+//! with results between them, results are missing, doubled, late, or belong to nothing. This module
+//! turns the second into the first, once for every block, and its cost depends on the new messages
+//! alone. Whatever cannot be placed yet stays pending.
+
+use std::collections::HashMap;
+
+use super::tail::{Side, Tail};
+use super::{DropReason, Form, MarkerReason, Piece, Sealed, TextReason};
+use crate::ids::{CallKey, Ordinal};
+use crate::message::{Block, MediaKind, MediaProblem, Message, ResultContent, Role};
+use crate::session::{CallState, Calls, Pairing, Pending, Transcript};
+
+/// A provider takes no more pictures in one request.
+const MAX_IMAGES: usize = 100;
+
+/// The continuation of a view.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Layout {
+    /// What follows the sealed pieces.
+    pub pieces: Vec<Piece>,
+    /// The end of the view with them.
+    pub tail: Tail,
+    /// Whether something that was appended cannot be placed yet.
+    pub holds_back: bool,
+}
+
+impl Layout {
+    /// Whether a provider would take the view: it ends with the user, and no call is open.
+    pub fn is_sendable(&self) -> bool {
+        self.tail.last == Some(Side::User) && self.tail.open.is_empty() && !self.holds_back
+    }
+
+    /// The calls that this continuation reports as interrupted.
+    pub fn interrupted(&self) -> impl Iterator<Item = CallKey> {
+        self.pieces.iter().filter_map(|piece| match piece.form {
+            Form::Interrupted(call) => Some(call),
+            _ => None,
+        })
+    }
+}
+
+/// Continues a view. With `interrupt`, calls that are still open are reported as interrupted even
+/// when nothing follows them.
+pub fn lay_out(
+    sealed: &Sealed,
+    transcript: &Transcript,
+    calls: &Calls,
+    pending: &[Pending],
+    interrupt: bool,
+) -> Layout {
+    let tail = Tail::of(sealed.pieces(), transcript);
+    let sorted = Sorted::of(transcript, calls, pending, &tail);
+    let mut writer = Writer {
+        sealed,
+        transcript,
+        calls,
+        layout: Layout {
+            tail,
+            ..Layout::default()
+        },
+        images: None,
+    };
+    writer.write(sorted, interrupt);
+    writer.layout
+}
+
+/// The new blocks, sorted into whose turn they belong to.
+#[derive(Default)]
+struct Sorted {
+    /// Results of calls that are sealed already.
+    early: Vec<(Ordinal, u16, Form)>,
+    groups: Vec<Group>,
+}
+
+enum Group {
+    System(Vec<(Ordinal, u16)>),
+    Assistant(Response),
+    User(Words),
+}
+
+/// One response with the results that answer it.
+struct Response {
+    provider_message_id: Option<Box<str>>,
+    blocks: Vec<(Ordinal, u16)>,
+    results: Vec<(Ordinal, u16, Form)>,
+}
+
+/// What the user says, results apart.
+#[derive(Default)]
+struct Words {
+    blocks: Vec<(Ordinal, u16, Form)>,
+    /// Whether a person speaks, so that the model cannot go on with what it was doing.
+    real: bool,
+}
+
+impl Sorted {
+    fn of(transcript: &Transcript, calls: &Calls, pending: &[Pending], tail: &Tail) -> Self {
+        let mut sorted = Self::default();
+        let mut group_of: HashMap<Ordinal, usize> = HashMap::new();
+        for item in pending {
+            let Some(message) = transcript.content(item.message) else {
+                continue;
+            };
+            match message.role {
+                Role::Assistant => {
+                    let group = sorted.response(message);
+                    group_of.insert(item.message, group);
+                    let Group::Assistant(response) = &mut sorted.groups[group] else {
+                        continue;
+                    };
+                    let blocks = item.blocks.iter().map(|(block, _)| (item.message, *block));
+                    response.blocks.extend(blocks);
+                }
+                Role::User => sorted.user(item, message, calls, tail, &group_of),
+                Role::System | Role::Developer => sorted.system(item, tail),
+            }
+        }
+        sorted
+    }
+
+    /// The response that a fragment belongs to: the last one, when it has the same provider id and
+    /// nothing but its own results came since.
+    fn response(&mut self, message: &Message) -> usize {
+        if let Some(Group::Assistant(last)) = self.groups.last()
+            && message.provider_message_id.is_some()
+            && last.provider_message_id == message.provider_message_id
+        {
+            return self.groups.len() - 1;
+        }
+        self.groups.push(Group::Assistant(Response {
+            provider_message_id: message.provider_message_id.clone(),
+            blocks: Vec::new(),
+            results: Vec::new(),
+        }));
+        self.groups.len() - 1
+    }
+
+    fn user(
+        &mut self,
+        item: &Pending,
+        message: &Message,
+        calls: &Calls,
+        tail: &Tail,
+        group_of: &HashMap<Ordinal, usize>,
+    ) {
+        for (block, pairing) in &item.blocks {
+            let (at, block) = (item.message, *block);
+            let drop = |reason| (at, block, Form::Dropped(reason));
+            match pairing {
+                Some(Pairing::Answer(call)) => {
+                    let group = calls
+                        .get(*call)
+                        .and_then(|call| group_of.get(&call.message));
+                    let result = (at, block, Form::Result(*call));
+                    match group.and_then(|group| self.groups.get_mut(*group)) {
+                        Some(Group::Assistant(response)) => response.results.push(result),
+                        _ if tail.open.contains(call) => self.early.push(result),
+                        _ => self.words((at, block, Form::Text(TextReason::Orphan))),
+                    }
+                }
+                Some(Pairing::Duplicate(call)) => {
+                    self.early.push(drop(DropReason::DuplicateResult(*call)));
+                }
+                Some(Pairing::Late(call)) if calls.state(*call) == CallState::Gone => {
+                    self.early.push(drop(DropReason::LateResult(*call)));
+                }
+                Some(Pairing::Late(call)) => {
+                    self.words((at, block, Form::Text(TextReason::Late(*call))));
+                }
+                Some(Pairing::Orphan) => self.words((at, block, Form::Text(TextReason::Orphan))),
+                None => match &message.blocks[usize::from(block)] {
+                    Block::ToolUse(_) | Block::Thinking(_) => {
+                        self.early.push(drop(DropReason::WrongRole));
+                    }
+                    block_ if block_.is_blank() => self.early.push(drop(DropReason::Blank)),
+                    _ => self.words((at, block, Form::Block)),
+                },
+            }
+        }
+        if let Some(Group::User(words)) = self.groups.last_mut() {
+            words.real |= message.is_real_user_input()
+                && words.blocks.iter().any(|(at, ..)| *at == item.message);
+        }
+    }
+
+    fn system(&mut self, item: &Pending, tail: &Tail) {
+        let leads = tail.last.is_none()
+            && self
+                .groups
+                .iter()
+                .all(|group| matches!(group, Group::System(_)));
+        let blocks = item.blocks.iter().map(|(block, _)| *block);
+        if leads {
+            let blocks = blocks.map(|block| (item.message, block)).collect();
+            self.groups.push(Group::System(blocks));
+        } else {
+            for block in blocks {
+                self.words((item.message, block, Form::Operator));
+            }
+        }
+    }
+
+    fn words(&mut self, piece: (Ordinal, u16, Form)) {
+        if !matches!(self.groups.last(), Some(Group::User(_))) {
+            self.groups.push(Group::User(Words::default()));
+        }
+        if let Some(Group::User(words)) = self.groups.last_mut() {
+            words.blocks.push(piece);
+        }
+    }
+}
+
+struct Writer<'a> {
+    sealed: &'a Sealed,
+    transcript: &'a Transcript,
+    calls: &'a Calls,
+    layout: Layout,
+    /// How many pictures the view holds; counted when the first new one comes.
+    images: Option<usize>,
+}
+
+impl Writer<'_> {
+    fn write(&mut self, sorted: Sorted, interrupt: bool) {
+        for (message, block, form) in sorted.early {
+            self.result(message, block, form);
+        }
+        let mut groups = sorted.groups.into_iter().peekable();
+        while let Some(group) = groups.next() {
+            let is_last = groups.peek().is_none();
+            match group {
+                Group::System(blocks) => {
+                    for (message, block) in blocks {
+                        self.operator(message, block, Form::Block);
+                    }
+                }
+                Group::Assistant(response) => {
+                    if is_last && !interrupt && self.continues_open_response(&response) {
+                        self.layout.holds_back = true;
+                        break;
+                    }
+                    self.response(response, is_last);
+                }
+                Group::User(words) => {
+                    let closes = words.real || !is_last || interrupt;
+                    if !self.layout.tail.open.is_empty() && !closes {
+                        self.layout.holds_back = true;
+                        break;
+                    }
+                    self.words(words);
+                }
+            }
+        }
+        if interrupt && !self.layout.holds_back {
+            self.interrupt_open(None);
+        }
+    }
+
+    /// Whether these are more fragments of a response whose calls still wait. A provider takes them
+    /// only after every result, and the results are likely on their way: so they wait too.
+    fn continues_open_response(&self, response: &Response) -> bool {
+        let open = self.layout.tail.open.first();
+        let of_open = open
+            .and_then(|call| self.calls.get(*call))
+            .and_then(|call| self.transcript.content(call.message))
+            .and_then(|message| message.provider_message_id.as_deref());
+        self.layout.tail.last == Some(Side::User)
+            && of_open.is_some()
+            && of_open == response.provider_message_id.as_deref()
+    }
+
+    fn response(&mut self, response: Response, is_last: bool) {
+        let ended = !is_last || !response.results.is_empty();
+        let shown = response.blocks.iter().rposition(|(message, block)| {
+            let form = self.assistant_form(*message, *block);
+            let thinks = self.block(*message, *block).is_some_and(Block::is_thinking);
+            form.is_shown() && !thinks
+        });
+        if shown.is_some() && self.layout.tail.last == Some(Side::User) {
+            // Once the tools have spoken, the model cannot speak again before every call has its
+            // answer.
+            self.interrupt_open(response.blocks.first().map(|(message, _)| *message));
+        }
+        for (index, (message, block)) in response.blocks.into_iter().enumerate() {
+            let mut form = self.assistant_form(message, block);
+            if form == Form::Block && shown.is_none_or(|last| index > last) {
+                if !ended {
+                    self.layout.holds_back = true;
+                    continue;
+                }
+                form = Form::Dropped(DropReason::TrailingThinking);
+            }
+            if form.is_shown() {
+                self.open_with_the_user(message);
+                self.layout.tail.last = Some(Side::Assistant);
+            }
+            if let Form::Call(call) = form {
+                self.layout.tail.open.push(call);
+            }
+            self.push(message, block, form);
+        }
+        for (message, block, form) in response.results {
+            self.result(message, block, form);
+        }
+    }
+
+    /// The form of a block that the model wrote, whatever stands around it.
+    fn assistant_form(&self, message: Ordinal, block: u16) -> Form {
+        match self.block(message, block) {
+            Some(Block::ToolUse(_)) => match self.calls.at(message, block) {
+                Some(call) => Form::Call(call),
+                None => Form::Dropped(DropReason::WrongRole),
+            },
+            Some(Block::ToolResult(_)) | None => Form::Dropped(DropReason::WrongRole),
+            Some(Block::Media(media)) => match media.problem() {
+                Some(problem) => Form::Marker(MarkerReason::Media(problem)),
+                None => Form::Block,
+            },
+            Some(Block::Thinking(thinking)) if !thinking.is_returnable() => {
+                Form::Dropped(DropReason::UnsignedThinking)
+            }
+            Some(block) if block.is_blank() => Form::Dropped(DropReason::Blank),
+            Some(_) => Form::Block,
+        }
+    }
+
+    fn result(&mut self, message: Ordinal, block: u16, form: Form) {
+        let Form::Result(call) = form else {
+            self.push(message, block, form);
+            return;
+        };
+        let pictures = match self.block(message, block) {
+            Some(Block::ToolResult(result)) => images_in(&result.content),
+            _ => 0,
+        };
+        let form = if self.take_images(pictures) {
+            form
+        } else {
+            Form::ResultWithoutMedia(call)
+        };
+        self.layout.tail.open.retain(|open| *open != call);
+        self.layout.tail.last = Some(Side::User);
+        self.push(message, block, form);
+    }
+
+    fn words(&mut self, words: Words) {
+        let first = words.blocks.first().map(|(message, ..)| *message);
+        self.interrupt_open(first);
+        for (message, block, form) in words.blocks {
+            let form = match self.block(message, block) {
+                _ if form == Form::Operator => {
+                    self.operator(message, block, form);
+                    continue;
+                }
+                Some(Block::Media(media)) => match media.problem() {
+                    Some(problem) => Form::Marker(MarkerReason::Media(problem)),
+                    None if media.kind == MediaKind::Image && !self.take_images(1) => {
+                        Form::Marker(MarkerReason::Media(MediaProblem::TooMany))
+                    }
+                    None => form,
+                },
+                _ => form,
+            };
+            self.layout.tail.last = Some(Side::User);
+            self.push(message, block, form);
+        }
+    }
+
+    /// A block of the operator's: only words can be passed on.
+    fn operator(&mut self, message: Ordinal, block: u16, form: Form) {
+        let form = match self.block(message, block) {
+            Some(Block::Text { .. }) if self.is_blank(message, block) => {
+                Form::Dropped(DropReason::Blank)
+            }
+            Some(Block::Text { .. }) => form,
+            _ => Form::Dropped(DropReason::WrongRole),
+        };
+        if form == Form::Operator {
+            self.layout.tail.last = Some(Side::User);
+        }
+        self.push(message, block, form);
+    }
+
+    fn interrupt_open(&mut self, because_of: Option<Ordinal>) {
+        for call in std::mem::take(&mut self.layout.tail.open) {
+            let of_call = self.calls.get(call).map(|call| call.message);
+            let Some(message) = because_of.or(of_call) else {
+                continue;
+            };
+            self.layout.tail.last = Some(Side::User);
+            self.push(message, 0, Form::Interrupted(call));
+        }
+    }
+
+    fn open_with_the_user(&mut self, because_of: Ordinal) {
+        if self.layout.tail.last.is_none() {
+            self.push(because_of, 0, Form::Opening);
+        }
+    }
+
+    fn push(&mut self, message: Ordinal, block: u16, form: Form) {
+        self.layout.pieces.push(Piece {
+            message,
+            block,
+            form,
+        });
+    }
+
+    /// Whether the view can hold `more` pictures; counts them in when it can.
+    fn take_images(&mut self, more: usize) -> bool {
+        if more == 0 {
+            return true;
+        }
+        let held = match self.images {
+            Some(held) => held,
+            None => self
+                .sealed
+                .pieces()
+                .iter()
+                .map(|piece| self.images_of(piece))
+                .sum(),
+        };
+        let fits = held + more <= MAX_IMAGES;
+        self.images = Some(if fits { held + more } else { held });
+        fits
+    }
+
+    fn images_of(&self, piece: &Piece) -> usize {
+        match (piece.form, self.block(piece.message, piece.block)) {
+            (Form::Block, Some(Block::Media(media))) if media.kind == MediaKind::Image => 1,
+            (Form::Result(_), Some(Block::ToolResult(result))) => images_in(&result.content),
+            _ => 0,
+        }
+    }
+
+    fn block(&self, message: Ordinal, block: u16) -> Option<&Block> {
+        self.transcript
+            .content(message)?
+            .blocks
+            .get(usize::from(block))
+    }
+
+    fn is_blank(&self, message: Ordinal, block: u16) -> bool {
+        self.block(message, block).is_some_and(Block::is_blank)
+    }
+}
+
+/// How many pictures of a result a provider would take, one by one.
+fn images_in(content: &ResultContent) -> usize {
+    let ResultContent::Blocks(blocks) = content else {
+        return 0;
+    };
+    blocks
+        .iter()
+        .filter(|block| {
+            matches!(block, Block::Media(media)
+                if media.kind == MediaKind::Image && media.problem().is_none())
+        })
+        .count()
+}

@@ -1,0 +1,32 @@
+//! What the model sees: which pieces of the transcript, in which order, in which form.
+//!
+//! A view is a list of [`Piece`]s, each a reference into the transcript and the form that it takes.
+//! Pieces that were served are sealed: only a view-changing event moves them. `layout` decides how
+//! new messages continue the list, `wire` groups pieces into a provider's messages, `etag` names
+//! what a caller already has.
+
+mod etag;
+mod layout;
+mod piece;
+mod seal;
+mod tail;
+mod target;
+mod wire;
+
+pub use etag::{Etag, Prefix};
+pub use layout::{Layout, lay_out};
+pub use piece::{DropReason, Form, MarkerReason, Piece, Repair, RepairKind, TextReason};
+pub(crate) use seal::count;
+pub use seal::{Seal, Sealed};
+pub use tail::{Side, Tail};
+pub use target::{Provider, Target};
+pub use wire::{WireBlock, WireMessage, WireResult, WireRole, flatten, wire};
+
+/// How many of some wire messages stand in the provider's array: where the operator's words go apart
+/// from it, they do not count.
+pub fn in_array(messages: &[WireMessage<'_>], target: &Target) -> u32 {
+    let apart = |message: &&WireMessage<'_>| {
+        target.provider == Provider::Anthropic && message.role == WireRole::System
+    };
+    count(messages.iter().filter(|message| !apart(message)).count())
+}

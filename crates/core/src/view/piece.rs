@@ -1,0 +1,164 @@
+//! The pieces of a view, and the repairs that their forms stand for.
+
+use crate::ids::{CallKey, Ordinal};
+use crate::message::MediaProblem;
+
+/// One piece of a view: a block of the transcript and the form it takes, or something synthetic.
+///
+/// Every block of every message that takes part in the view has exactly one piece, shown or not, so
+/// that nothing can fall out of the view without a reason that can be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Piece {
+    /// The message that it comes from; of a synthetic piece, the one that made it necessary.
+    pub message: Ordinal,
+    /// The block within the message; 0 for a synthetic piece.
+    pub block: u16,
+    /// What the model sees.
+    pub form: Form,
+}
+
+/// What the model sees of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// The block itself.
+    Block,
+    /// A call, under its wire id.
+    Call(CallKey),
+    /// A call's result, under the call's wire id.
+    Result(CallKey),
+    /// A call's result, with markers in place of its pictures.
+    ResultWithoutMedia(CallKey),
+    /// A result that cannot stand as one, told in words.
+    Text(TextReason),
+    /// A marker in place of the block.
+    Marker(MarkerReason),
+    /// Nothing.
+    Dropped(DropReason),
+    /// Synthetic: an error result for a call that will not be answered in time.
+    Interrupted(CallKey),
+    /// Synthetic: the user's opening, where a transcript begins with the model.
+    Opening,
+    /// What the operator says in mid-conversation, where providers know only two speakers.
+    Operator,
+}
+
+/// Why a result is told in words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TextReason {
+    /// No call has this id.
+    Orphan,
+    /// It came after its call was reported as interrupted.
+    Late(CallKey),
+}
+
+/// Why a marker stands in place of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MarkerReason {
+    /// A provider would refuse it.
+    Media(MediaProblem),
+}
+
+/// Why a block is not shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DropReason {
+    /// It says nothing.
+    Blank,
+    /// The call had its result already.
+    DuplicateResult(CallKey),
+    /// It came after its call was interrupted, and the call is not in the view any more.
+    LateResult(CallKey),
+    /// Thinking that nothing follows: a provider refuses a message that ends with it.
+    TrailingThinking,
+    /// Thinking without a signature: no provider takes it back.
+    UnsignedThinking,
+    /// A tool result in a message that is not the user's, or a call that is not the model's.
+    WrongRole,
+}
+
+impl Form {
+    /// Whether the model sees something.
+    pub const fn is_shown(self) -> bool {
+        !matches!(self, Self::Dropped(_))
+    }
+
+    /// Whether it stands for a block of the transcript.
+    pub const fn is_of_a_block(self) -> bool {
+        !matches!(self, Self::Interrupted(_) | Self::Opening)
+    }
+
+    /// Whether it stands where a result stands.
+    pub const fn answers(self) -> Option<CallKey> {
+        match self {
+            Self::Result(call) | Self::ResultWithoutMedia(call) | Self::Interrupted(call) => {
+                Some(call)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What was done so that a provider accepts the view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Repair {
+    /// The message that was broken.
+    pub message: Ordinal,
+    /// The block within it.
+    pub block: u16,
+    /// What was done.
+    pub kind: RepairKind,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RepairKind {
+    /// A blank text block is left out.
+    BlankText,
+    /// A second result of a call is left out.
+    DuplicateResult(CallKey),
+    /// A result without a call is shown as text.
+    OrphanResult,
+    /// A result that came after the interruption of its call is shown as text.
+    LateResult(CallKey),
+    /// The same, but its call is not in the view any more, so neither is it.
+    LateResultHidden(CallKey),
+    /// An unanswered call got an error result that says so.
+    InterruptedCall(CallKey),
+    /// A picture or document is replaced by a marker.
+    Media(MediaProblem),
+    /// Thinking at the end of a message is left out.
+    TrailingThinking,
+    /// Thinking without a signature is left out.
+    UnsignedThinking,
+    /// A block that its role may not hold is left out.
+    WrongRole,
+    /// An opening was put before the model's first words.
+    Opening,
+    /// A call goes by another id on the wire, because its own is illegal or taken.
+    MappedCallId(CallKey),
+}
+
+impl Piece {
+    /// The repair that this form stands for.
+    pub fn repair(&self) -> Option<Repair> {
+        let kind = match self.form {
+            Form::Block | Form::Call(_) | Form::Result(_) | Form::Operator => return None,
+            Form::ResultWithoutMedia(_) => RepairKind::Media(MediaProblem::TooMany),
+            Form::Text(TextReason::Orphan) => RepairKind::OrphanResult,
+            Form::Text(TextReason::Late(call)) => RepairKind::LateResult(call),
+            Form::Marker(MarkerReason::Media(problem)) => RepairKind::Media(problem),
+            Form::Dropped(DropReason::Blank) => RepairKind::BlankText,
+            Form::Dropped(DropReason::DuplicateResult(call)) => RepairKind::DuplicateResult(call),
+            Form::Dropped(DropReason::LateResult(call)) => RepairKind::LateResultHidden(call),
+            Form::Dropped(DropReason::TrailingThinking) => RepairKind::TrailingThinking,
+            Form::Dropped(DropReason::UnsignedThinking) => RepairKind::UnsignedThinking,
+            Form::Dropped(DropReason::WrongRole) => RepairKind::WrongRole,
+            Form::Interrupted(call) => RepairKind::InterruptedCall(call),
+            Form::Opening => RepairKind::Opening,
+        };
+        Some(Repair {
+            message: self.message,
+            block: self.block,
+            kind,
+        })
+    }
+}

@@ -1,0 +1,55 @@
+//! For whom a view is made.
+
+use crate::message::{Digest, Message, Origin};
+
+/// Whose API takes the view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Provider {
+    /// Anthropic's Messages API, and whoever speaks it.
+    #[default]
+    Anthropic,
+    /// OpenAI's Chat Completions API, and whoever speaks it.
+    OpenAi,
+}
+
+/// For whom a view is made. Two targets may see different blocks of the same pieces: thinking goes
+/// back to the model that wrote it, and to no other.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Target {
+    /// Whose API takes the view.
+    pub provider: Provider,
+    /// The model that will read it; empty when the caller does not say.
+    pub model: Box<str>,
+    /// Whether the request turns extended thinking on.
+    pub thinking: bool,
+}
+
+impl Target {
+    /// Sixteen bytes that stand for this target.
+    pub fn digest(&self) -> Digest {
+        let provider = match self.provider {
+            Provider::Anthropic => "anthropic",
+            Provider::OpenAi => "openai",
+        };
+        let text = format!("{provider}\0{}\0{}", self.thinking, self.model);
+        Digest::of_bytes(text.as_bytes())
+    }
+
+    /// Whether the thinking in a message goes back to this target.
+    pub(crate) fn takes_thinking_of(&self, message: &Message) -> bool {
+        self.provider == Provider::Anthropic
+            && self.thinking
+            && (self.model.is_empty()
+                || message.model.is_none()
+                || message.model.as_deref() == Some(&*self.model))
+    }
+
+    /// Whether this target knows the fields that we do not.
+    pub(crate) fn takes_extra_of(&self, origin: Origin) -> bool {
+        match origin {
+            Origin::Typed => true,
+            Origin::Anthropic => self.provider == Provider::Anthropic,
+            Origin::OpenAi => self.provider == Provider::OpenAi,
+        }
+    }
+}

@@ -1,0 +1,524 @@
+//! Pieces grouped into the messages that go over the wire.
+//!
+//! A wire message borrows from the transcript; a codec or the typed contract turns it into bytes.
+
+use std::borrow::Cow;
+
+use super::tail::{Side, side};
+use super::{Form, Piece, Provider, Target, TextReason};
+use crate::codec;
+use crate::ids::{CallKey, Ordinal};
+use crate::json::{Extra, RawJson};
+use crate::message::{
+    Block, Media, MediaKind, MediaProblem, MediaSource, Message, Origin, ResultContent, Role,
+    Thinking, ToolInput, ToolResult,
+};
+use crate::session::{Calls, Transcript};
+
+/// The longest call id that `OpenAI` takes.
+const OPENAI_MAX_ID_LEN: usize = 40;
+/// The longest call id that Anthropic takes.
+const ANTHROPIC_MAX_ID_LEN: usize = 64;
+
+/// What the user is made to say where a transcript begins with the model.
+const OPENING: &str = "[The conversation begins with the assistant.]";
+/// What stands for the result of a call that will not be answered in time.
+const INTERRUPTED: &str =
+    "[Interrupted: the conversation went on before this tool returned a result.]";
+/// A failed call must say something: providers refuse an empty error.
+const FAILED_SILENTLY: &str = "[The tool failed without saying anything.]";
+
+/// Who speaks in a wire message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WireRole {
+    /// The operator.
+    System,
+    /// The operator, in the newer word.
+    Developer,
+    /// The user.
+    User,
+    /// The model.
+    Assistant,
+    /// A tool, where the provider gives tools a role of their own.
+    Tool,
+}
+
+/// One message as a provider takes it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WireMessage<'a> {
+    /// Who speaks.
+    pub role: WireRole,
+    /// What is said; never empty.
+    pub blocks: Vec<WireBlock<'a>>,
+    /// Unknown fields of the message, where it stands for exactly one.
+    pub extra: Option<&'a Extra>,
+    /// The first message of the transcript that it comes from.
+    pub first: Ordinal,
+}
+
+/// One block as a provider takes it. `extra` is there only when the provider knows those fields.
+#[derive(Debug, Clone, PartialEq)]
+pub enum WireBlock<'a> {
+    /// Words.
+    Text {
+        /// The words.
+        text: Cow<'a, str>,
+        /// Unknown fields.
+        extra: Option<&'a Extra>,
+    },
+    /// A picture or a document.
+    Media {
+        /// Which.
+        media: &'a Media,
+        /// Unknown fields.
+        extra: Option<&'a Extra>,
+    },
+    /// A call.
+    Call {
+        /// Its id on the wire.
+        id: Cow<'a, str>,
+        /// The tool.
+        name: Cow<'a, str>,
+        /// What the model wrote.
+        input: &'a ToolInput,
+        /// Unknown fields.
+        extra: Option<&'a Extra>,
+    },
+    /// A result.
+    Result {
+        /// The id of its call on the wire.
+        id: Cow<'a, str>,
+        /// What the tool said.
+        content: WireResult<'a>,
+        /// Whether it failed.
+        is_error: Option<bool>,
+        /// Unknown fields.
+        extra: Option<&'a Extra>,
+    },
+    /// Reasoning, verbatim.
+    Thinking {
+        /// The reasoning.
+        thinking: &'a Thinking,
+        /// Unknown fields.
+        extra: Option<&'a Extra>,
+    },
+    /// A block that we do not know.
+    Opaque(&'a RawJson),
+}
+
+/// A result's content as a provider takes it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum WireResult<'a> {
+    /// Nothing.
+    None,
+    /// A string.
+    Text(Cow<'a, str>),
+    /// Blocks.
+    Blocks(Vec<WireBlock<'a>>),
+}
+
+impl<'a> WireBlock<'a> {
+    fn say(text: impl Into<Cow<'a, str>>) -> Self {
+        Self::Text {
+            text: text.into(),
+            extra: None,
+        }
+    }
+
+    /// A block of the transcript as it stands, without any repair.
+    pub fn plain(block: &'a Block) -> Self {
+        match block {
+            Block::Text { text, extra } => Self::Text {
+                text: (&**text).into(),
+                extra: some(extra),
+            },
+            Block::Media(media) => Self::Media {
+                media,
+                extra: some(&media.extra),
+            },
+            Block::ToolUse(call) => Self::Call {
+                id: (&*call.id).into(),
+                name: (&*call.name).into(),
+                input: &call.input,
+                extra: some(&call.extra),
+            },
+            Block::ToolResult(result) => Self::Result {
+                id: (&*result.tool_use_id).into(),
+                content: match &result.content {
+                    ResultContent::None => WireResult::None,
+                    ResultContent::Text(text) => WireResult::Text((&**text).into()),
+                    ResultContent::Blocks(blocks) => {
+                        WireResult::Blocks(blocks.iter().map(Self::plain).collect())
+                    }
+                },
+                is_error: result.is_error,
+                extra: some(&result.extra),
+            },
+            Block::Thinking(thinking) => Self::Thinking {
+                thinking,
+                extra: some(thinking.extra()),
+            },
+            Block::Opaque { json, .. } => Self::Opaque(json),
+        }
+    }
+}
+
+fn some(extra: &Extra) -> Option<&Extra> {
+    (!extra.is_empty()).then_some(extra)
+}
+
+/// Groups pieces into wire messages. Where the provider takes the operator's words apart from the
+/// array, messages of the role [`WireRole::System`] lead and are to be taken out.
+pub fn wire<'a>(
+    pieces: &[Piece],
+    transcript: &'a Transcript,
+    calls: &'a Calls,
+    target: &Target,
+) -> Vec<WireMessage<'a>> {
+    let render = Renderer {
+        transcript,
+        calls,
+        target,
+    };
+    let mut messages: Vec<WireMessage<'a>> = Vec::new();
+    let mut last_key = None;
+    for piece in pieces {
+        let Some((key, block)) = render.piece(piece) else {
+            continue;
+        };
+        if last_key == Some(key)
+            && let Some(message) = messages.last_mut()
+        {
+            message.blocks.push(block);
+            if message.first != piece.message {
+                message.extra = None;
+            }
+        } else {
+            messages.push(WireMessage {
+                role: key.role,
+                blocks: vec![block],
+                extra: render.message_extra(piece),
+                first: piece.message,
+            });
+            last_key = Some(key);
+        }
+    }
+    messages
+}
+
+/// The view as the sequence that prompt caches see: a role and the bytes of one block, in order.
+/// Views are compared in this form.
+pub fn flatten(target: &Target, messages: &[WireMessage<'_>]) -> Vec<(WireRole, Vec<u8>)> {
+    let mut flat = Vec::new();
+    for message in messages {
+        for block in &message.blocks {
+            let mut bytes = Vec::new();
+            codec::write_block(target.provider, block, &mut bytes);
+            flat.push((message.role, bytes));
+        }
+    }
+    flat
+}
+
+/// What must be equal for two neighbouring pieces to share a wire message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct GroupKey {
+    role: WireRole,
+    /// Where neighbours of one role stay apart: the message, or the call.
+    apart: Option<(Ordinal, u16)>,
+}
+
+/// The key of a piece; `None` when the target does not see it.
+pub(crate) fn group_key(
+    piece: &Piece,
+    transcript: &Transcript,
+    calls: &Calls,
+    target: &Target,
+) -> Option<GroupKey> {
+    let render = Renderer {
+        transcript,
+        calls,
+        target,
+    };
+    render.piece(piece).map(|(key, _)| key)
+}
+
+struct Renderer<'a, 't> {
+    transcript: &'a Transcript,
+    calls: &'a Calls,
+    target: &'t Target,
+}
+
+impl<'a> Renderer<'a, '_> {
+    fn piece(&self, piece: &Piece) -> Option<(GroupKey, WireBlock<'a>)> {
+        if !piece.form.is_shown() {
+            return None;
+        }
+        let side = side(piece, self.transcript);
+        let block = match piece.form {
+            Form::Dropped(_) => return None,
+            Form::Opening => WireBlock::say(OPENING),
+            Form::Interrupted(call) => WireBlock::Result {
+                id: self.id(call),
+                content: WireResult::Text(INTERRUPTED.into()),
+                is_error: Some(true),
+                extra: None,
+            },
+            _ => self.block(piece, side)?,
+        };
+        Some((self.key(piece, side, &block), block))
+    }
+
+    fn key(&self, piece: &Piece, side: Side, block: &WireBlock<'_>) -> GroupKey {
+        let message = self.transcript.role(piece.message);
+        let role = match (self.target.provider, side) {
+            (_, Side::Assistant) => WireRole::Assistant,
+            (Provider::OpenAi, _) if message == Role::Developer => WireRole::Developer,
+            (_, Side::System) => WireRole::System,
+            (Provider::OpenAi, _) if piece.form == Form::Operator => WireRole::System,
+            (Provider::OpenAi, _) if matches!(block, WireBlock::Result { .. }) => WireRole::Tool,
+            (_, Side::User) => WireRole::User,
+        };
+        let apart = match (self.target.provider, role) {
+            (Provider::OpenAi, WireRole::Assistant) | (Provider::Anthropic, _) => None,
+            // Results of one message, and interruptions, which all have block 0, stay apart.
+            (Provider::OpenAi, WireRole::Tool) => match piece.form.answers() {
+                Some(call) => Some((Ordinal::new(call.get()), u16::MAX)),
+                None => Some((piece.message, piece.block)),
+            },
+            (Provider::OpenAi, _) => Some((piece.message, 0)),
+        };
+        GroupKey { role, apart }
+    }
+
+    fn message_extra(&self, piece: &Piece) -> Option<&'a Extra> {
+        let message = self.transcript.content(piece.message)?;
+        let from_openai =
+            self.target.provider == Provider::OpenAi && message.origin == Origin::OpenAi;
+        (from_openai && matches!(piece.form, Form::Block | Form::Call(_) | Form::Result(_)))
+            .then(|| some(&message.extra))
+            .flatten()
+    }
+
+    fn id(&self, call: CallKey) -> Cow<'a, str> {
+        let max_len = match self.target.provider {
+            Provider::Anthropic => ANTHROPIC_MAX_ID_LEN,
+            Provider::OpenAi => OPENAI_MAX_ID_LEN,
+        };
+        self.calls.wire_id(call, max_len)
+    }
+
+    fn block(&self, piece: &Piece, side: Side) -> Option<WireBlock<'a>> {
+        let message: &'a Message = self.transcript.content(piece.message)?;
+        let block = message.blocks.get(usize::from(piece.block))?;
+        let extra = |extra: &'a Extra| {
+            (self.target.takes_extra_of(message.origin))
+                .then(|| some(extra))
+                .flatten()
+        };
+        Some(match (block, piece.form) {
+            (Block::ToolResult(result), Form::Text(reason)) => {
+                WireBlock::say(told_in_words(result, reason, self.calls))
+            }
+            (Block::Media(media), Form::Marker(super::MarkerReason::Media(problem))) => {
+                WireBlock::say(marker(media, problem))
+            }
+            (Block::ToolResult(result), Form::Result(call)) => {
+                self.result(result, call, true, extra(&result.extra), message.origin)
+            }
+            (Block::ToolResult(result), Form::ResultWithoutMedia(call)) => {
+                self.result(result, call, false, extra(&result.extra), message.origin)
+            }
+            (Block::ToolUse(call), Form::Call(key)) => WireBlock::Call {
+                id: self.id(key),
+                name: legal_name(&call.name),
+                input: &call.input,
+                extra: extra(&call.extra),
+            },
+            (Block::Text { text, extra: e }, _) if side == Side::System => WireBlock::Text {
+                text: (&**text).into(),
+                extra: extra(e),
+            },
+            (Block::Text { text, .. }, Form::Operator)
+                if self.target.provider == Provider::Anthropic =>
+            {
+                WireBlock::say(format!("<system-reminder>\n{text}\n</system-reminder>"))
+            }
+            (Block::Text { text, extra: e }, _) => WireBlock::Text {
+                text: (&**text).into(),
+                extra: extra(e),
+            },
+            (Block::Media(media), _) => self.media(media, extra(&media.extra), side)?,
+            (Block::Thinking(thinking), _) => {
+                if !self.target.takes_thinking_of(message) {
+                    return None;
+                }
+                WireBlock::Thinking {
+                    thinking,
+                    extra: extra(thinking.extra()),
+                }
+            }
+            (Block::Opaque { kind, json }, _) => self.opaque(kind, json, message.origin, side)?,
+            (Block::ToolUse(_) | Block::ToolResult(_), _) => return None,
+        })
+    }
+
+    fn result(
+        &self,
+        result: &'a ToolResult,
+        call: CallKey,
+        with_media: bool,
+        extra: Option<&'a Extra>,
+        origin: Origin,
+    ) -> WireBlock<'a> {
+        let failed = result.is_error == Some(true);
+        let mut content = match &result.content {
+            ResultContent::None => WireResult::None,
+            ResultContent::Text(text) if text.is_empty() => WireResult::None,
+            ResultContent::Text(text) => WireResult::Text((&**text).into()),
+            ResultContent::Blocks(blocks) => WireResult::Blocks(
+                blocks
+                    .iter()
+                    .filter(|block| !block.is_blank())
+                    .filter_map(|block| self.nested(block, with_media, origin))
+                    .collect(),
+            ),
+        };
+        if matches!(&content, WireResult::Blocks(blocks) if blocks.is_empty()) {
+            content = WireResult::None;
+        }
+        if failed && content == WireResult::None {
+            content = WireResult::Text(FAILED_SILENTLY.into());
+        }
+        WireBlock::Result {
+            id: self.id(call),
+            content,
+            is_error: result.is_error,
+            extra,
+        }
+    }
+
+    /// A block inside a result.
+    fn nested(&self, block: &'a Block, with_media: bool, origin: Origin) -> Option<WireBlock<'a>> {
+        let takes_extra = self.target.takes_extra_of(origin);
+        Some(match block {
+            Block::Media(media) => match media.problem() {
+                Some(problem) => WireBlock::say(marker(media, problem)),
+                None if !with_media => WireBlock::say(marker(media, MediaProblem::TooMany)),
+                None if self.target.provider == Provider::OpenAi => WireBlock::say(format!(
+                    "[{}: this provider takes none in a tool's result]",
+                    kind_name(media)
+                )),
+                None => WireBlock::Media {
+                    media,
+                    extra: takes_extra.then(|| some(&media.extra)).flatten(),
+                },
+            },
+            Block::Text { text, extra } => WireBlock::Text {
+                text: (&**text).into(),
+                extra: takes_extra.then(|| some(extra)).flatten(),
+            },
+            Block::Opaque { kind, json } => self.opaque(kind, json, origin, Side::User)?,
+            Block::ToolUse(_) | Block::ToolResult(_) | Block::Thinking(_) => return None,
+        })
+    }
+
+    fn media(
+        &self,
+        media: &'a Media,
+        extra: Option<&'a Extra>,
+        side: Side,
+    ) -> Option<WireBlock<'a>> {
+        if side == Side::Assistant {
+            // No provider takes pictures from the model.
+            return None;
+        }
+        let foreign = self.target.provider == Provider::OpenAi
+            && match (&media.source, media.kind) {
+                (MediaSource::Other(_), _) | (MediaSource::Url(_), MediaKind::Document) => true,
+                (MediaSource::Base64 { media_type, .. }, MediaKind::Document) => {
+                    &**media_type != "application/pdf"
+                }
+                _ => false,
+            };
+        Some(if foreign {
+            WireBlock::say(format!(
+                "[{}: this provider does not take it in this form]",
+                kind_name(media)
+            ))
+        } else {
+            WireBlock::Media { media, extra }
+        })
+    }
+
+    /// A block that we do not know goes to whoever wrote it; another provider would refuse it.
+    fn opaque(
+        &self,
+        kind: &str,
+        json: &'a RawJson,
+        origin: Origin,
+        side: Side,
+    ) -> Option<WireBlock<'a>> {
+        if self.target.takes_extra_of(origin) {
+            return Some(WireBlock::Opaque(json));
+        }
+        (side != Side::Assistant)
+            .then(|| WireBlock::say(format!("[{kind}: this provider does not take it]")))
+    }
+}
+
+fn kind_name(media: &Media) -> &'static str {
+    match media.kind {
+        MediaKind::Image => "image",
+        MediaKind::Document => "document",
+    }
+}
+
+fn marker(media: &Media, problem: MediaProblem) -> String {
+    let why = match problem {
+        MediaProblem::TooManyBytes => "it has more bytes than the provider takes",
+        MediaProblem::TooManyPixels => "it has more pixels than the provider takes",
+        MediaProblem::BadType => "it is not of a type that the provider takes",
+        MediaProblem::TooMany => "the request holds as many as the provider takes",
+    };
+    format!("[{} left out: {why}]", kind_name(media))
+}
+
+fn told_in_words(result: &ToolResult, reason: TextReason, calls: &Calls) -> String {
+    let said = match &result.content {
+        ResultContent::None => String::new(),
+        ResultContent::Text(text) => text.to_string(),
+        ResultContent::Blocks(blocks) => {
+            let words = blocks.iter().filter_map(|block| match block {
+                Block::Text { text, .. } => Some(&**text),
+                _ => None,
+            });
+            words.collect::<Vec<_>>().join("\n")
+        }
+    };
+    match reason {
+        TextReason::Orphan => format!("[Result of a tool call that is not shown]\n{said}"),
+        TextReason::Late(call) => {
+            let id = calls.wire_id(call, OPENAI_MAX_ID_LEN);
+            format!("[Late result of the interrupted tool call {id}]\n{said}")
+        }
+    }
+}
+
+/// Providers take letters, digits, `_` and `-` in the name of a tool, and at most 128 of them.
+fn legal_name(name: &str) -> Cow<'_, str> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if !name.is_empty() && name.len() <= 128 && name.chars().all(legal) {
+        return name.into();
+    }
+    let mapped: String = name
+        .chars()
+        .take(128)
+        .map(|c| if legal(c) { c } else { '_' })
+        .collect();
+    if mapped.is_empty() {
+        "unnamed_tool".into()
+    } else {
+        mapped.into()
+    }
+}
