@@ -10,7 +10,7 @@ use crate::ids::{MessageId, Ordinal, SessionKey, Timestamp};
 use crate::message::Message;
 use crate::policy::{Policy, WindowHint};
 use crate::session::{RequestStamp, Standing};
-use crate::view::{Piece, Target};
+use crate::view::{Piece, Target, count};
 
 /// The version of the rules by which new decisions are taken. A session keeps the rules it has until
 /// a view-changing event moves it to newer ones.
@@ -125,6 +125,17 @@ pub struct LayoutChange {
     pub keep: u32,
     /// What follows them.
     pub then: Vec<Piece>,
+}
+
+impl LayoutChange {
+    /// What makes `after` of `before`.
+    pub fn between(before: &[Piece], after: &[Piece]) -> Self {
+        let same = before.iter().zip(after).take_while(|(a, b)| a == b).count();
+        Self {
+            keep: count(same),
+            then: after[same..].to_vec(),
+        }
+    }
 }
 
 impl Event {

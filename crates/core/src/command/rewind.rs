@@ -3,8 +3,9 @@
 use super::{Context, Decision, Rejection, answered, check_revision};
 use crate::event::{Event, LayoutChange, Rewound};
 use crate::ids::{MessageId, Ordinal, Revision};
+use crate::message::Block;
 use crate::session::{RequestStamp, Session, Standing};
-use crate::view::{Piece, count};
+use crate::view::{DropReason, Form, Piece, Side, side};
 
 /// Take later messages out of the view. They stay in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -55,7 +56,7 @@ impl Rewind {
         if !leaves && self.request.is_none() {
             return Ok(Decision::Events(Vec::new()));
         }
-        let change = without_later(session.sealed().pieces(), stays);
+        let change = without_later(session, stays);
         Ok(Decision::Events(vec![Event::Rewound(Rewound {
             to,
             change,
@@ -65,14 +66,51 @@ impl Rewind {
 }
 
 /// The pieces without those of later messages.
-fn without_later(pieces: &[Piece], stays: impl Fn(Ordinal) -> bool) -> LayoutChange {
-    let keep = pieces
-        .iter()
-        .position(|piece| !stays(piece.message))
-        .unwrap_or(pieces.len());
-    let rest = pieces[keep..].iter().filter(|piece| stays(piece.message));
-    LayoutChange {
-        keep: count(keep),
-        then: rest.copied().collect(),
+///
+/// A result may stand before words that came earlier than it did. When the result leaves and the
+/// words stay, its call can never be answered in its place, so an interruption takes that place.
+fn without_later(session: &Session, stays: impl Fn(Ordinal) -> bool) -> LayoutChange {
+    let pieces = session.sealed().pieces();
+    let is_words = |piece: &Piece| {
+        stays(piece.message) && piece.form.is_shown() && piece.form.answers().is_none()
+    };
+    let last_words = pieces.iter().rposition(is_words);
+    let stands_in = |(index, piece): (usize, &Piece)| {
+        if stays(piece.message) {
+            return Some(*piece);
+        }
+        let call = piece.form.answers()?;
+        let message = session.calls().get(call)?.message;
+        let followed = last_words.is_some_and(|last| last > index);
+        (stays(message) && followed).then_some(Piece {
+            message,
+            block: 0,
+            form: Form::Interrupted(call),
+        })
+    };
+    let mut left: Vec<Piece> = pieces.iter().enumerate().filter_map(stands_in).collect();
+    drop_trailing_thinking(&mut left, session);
+    LayoutChange::between(pieces, &left)
+}
+
+/// Thinking that stood before what left may now end its message, which providers refuse.
+fn drop_trailing_thinking(pieces: &mut [Piece], session: &Session) {
+    let transcript = session.transcript();
+    let mut ends = true;
+    for piece in pieces
+        .iter_mut()
+        .rev()
+        .filter(|piece| piece.form.is_shown())
+    {
+        let thinks = piece.form == Form::Block
+            && transcript
+                .content(piece.message)
+                .and_then(|message| message.blocks.get(usize::from(piece.block)))
+                .is_some_and(Block::is_thinking);
+        if thinks && ends {
+            piece.form = Form::Dropped(DropReason::TrailingThinking);
+        } else {
+            ends = side(piece, transcript) != Side::Assistant;
+        }
     }
 }

@@ -154,8 +154,9 @@ impl Calls {
             let key = CallKey::new(crate::view::count(index));
             call.state = match call.state {
                 _ if left(call.message) => CallState::Gone,
+                _ if interrupted.contains(&key) => CallState::Interrupted,
                 CallState::Answered { message, .. } if left(message) => CallState::Open,
-                CallState::Interrupted if !interrupted.contains(&key) => CallState::Open,
+                CallState::Interrupted => CallState::Open,
                 state => state,
             };
         }

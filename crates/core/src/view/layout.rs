@@ -152,13 +152,18 @@ impl Sorted {
             let drop = |reason| (at, block, Form::Dropped(reason));
             match pairing {
                 Some(Pairing::Answer(call)) => {
+                    let result = (at, block, Form::Result(*call));
+                    // A call may be sealed while thinking after it in its message still waits.
+                    if tail.open.contains(call) {
+                        self.early.push(result);
+                        continue;
+                    }
                     let group = calls
                         .get(*call)
-                        .and_then(|call| group_of.get(&call.message));
-                    let result = (at, block, Form::Result(*call));
-                    match group.and_then(|group| self.groups.get_mut(*group)) {
+                        .and_then(|call| group_of.get(&call.message))
+                        .and_then(|group| self.groups.get_mut(*group));
+                    match group {
                         Some(Group::Assistant(response)) => response.results.push(result),
-                        _ if tail.open.contains(call) => self.early.push(result),
                         _ => self.words((at, block, Form::Text(TextReason::Orphan))),
                     }
                 }
@@ -314,11 +319,10 @@ impl Writer<'_> {
                 Some(call) => Form::Call(call),
                 None => Form::Dropped(DropReason::WrongRole),
             },
-            Some(Block::ToolResult(_)) | None => Form::Dropped(DropReason::WrongRole),
-            Some(Block::Media(media)) => match media.problem() {
-                Some(problem) => Form::Marker(MarkerReason::Media(problem)),
-                None => Form::Block,
-            },
+            // No provider takes pictures from the model.
+            Some(Block::ToolResult(_) | Block::Media(_)) | None => {
+                Form::Dropped(DropReason::WrongRole)
+            }
             Some(Block::Thinking(thinking)) if !thinking.is_returnable() => {
                 Form::Dropped(DropReason::UnsignedThinking)
             }
@@ -375,6 +379,8 @@ impl Writer<'_> {
             Some(Block::Text { .. }) if self.is_blank(message, block) => {
                 Form::Dropped(DropReason::Blank)
             }
+            // Whatever came before was not shown, so these words lead after all.
+            Some(Block::Text { .. }) if self.layout.tail.last.is_none() => Form::Block,
             Some(Block::Text { .. }) => form,
             _ => Form::Dropped(DropReason::WrongRole),
         };

@@ -18,6 +18,7 @@ pub use layout::{Layout, lay_out};
 pub use piece::{DropReason, Form, MarkerReason, Piece, Repair, RepairKind, TextReason};
 pub(crate) use seal::count;
 pub use seal::{Seal, Sealed};
+pub(crate) use tail::side;
 pub use tail::{Side, Tail};
 pub use target::{Provider, Target};
 pub use wire::{WireBlock, WireMessage, WireResult, WireRole, flatten, wire};

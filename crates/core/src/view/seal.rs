@@ -10,7 +10,7 @@ use crate::session::Transcript;
 /// How many servings back a caller's etag is still recognised. One further back gets the whole view.
 const MAX_SEALS: usize = 64;
 
-/// A point up to which a view was served.
+/// A point up to which a view was served, or at which a view-changing event left it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seal {
     /// The epoch of that serving.
@@ -87,16 +87,7 @@ impl Sealed {
     pub(crate) fn extend(&mut self, pieces: &[Piece], transcript: &Transcript) {
         self.digest = self.digest_with(pieces, transcript);
         self.pieces.extend_from_slice(pieces);
-        let pieces = count(self.pieces.len());
-        self.seals.push_back(Seal {
-            epoch: self.epoch,
-            pieces,
-            intact: pieces,
-            digest: self.digest,
-        });
-        while self.seals.len() > MAX_SEALS {
-            self.seals.pop_front();
-        }
+        self.mark();
     }
 
     /// A view-changing event: the first `keep` pieces stay, `then` follows, and the epoch moves.
@@ -113,6 +104,20 @@ impl Sealed {
         self.digest = self.digest_with(then, transcript);
         self.pieces = kept;
         self.pieces.extend_from_slice(then);
+        self.mark();
+    }
+
+    fn mark(&mut self) {
+        let pieces = count(self.pieces.len());
+        self.seals.push_back(Seal {
+            epoch: self.epoch,
+            pieces,
+            intact: pieces,
+            digest: self.digest,
+        });
+        while self.seals.len() > MAX_SEALS {
+            self.seals.pop_front();
+        }
     }
 }
 

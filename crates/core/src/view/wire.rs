@@ -348,7 +348,7 @@ impl<'a> Renderer<'a, '_> {
                 text: (&**text).into(),
                 extra: extra(e),
             },
-            (Block::Media(media), _) => self.media(media, extra(&media.extra), side)?,
+            (Block::Media(media), _) => self.media(media, extra(&media.extra)),
             (Block::Thinking(thinking), _) => {
                 if !self.target.takes_thinking_of(message) {
                     return None;
@@ -423,16 +423,7 @@ impl<'a> Renderer<'a, '_> {
         })
     }
 
-    fn media(
-        &self,
-        media: &'a Media,
-        extra: Option<&'a Extra>,
-        side: Side,
-    ) -> Option<WireBlock<'a>> {
-        if side == Side::Assistant {
-            // No provider takes pictures from the model.
-            return None;
-        }
+    fn media(&self, media: &'a Media, extra: Option<&'a Extra>) -> WireBlock<'a> {
         let foreign = self.target.provider == Provider::OpenAi
             && match (&media.source, media.kind) {
                 (MediaSource::Other(_), _) | (MediaSource::Url(_), MediaKind::Document) => true,
@@ -441,14 +432,14 @@ impl<'a> Renderer<'a, '_> {
                 }
                 _ => false,
             };
-        Some(if foreign {
+        if foreign {
             WireBlock::say(format!(
                 "[{}: this provider does not take it in this form]",
                 kind_name(media)
             ))
         } else {
             WireBlock::Media { media, extra }
-        })
+        }
     }
 
     /// A block that we do not know goes to whoever wrote it; another provider would refuse it.
