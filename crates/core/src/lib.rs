@@ -11,6 +11,15 @@
 pub mod codec;
 pub mod command;
 pub mod event;
+#[cfg(feature = "histories")]
+#[expect(
+    missing_docs,
+    clippy::missing_panics_doc,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "for tests alone"
+)]
+pub mod histories;
 pub mod ids;
 pub mod json;
 pub mod limits;

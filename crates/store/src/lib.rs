@@ -1,1 +1,2 @@
 //! The log and the blobs.
+pub mod encoding;

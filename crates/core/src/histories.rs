@@ -1,0 +1,306 @@
+//! Random histories, as messy as real ones and messier, for the properties of this crate and of
+//! those above it. Compiled only for tests.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use uuid::Uuid;
+
+use crate::command::{Append, Command, Context, Create, Decision, Rewind, create, decide};
+use crate::event::{Event, Recorded};
+use crate::ids::{MessageId, Revision, SessionKey, Timestamp};
+use crate::json::{Extra, RawJson};
+use crate::limits::Limits;
+use crate::message::{
+    Block, Media, MediaKind, MediaSource, Message, Origin, ResultContent, Role, Thinking,
+    ToolInput, ToolResult, ToolUse,
+};
+use crate::session::{Session, Standing};
+
+/// One step of a history. Small numbers stand for ids, so that they collide.
+#[derive(Debug, Clone)]
+pub enum Operation {
+    /// Messages come in.
+    Append(Vec<Draft>),
+    /// The view is served for one of a few targets.
+    Serve { target: u8, interrupt: bool },
+    /// Later messages leave the view.
+    Rewind(u8),
+    /// The session is loaded anew.
+    Reload,
+}
+
+/// A message to be.
+#[derive(Debug, Clone)]
+pub enum Draft {
+    User {
+        meta: bool,
+        parts: Vec<Part>,
+    },
+    Assistant {
+        response: u8,
+        parts: Vec<Part>,
+    },
+    System(Part),
+    /// Says again what an earlier message said, under a new id.
+    Again(u8),
+}
+
+/// A block to be.
+#[derive(Debug, Clone)]
+pub enum Part {
+    Words(u8),
+    Blank,
+    Picture { good: bool },
+    Call(u8),
+    OddCall,
+    Result { call: u8, error: bool, shape: u8 },
+    Thought { signed: bool },
+    Redacted,
+    Unknown,
+}
+
+fn part() -> impl Strategy<Value = Part> {
+    prop_oneof![
+        4 => any::<u8>().prop_map(Part::Words),
+        1 => Just(Part::Blank),
+        1 => any::<bool>().prop_map(|good| Part::Picture { good }),
+        5 => (0..6_u8).prop_map(Part::Call),
+        1 => Just(Part::OddCall),
+        6 => (0..6_u8, any::<bool>(), 0..4_u8)
+            .prop_map(|(call, error, shape)| Part::Result { call, error, shape }),
+        2 => any::<bool>().prop_map(|signed| Part::Thought { signed }),
+        1 => Just(Part::Redacted),
+        1 => Just(Part::Unknown),
+    ]
+}
+
+fn draft() -> impl Strategy<Value = Draft> {
+    let parts = || prop::collection::vec(part(), 0..4);
+    let results = prop::collection::vec(
+        (0..6_u8, any::<bool>(), 0..4_u8).prop_map(|(call, error, shape)| Part::Result {
+            call,
+            error,
+            shape,
+        }),
+        1..3,
+    );
+    prop_oneof![
+        3 => (any::<bool>(), parts()).prop_map(|(meta, parts)| Draft::User { meta, parts }),
+        4 => results.prop_map(|parts| Draft::User { meta: false, parts }),
+        6 => (0..4_u8, parts()).prop_map(|(response, parts)| Draft::Assistant { response, parts }),
+        1 => part().prop_map(Draft::System),
+        1 => any::<u8>().prop_map(Draft::Again),
+    ]
+}
+
+/// Any step.
+pub fn operation() -> impl Strategy<Value = Operation> {
+    prop_oneof![
+        8 => prop::collection::vec(draft(), 1..5).prop_map(Operation::Append),
+        8 => (0..4_u8, prop::bool::weighted(0.1))
+            .prop_map(|(target, interrupt)| Operation::Serve { target, interrupt }),
+        1 => any::<u8>().prop_map(Operation::Rewind),
+        1 => Just(Operation::Reload),
+    ]
+}
+
+fn block(part: &Part) -> Block {
+    let result = |id: String, error: bool, content| {
+        Block::ToolResult(ToolResult {
+            tool_use_id: id.into(),
+            content,
+            is_error: error.then_some(true),
+            extra: Extra::default(),
+        })
+    };
+    match part {
+        Part::Words(n) => Block::text(format!("words {n}")),
+        Part::Blank => Block::text(" \n"),
+        Part::Picture { good } => Block::Media(Media {
+            kind: MediaKind::Image,
+            source: MediaSource::Base64 {
+                media_type: if *good { "image/png" } else { "image/tiff" }.into(),
+                data: "iVBORw0KGgo=".into(),
+            },
+            extra: Extra::default(),
+        }),
+        Part::Call(id) => Block::ToolUse(ToolUse {
+            id: format!("call_{id}").into(),
+            name: "Read".into(),
+            input: ToolInput::parse(r#"{"path":"a"}"#),
+            extra: Extra::from_object(r#"{"caller":{"type":"direct"}}"#).unwrap(),
+        }),
+        Part::OddCall => Block::ToolUse(ToolUse {
+            id: "not legal!".into(),
+            name: "a.b c".into(),
+            input: ToolInput::parse("{\"cut\": "),
+            extra: Extra::default(),
+        }),
+        Part::Result { call, error, shape } => {
+            let content = match shape {
+                0 => ResultContent::None,
+                1 => ResultContent::Text("said".into()),
+                2 => ResultContent::Blocks(vec![]),
+                _ => ResultContent::Blocks(vec![
+                    Block::text("said"),
+                    Block::text(""),
+                    block(&Part::Picture { good: *error }),
+                ]),
+            };
+            result(format!("call_{call}"), *error, content)
+        }
+        Part::Thought { signed } => Block::Thinking(Thinking::Plain {
+            thinking: "hm".into(),
+            signature: signed.then(|| "sig".into()),
+            extra: Extra::default(),
+        }),
+        Part::Redacted => Block::Thinking(Thinking::Redacted {
+            data: "xx".into(),
+            extra: Extra::default(),
+        }),
+        Part::Unknown => Block::Opaque {
+            kind: "novel".into(),
+            json: RawJson::parse(r#"{"type":"novel","n":12345678901234567890123}"#).unwrap(),
+        },
+    }
+}
+
+/// Runs the steps of a history and keeps its log.
+#[derive(Debug)]
+pub struct World {
+    /// The session now.
+    pub session: Session,
+    /// Everything that happened.
+    pub log: Vec<Recorded>,
+    originals: Vec<Message>,
+    next_id: u128,
+}
+
+impl World {
+    /// A session without messages.
+    pub fn new() -> Self {
+        let limits = Limits::default();
+        let context = Context {
+            now: Timestamp::from_millis(0),
+            limits: &limits,
+        };
+        let key = SessionKey::parse("projects/p/sessions/s").unwrap();
+        let event = create(Create::default(), context).unwrap();
+        let first = Recorded {
+            at: context.now,
+            event,
+        };
+        let session = Session::replay(key, [first.clone()]).unwrap();
+        Self {
+            session,
+            log: vec![first],
+            originals: vec![],
+            next_id: 1,
+        }
+    }
+
+    /// Decides a command and applies its events.
+    pub fn run(&mut self, command: Command) {
+        let limits = Limits::default();
+        let now = Timestamp::from_millis(i64::try_from(self.log.len()).unwrap());
+        let context = Context {
+            now,
+            limits: &limits,
+        };
+        let Decision::Events(events) = decide(&self.session, command, context).unwrap() else {
+            panic!("no request was stamped");
+        };
+        for event in events {
+            let recorded = Recorded { at: now, event };
+            self.session.apply(&recorded).unwrap();
+            self.log.push(recorded);
+        }
+    }
+
+    /// A message with an id of its own.
+    fn message(&mut self, draft: &Draft) -> Message {
+        let id = MessageId::new(Uuid::from_u128(self.next_id));
+        self.next_id += 1;
+        let mut message = match draft {
+            Draft::User { meta, parts } => {
+                let mut message = Message::new(id, Role::User, parts.iter().map(block).collect());
+                message.meta = *meta;
+                message
+            }
+            Draft::Assistant { response, parts } => {
+                let mut message =
+                    Message::new(id, Role::Assistant, parts.iter().map(block).collect());
+                message.provider_message_id =
+                    (*response > 0).then(|| format!("msg_{response}").into());
+                message.model = Some("model-a".into());
+                message
+            }
+            Draft::System(part) => Message::new(id, Role::System, vec![block(part)]),
+            Draft::Again(which) => match self.originals.len() {
+                0 => Message::new(id, Role::User, vec![Block::text("first")]),
+                n => Message {
+                    id,
+                    ..self.originals[usize::from(*which) % n].clone()
+                },
+            },
+        };
+        message.origin = Origin::Anthropic;
+        self.originals.push(message.clone());
+        message
+    }
+
+    /// Runs a step that changes the session.
+    pub fn step(&mut self, operation: &Operation) {
+        match operation {
+            Operation::Append(drafts) => {
+                let messages = drafts.iter().map(|draft| self.message(draft)).collect();
+                self.run(Command::Append(Append {
+                    messages,
+                    ..Append::default()
+                }));
+            }
+            Operation::Rewind(to) => {
+                let visible: Vec<MessageId> = self
+                    .session
+                    .transcript()
+                    .entries()
+                    .filter(|(_, entry)| entry.standing == Standing::Visible)
+                    .map(|(_, entry)| entry.id)
+                    .collect();
+                let at = usize::from(*to) % (visible.len() + 1);
+                let to = at.checked_sub(1).map(|at| visible[at]);
+                self.run(Command::Rewind(Rewind {
+                    to,
+                    ..Rewind::default()
+                }));
+            }
+            Operation::Reload => self.session = self.reloaded(),
+            Operation::Serve { .. } => {}
+        }
+    }
+
+    /// The session as it is loaded from its snapshot.
+    #[must_use]
+    pub fn reloaded(&self) -> Session {
+        let snapshot = self.session.snapshot();
+        let from = snapshot.first_needed().unwrap_or(Revision::ZERO);
+        let contents = self
+            .log
+            .iter()
+            .zip(1_u64..)
+            .filter(|(_, revision)| Revision::new(*revision) >= from)
+            .filter_map(|(recorded, _)| match &recorded.event {
+                Event::MessagesAppended(event) => Some(event),
+                _ => None,
+            })
+            .flat_map(|event| event.messages.iter().map(|m| Arc::clone(&m.message)));
+        snapshot.restore(contents.collect::<Vec<_>>()).unwrap()
+    }
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,107 @@
+//! What is written down is read back as it was, whatever the history; and what an earlier version
+//! wrote is still read.
+
+use std::sync::Arc;
+
+use palimpsest_core::codec;
+use palimpsest_core::command::{Command, Serve};
+use palimpsest_core::event::Event;
+use palimpsest_core::histories::{Operation, World, operation};
+use palimpsest_core::ids::SessionKey;
+use palimpsest_core::session::Session;
+use palimpsest_store::encoding::{
+    DecodeError, decode_about, decode_frame, decode_snapshot, encode_about, encode_frame,
+    encode_snapshot,
+};
+use proptest::prelude::*;
+
+fn world(operations: &[Operation]) -> World {
+    let mut world = World::new();
+    for operation in operations {
+        world.step(operation);
+        if let Operation::Serve { interrupt, .. } = operation {
+            world.run(Command::Serve(Serve {
+                interrupt_open_calls: *interrupt,
+                ..Serve::default()
+            }));
+        }
+    }
+    world
+}
+
+proptest! {
+    #[test]
+    fn events_snapshots_and_rows_come_back(
+        operations in prop::collection::vec(operation(), 1..12)
+    ) {
+        let world = world(&operations);
+        let frame = decode_frame(&encode_frame(&world.log)).unwrap();
+        prop_assert_eq!(&frame, &world.log);
+        let snapshot = world.session.snapshot();
+        let key = world.session.key().clone();
+        let decoded = decode_snapshot(key, &encode_snapshot(&snapshot)).unwrap();
+        prop_assert_eq!(&decoded, &snapshot);
+        let about = world.session.about();
+        prop_assert_eq!(&decode_about(&encode_about(about)).unwrap(), about);
+    }
+
+    #[test]
+    fn damaged_bytes_are_an_error_and_no_panic(
+        operations in prop::collection::vec(operation(), 1..6),
+        at in any::<prop::sample::Index>(),
+        with in any::<u8>(),
+        keep in any::<prop::sample::Index>(),
+    ) {
+        let world = world(&operations);
+        let mut bytes = encode_frame(&world.log).to_vec();
+        let index = at.index(bytes.len());
+        bytes[index] ^= with;
+        let _ = decode_frame(&bytes);
+        let _ = decode_frame(&bytes[..keep.index(bytes.len())]);
+        let mut bytes = encode_snapshot(&world.session.snapshot()).to_vec();
+        let index = at.index(bytes.len());
+        bytes[index] ^= with;
+        let _ = decode_snapshot(world.session.key().clone(), &bytes);
+    }
+}
+
+#[test]
+fn a_newer_version_is_told_apart_from_damage() {
+    assert_eq!(
+        decode_frame(&[200, 0, 1]),
+        Err(DecodeError::Newer { found: 200 })
+    );
+    assert_eq!(decode_frame(&[]), Err(DecodeError::Damaged("no envelope")));
+}
+
+/// Bytes that version 1 wrote, and the view that they must always give. Never regenerate them: a new
+/// version adds its own (`examples/write_golden.rs`).
+#[test]
+fn golden_bytes_of_version_1_are_read() {
+    let key = SessionKey::parse("projects/p/sessions/s").unwrap();
+    let log = decode_frame(include_bytes!("golden/frame-v1.bin")).unwrap();
+    let replayed = Session::replay(key.clone(), log.iter().cloned()).unwrap();
+    let expected = include_str!("golden/view-v1.jsonl");
+    assert_eq!(view(&replayed), expected);
+
+    let snapshot = decode_snapshot(key, include_bytes!("golden/snapshot-v1.bin")).unwrap();
+    let contents = log.iter().filter_map(|recorded| match &recorded.event {
+        Event::MessagesAppended(event) => Some(event),
+        _ => None,
+    });
+    let messages = contents.flat_map(|event| event.messages.iter());
+    let restored = snapshot
+        .restore(messages.map(|appended| Arc::clone(&appended.message)))
+        .unwrap();
+    assert_eq!(restored, replayed);
+}
+
+fn view(session: &Session) -> String {
+    let target = session.last_served().target.clone();
+    let mut out = Vec::new();
+    for message in &session.view(&target, None).messages {
+        codec::write(target.provider, message, &mut out);
+        out.push(b'\n');
+    }
+    String::from_utf8(out).unwrap()
+}
