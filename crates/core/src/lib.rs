@@ -21,10 +21,12 @@ pub mod event;
 )]
 pub mod histories;
 pub mod ids;
+pub mod import;
 pub mod json;
 pub mod limits;
 pub mod message;
 pub mod policy;
+pub mod replay;
 pub mod session;
 pub mod tokens;
 pub mod validate;

@@ -1,2 +1,21 @@
-//! The log and the blobs.
+//! The log and the blobs: where every session's events and tool results are kept.
+//!
+//! The log's engines store opaque bytes behind one small trait and do not know what an event is.
+//! Not here: what the bytes mean, when a snapshot is worth taking, and what a due session needs.
+
+pub mod blobs;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod encoding;
+mod error;
+mod fs;
+mod log;
+pub mod memory;
+mod record;
+pub mod sled;
+
+pub use error::StoreError;
+pub use log::{
+    Batch, Due, DueChange, Frame, Head, Lease, MAX_FRAME_BYTES, MAX_LIST, MAX_OWNER_BYTES,
+    MAX_SUMMARY_BYTES, SessionLog, Snapshot, SnapshotMark,
+};

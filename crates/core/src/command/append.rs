@@ -7,7 +7,7 @@ use super::create::check_attributes;
 use super::{Conflict, Context, Decision, Rejection, answered, check_revision};
 use crate::event::{Appended, Event, MessagesAppended};
 use crate::ids::{MessageId, Ordinal, Revision};
-use crate::message::{Block, Digest, Media, MediaSource, Message, ResultContent, Thinking};
+use crate::message::{Block, Digest, Message};
 use crate::session::{CallState, RequestStamp, Session, Standing};
 use crate::tokens::{estimate_message, is_credible};
 
@@ -283,8 +283,7 @@ fn check(index: usize, message: &Message, context: Context<'_>) -> Result<(), Re
         message.blocks.len(),
         limits.max_blocks.min(usize::from(u16::MAX)),
     )?;
-    let bytes = message.blocks.iter().map(content_bytes).sum();
-    within("content", bytes, limits.max_message_bytes)?;
+    within("content", message.content_bytes(), limits.max_message_bytes)?;
     let names = [
         (
             "provider_message_id",
@@ -317,25 +316,4 @@ fn check(index: usize, message: &Message, context: Context<'_>) -> Result<(), Re
         }
     }
     check_attributes(&field("attributes"), &message.attributes, context)
-}
-
-/// The size of a block's content.
-fn content_bytes(block: &Block) -> usize {
-    match block {
-        Block::Text { text, .. } => text.len(),
-        Block::Media(Media { source, .. }) => match source {
-            MediaSource::Base64 { data, .. } => data.len(),
-            MediaSource::Url(url) => url.len(),
-            MediaSource::Other(json) => json.as_str().len(),
-        },
-        Block::ToolUse(call) => call.input.as_str().len(),
-        Block::ToolResult(result) => match &result.content {
-            ResultContent::None => 0,
-            ResultContent::Text(text) => text.len(),
-            ResultContent::Blocks(blocks) => blocks.iter().map(content_bytes).sum(),
-        },
-        Block::Thinking(Thinking::Plain { thinking, .. }) => thinking.len(),
-        Block::Thinking(Thinking::Redacted { data, .. }) => data.len(),
-        Block::Opaque { json, .. } => json.as_str().len(),
-    }
 }

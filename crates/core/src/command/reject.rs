@@ -41,6 +41,12 @@ pub enum Rejection {
         /// The id.
         id: MessageId,
     },
+    /// The message has left the view.
+    #[error("message {id} is not in the view any more: name one that is")]
+    NotVisible {
+        /// The id.
+        id: MessageId,
+    },
 }
 
 /// The same name stands for something else already.

@@ -36,13 +36,8 @@ impl Rewind {
                     .find(id)
                     .and_then(|ordinal| Some((ordinal, transcript.get(ordinal)?.standing)));
                 match found {
-                    Some((ordinal, Standing::Visible)) => Some(ordinal),
-                    Some(_) => {
-                        return Err(Rejection::invalid(
-                            "to_message_id",
-                            "names a message that is not in the view: name one that is",
-                        ));
-                    }
+                    Some((_, Standing::Rewound)) => return Err(Rejection::NotVisible { id }),
+                    Some((ordinal, _)) => Some(ordinal),
                     None => return Err(Rejection::NoSuchMessage { id }),
                 }
             }

@@ -1,6 +1,6 @@
 //! The blocks of a message.
 
-use super::Media;
+use super::{Media, MediaSource};
 use crate::json::{Extra, RawJson};
 
 /// One block of a message's content.
@@ -144,6 +144,27 @@ impl Block {
     /// Whether it is text that shows nothing: providers refuse such blocks.
     pub fn is_blank(&self) -> bool {
         matches!(self, Self::Text { text, .. } if text.trim().is_empty())
+    }
+
+    /// The size of its content.
+    pub fn content_bytes(&self) -> usize {
+        match self {
+            Self::Text { text, .. } => text.len(),
+            Self::Media(Media { source, .. }) => match source {
+                MediaSource::Base64 { data, .. } => data.len(),
+                MediaSource::Url(url) => url.len(),
+                MediaSource::Other(json) => json.as_str().len(),
+            },
+            Self::ToolUse(call) => call.input.as_str().len(),
+            Self::ToolResult(result) => match &result.content {
+                ResultContent::None => 0,
+                ResultContent::Text(text) => text.len(),
+                ResultContent::Blocks(blocks) => blocks.iter().map(Self::content_bytes).sum(),
+            },
+            Self::Thinking(Thinking::Plain { thinking, .. }) => thinking.len(),
+            Self::Thinking(Thinking::Redacted { data, .. }) => data.len(),
+            Self::Opaque { json, .. } => json.as_str().len(),
+        }
     }
 
     /// Whether it is reasoning.

@@ -153,6 +153,11 @@ impl Message {
         }
     }
 
+    /// The size of its content.
+    pub fn content_bytes(&self) -> usize {
+        self.blocks.iter().map(Block::content_bytes).sum()
+    }
+
     /// Whether a person speaks: such a message begins a user turn.
     pub fn is_real_user_input(&self) -> bool {
         self.role == Role::User

@@ -54,6 +54,7 @@ impl Session {
             requests: Requests::default(),
             last_served: LastServed::default(),
             last_reemitted: None,
+            view_changes: Vec::new(),
         };
         if let Some(request) = &event.request {
             session.remember(request, at);
@@ -88,6 +89,9 @@ impl Session {
             Event::MessagesAppended(event) => self.appended(event),
             Event::ViewServed(event) => self.served(event),
             Event::Rewound(event) => self.rewound(event),
+        }
+        if recorded.event.changes_view() {
+            self.view_changes.push(self.revision);
         }
         if let Some(request) = recorded.event.request() {
             self.remember(request, recorded.at);

@@ -69,7 +69,7 @@ impl Calls {
     }
 
     /// All of them, in order.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (CallKey, &Call)> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (CallKey, &Call)> + ExactSizeIterator {
         self.calls
             .iter()
             .enumerate()

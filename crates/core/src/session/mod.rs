@@ -18,7 +18,7 @@ pub use snapshot::{Snapshot, SnapshotEntry};
 pub use transcript::{Entry, Standing, Transcript};
 
 use crate::event::Attributes;
-use crate::ids::{CallKey, Ordinal, Revision, SessionKey, Timestamp};
+use crate::ids::{CallKey, Epoch, Ordinal, Revision, SessionKey, Timestamp};
 use crate::message::Role;
 use crate::policy::{BudgetState, Policy, Thresholds, WindowHint};
 use crate::tokens::{Count, Ledger};
@@ -46,6 +46,7 @@ pub struct Session {
     requests: Requests,
     last_served: LastServed,
     last_reemitted: Option<Ordinal>,
+    view_changes: Vec<Revision>,
 }
 
 /// What a list of sessions shows of one.
@@ -168,6 +169,28 @@ impl Session {
     /// For whom it was served last.
     pub fn last_served(&self) -> &LastServed {
         &self.last_served
+    }
+
+    /// The view-changing events, oldest first.
+    pub fn view_changes(&self) -> &[Revision] {
+        &self.view_changes
+    }
+
+    /// The epoch of the view after an event.
+    pub fn epoch_at(&self, revision: Revision) -> Epoch {
+        let changes = self.view_changes.partition_point(|at| *at <= revision);
+        Epoch::new(crate::view::count(changes))
+    }
+
+    /// Roughly how much memory it takes.
+    pub fn weight_bytes(&self) -> usize {
+        const BASE: usize = 16 * 1024;
+        const PER_MESSAGE: usize = 192;
+        const PER_CALL: usize = 160;
+        BASE + self.transcript.content_bytes()
+            + self.transcript.len() * PER_MESSAGE
+            + self.calls.iter().len() * PER_CALL
+            + size_of_val(self.sealed.pieces())
     }
 
     /// The message that was re-emitted last, when nothing came since.

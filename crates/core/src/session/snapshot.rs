@@ -46,6 +46,8 @@ pub struct Snapshot {
     pub last_served: LastServed,
     /// The message that was re-emitted last, when nothing came since.
     pub last_reemitted: Option<Ordinal>,
+    /// The view-changing events, oldest first.
+    pub view_changes: Vec<Revision>,
 }
 
 /// A message without its content.
@@ -126,6 +128,7 @@ impl Snapshot {
             requests,
             last_served: self.last_served,
             last_reemitted: self.last_reemitted,
+            view_changes: self.view_changes,
         })
     }
 }
@@ -164,6 +167,7 @@ impl Session {
                 .collect(),
             last_served: self.last_served.clone(),
             last_reemitted: self.last_reemitted,
+            view_changes: self.view_changes.clone(),
         }
     }
 }

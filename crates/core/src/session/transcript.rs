@@ -45,9 +45,15 @@ pub struct Transcript {
     entries: Vec<Entry>,
     by_id: HashMap<MessageId, Ordinal>,
     emitted: HashMap<Digest, Ordinal>,
+    content_bytes: usize,
 }
 
 impl Transcript {
+    /// The bytes of all contents that are held.
+    pub fn content_bytes(&self) -> usize {
+        self.content_bytes
+    }
+
     /// How many messages there are, shown or not.
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -110,6 +116,7 @@ impl Transcript {
     pub(crate) fn push_with(&mut self, entry: Entry, emission: Option<Digest>) -> Ordinal {
         let ordinal = self.next();
         self.by_id.insert(entry.id, ordinal);
+        self.content_bytes += entry.content.as_deref().map_or(0, Message::content_bytes);
         if let Some(emission) = emission {
             self.emitted.entry(emission).or_insert(ordinal);
         }
@@ -128,7 +135,8 @@ impl Transcript {
         for entry in self.entries.iter_mut().skip(from) {
             if entry.standing == Standing::Visible {
                 entry.standing = Standing::Rewound;
-                entry.content = None;
+                let content = entry.content.take();
+                self.content_bytes -= content.as_deref().map_or(0, Message::content_bytes);
             }
         }
     }

@@ -28,7 +28,7 @@ pub(super) fn check(messages: &[Value], report: &mut Report) {
         open.clear();
         match role {
             "system" | "developer" => {
-                content(message.get("content"), &["text"], false, &path, report)
+                content(message.get("content"), &["text"], false, &path, report);
             }
             "user" => {
                 spoken = true;

@@ -19,7 +19,6 @@ use prost::Message as _;
 #[expect(
     unreachable_pub,
     clippy::pedantic,
-    clippy::allow_attributes,
     reason = "the code is generated; its style is prost's"
 )]
 mod v1 {

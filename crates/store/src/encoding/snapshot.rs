@@ -30,6 +30,11 @@ pub(super) fn write(snapshot: &Snapshot) -> v1::Snapshot {
         requests: snapshot.requests.iter().map(write_request).collect(),
         served: Some(view::write_served(&snapshot.last_served)),
         last_reemitted: snapshot.last_reemitted.map(Ordinal::get),
+        view_changes: snapshot
+            .view_changes
+            .iter()
+            .map(|revision| revision.get())
+            .collect(),
     }
 }
 
@@ -41,7 +46,7 @@ pub(super) fn read(key: SessionKey, stored: v1::Snapshot) -> Result<Snapshot, De
         policy: event::read_policy(stored.policy.as_ref()),
         about: read_about(stored.about.unwrap_or_default())?,
         entries: read_entries(&stored.entries.unwrap_or_default())?,
-        calls: read_calls(stored.calls.unwrap_or_default())?,
+        calls: read_calls(&stored.calls.unwrap_or_default())?,
         pending: stored
             .pending
             .iter()
@@ -56,6 +61,7 @@ pub(super) fn read(key: SessionKey, stored: v1::Snapshot) -> Result<Snapshot, De
             .collect::<Result<_, _>>()?,
         last_served: view::read_served(stored.served)?,
         last_reemitted: stored.last_reemitted.map(Ordinal::new),
+        view_changes: stored.view_changes.into_iter().map(Revision::new).collect(),
     })
 }
 
@@ -160,8 +166,8 @@ fn write_calls(calls: &[Call]) -> v1::Calls {
     stored
 }
 
-fn read_calls(stored: v1::Calls) -> Result<Vec<Call>, DecodeError> {
-    let read = |(index, id): (usize, String)| {
+fn read_calls(stored: &v1::Calls) -> Result<Vec<Call>, DecodeError> {
+    let read = |(index, id): (usize, &String)| {
         let state = *stored.state.get(index).ok_or(CUT)?;
         let message = Ordinal::new(*stored.result_message.get(index).ok_or(CUT)?);
         let block = view::block(*stored.result_block.get(index).ok_or(CUT)?)?;
@@ -175,7 +181,7 @@ fn read_calls(stored: v1::Calls) -> Result<Vec<Call>, DecodeError> {
         Ok(Call {
             message: Ordinal::new(*stored.message.get(index).ok_or(CUT)?),
             block: view::block(*stored.block.get(index).ok_or(CUT)?)?,
-            id: id.into(),
+            id: id.as_str().into(),
             mapped: *stored.mapped.get(index).ok_or(CUT)?,
             state,
         })

@@ -1,0 +1,96 @@
+//! Arrays of a provider's own messages, however they are wrapped.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{Defect, Imported, ImportedMessage, ImportedSession, Step, lines};
+use crate::view::Provider;
+
+/// Where programs put the array.
+#[derive(Deserialize)]
+struct Wrapped<'a> {
+    #[serde(default, borrow)]
+    messages: Option<Vec<&'a RawValue>>,
+    #[serde(default, borrow)]
+    traj: Option<Vec<&'a RawValue>>,
+    #[serde(default, borrow)]
+    conversation: Option<Vec<&'a RawValue>>,
+    #[serde(default, borrow)]
+    history: Option<Vec<&'a RawValue>>,
+}
+
+pub(super) fn read(provider: Provider, bytes: &[u8]) -> Imported<'_> {
+    let mut imported = Imported::default();
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        imported.defects.push(Defect {
+            line: 1,
+            what: "is not UTF-8".into(),
+        });
+        return imported;
+    };
+    // One document, or else one on every line.
+    if let Some(messages) = conversation(text) {
+        imported
+            .sessions
+            .push(session(provider, String::new(), 1, messages));
+        return imported;
+    }
+    for (number, line) in lines(bytes) {
+        let found = std::str::from_utf8(line).ok().and_then(conversation);
+        match found {
+            Some(messages) => {
+                let suffix = format!("{number}");
+                let session = session(provider, suffix, number, messages);
+                imported.sessions.push(session);
+            }
+            None => imported.defects.push(Defect {
+                line: number,
+                what: "holds no array of messages".into(),
+            }),
+        }
+    }
+    imported
+}
+
+fn conversation(text: &str) -> Option<Vec<&RawValue>> {
+    let text = text.trim();
+    if text.starts_with('[') {
+        let messages: Vec<&RawValue> = serde_json::from_str(text).ok()?;
+        let are_objects = messages
+            .iter()
+            .all(|message| message.get().starts_with('{'));
+        return are_objects.then_some(messages);
+    }
+    let wrapped: Wrapped<'_> = serde_json::from_str(text).ok()?;
+    wrapped
+        .messages
+        .or(wrapped.traj)
+        .or(wrapped.conversation)
+        .or(wrapped.history)
+}
+
+fn session(
+    provider: Provider,
+    suffix: String,
+    line: usize,
+    messages: Vec<&RawValue>,
+) -> ImportedSession<'_> {
+    let steps = messages.into_iter().map(|payload| {
+        Step::Message(ImportedMessage {
+            line,
+            id: None,
+            provider,
+            payload,
+            parent: None,
+            at: None,
+            meta: false,
+            transcript_only: false,
+            attributes: Vec::new(),
+        })
+    });
+    ImportedSession {
+        suffix,
+        steps: steps.collect(),
+        ..ImportedSession::default()
+    }
+}

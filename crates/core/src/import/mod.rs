@@ -1,0 +1,144 @@
+//! Transcripts of other programs, read into messages and the order in which they came.
+//!
+//! An importer loses nothing that it can read and says, line by line, what it could not. It decides
+//! nothing about the view, except that a branch which its program had abandoned is left by a rewind.
+//! Not here: opening files, and bringing the messages into a session.
+
+mod claude_code;
+mod conversations;
+
+use std::fmt;
+
+use serde_json::value::RawValue;
+
+use crate::codec::{self, CodecError};
+use crate::event::Attributes;
+use crate::ids::{MessageId, Timestamp};
+use crate::message::Message;
+use crate::view::Provider;
+
+/// A program's way to write transcripts down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImportFormat {
+    /// Claude Code's JSON lines: one session a file.
+    ClaudeCode,
+    /// `OpenAI` chat messages: an array, an object that holds one, or one of these on every line.
+    OpenAi,
+    /// The same with Anthropic's messages.
+    Anthropic,
+}
+
+/// A file, read.
+#[derive(Debug, Default)]
+pub struct Imported<'a> {
+    /// Its sessions, in the order of the file.
+    pub sessions: Vec<ImportedSession<'a>>,
+    /// What could not be read.
+    pub defects: Vec<Defect>,
+    /// Lines that hold no message, by what they say they are.
+    pub skipped: Vec<(String, usize)>,
+}
+
+/// A session of a file.
+#[derive(Debug, Default)]
+pub struct ImportedSession<'a> {
+    /// Tells it from other sessions of the file; empty when it is the only or the main one.
+    pub suffix: String,
+    /// A name for people.
+    pub title: Option<String>,
+    /// Whether it is a subagent's.
+    pub subagent: bool,
+    /// What happened, in order.
+    pub steps: Vec<Step<'a>>,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum Step<'a> {
+    /// A message came.
+    Message(ImportedMessage<'a>),
+    /// What came after this message was abandoned; everything, when there is none.
+    Rewind(Option<MessageId>),
+}
+
+/// A message, not yet decoded: its content is still the file's own text.
+#[derive(Debug)]
+pub struct ImportedMessage<'a> {
+    /// Where it stands, counted from 1.
+    pub line: usize,
+    /// Its id, when it has one.
+    pub id: Option<MessageId>,
+    /// Whose JSON `payload` is.
+    pub provider: Provider,
+    /// One message object.
+    pub payload: &'a RawValue,
+    /// The message before it.
+    pub parent: Option<MessageId>,
+    /// When it was said.
+    pub at: Option<Timestamp>,
+    /// Not a human's words.
+    pub meta: bool,
+    /// Never shown to a model.
+    pub transcript_only: bool,
+    /// What else the program wrote.
+    pub attributes: Attributes,
+}
+
+impl ImportedMessage<'_> {
+    /// Decodes it. `id` names it when it has no id of its own.
+    pub fn decode(&self, id: MessageId) -> Result<Message, CodecError> {
+        let mut id = self.id.or(Some(id));
+        let mut next = || {
+            id.take()
+                .unwrap_or_else(|| MessageId::new(uuid::Uuid::nil()))
+        };
+        let mut messages = codec::read(self.provider, self.payload.get().as_bytes(), &mut next)?;
+        let Some(mut message) = messages.pop().filter(|_| messages.is_empty()) else {
+            return Err(CodecError {
+                path: String::new(),
+                error: crate::json::JsonError::Kind {
+                    expected: "one message",
+                },
+            });
+        };
+        message.parent = self.parent;
+        message.at = self.at;
+        message.meta = self.meta;
+        message.transcript_only = self.transcript_only;
+        message.attributes.clone_from(&self.attributes);
+        Ok(message)
+    }
+}
+
+/// Something that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Defect {
+    /// Where, counted from 1.
+    pub line: usize,
+    /// What is wrong; never the text itself.
+    pub what: String,
+}
+
+impl fmt::Display for Defect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.what)
+    }
+}
+
+/// Reads a file.
+pub fn read(format: ImportFormat, bytes: &[u8]) -> Imported<'_> {
+    match format {
+        ImportFormat::ClaudeCode => claude_code::read(bytes),
+        ImportFormat::OpenAi => conversations::read(Provider::OpenAi, bytes),
+        ImportFormat::Anthropic => conversations::read(Provider::Anthropic, bytes),
+    }
+}
+
+/// The lines of a file that are not empty, each with its number.
+fn lines(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    bytes
+        .split(|byte| *byte == b'\n')
+        .enumerate()
+        .map(|(index, line)| (index + 1, line.trim_ascii()))
+        .filter(|(_, line)| !line.is_empty())
+}

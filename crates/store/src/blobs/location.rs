@@ -1,0 +1,60 @@
+//! Which store a configured location means.
+
+use std::sync::Arc;
+
+use object_store::ObjectStore;
+use object_store::aws::AmazonS3Builder;
+use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use url::Url;
+
+use super::BlobError;
+use super::folders::Folders;
+
+/// The store, the path in it below which everything is, and its folders if it is local.
+pub(super) type Opened = (Arc<dyn ObjectStore>, Path, Option<Arc<Folders>>);
+
+pub(super) fn open(location: &str) -> Result<Opened, BlobError> {
+    let refuse = |reason: String| BlobError::Location {
+        location: location.to_owned(),
+        reason,
+    };
+    let Some((scheme, _)) = location.split_once("://") else {
+        return open_dir(std::path::Path::new(location)).map_err(refuse);
+    };
+    let url = Url::parse(location).map_err(|e| refuse(e.to_string()))?;
+    match scheme {
+        "file" => {
+            let dir = url
+                .to_file_path()
+                .map_err(|()| refuse("it is not a path on this machine".into()))?;
+            open_dir(&dir).map_err(refuse)
+        }
+        "memory" => Ok((Arc::new(InMemory::new()), Path::default(), None)),
+        "s3" => {
+            let bucket = url
+                .host_str()
+                .ok_or_else(|| refuse("it names no bucket".into()))?;
+            let store = AmazonS3Builder::from_env()
+                .with_bucket_name(bucket)
+                .build()
+                .map_err(|e| refuse(e.to_string()))?;
+            let root = Path::from_url_path(url.path()).map_err(|e| refuse(e.to_string()))?;
+            Ok((Arc::new(store), root, None))
+        }
+        other => Err(refuse(format!("{other} is not one of file, s3 and memory"))),
+    }
+}
+
+/// A folder, created if need be. `with_fsync` makes each write temporary file, sync, rename or link,
+/// sync of the folders: without it a blob that an event names could be gone after a power loss.
+fn open_dir(dir: &std::path::Path) -> Result<Opened, String> {
+    crate::fs::create_dir(dir).map_err(|e| e.to_string())?;
+    let store = LocalFileSystem::new_with_prefix(dir).map_err(|e| e.to_string())?;
+    Ok((
+        Arc::new(store.with_fsync(true).with_automatic_cleanup(true)),
+        Path::default(),
+        Some(Arc::new(Folders::new(dir.to_owned()))),
+    ))
+}

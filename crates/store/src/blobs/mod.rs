@@ -1,0 +1,359 @@
+//! Tool results and summaries, in a local folder or a bucket.
+//!
+//! A tool result's path ends with its digest and its bytes never change, so that an event that names
+//! it can be trusted for ever. Not here: which results are worth a blob, and what an event says of it.
+
+mod folders;
+mod location;
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode};
+use palimpsest_core::ids::{SessionKey, Timestamp};
+use sha2::{Digest, Sha256};
+use tokio::sync::RwLock;
+use tokio::task::spawn_blocking;
+
+use self::folders::Folders;
+
+/// Tool results younger than this are never swept, whatever the caller asks: the event that names one
+/// may not be written yet.
+pub const MIN_SWEEP_AGE_MILLIS: i64 = 24 * 60 * 60 * 1000;
+
+/// How many of a digest's hex digits a path holds.
+const DIGEST_IN_PATH: usize = 16;
+
+/// Why a blob could not be had or kept.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BlobError {
+    /// There is none at that path.
+    #[error("there is no blob at {0}")]
+    NotFound(String),
+    /// The path holds other bytes than its digest says, and is left as it is.
+    #[error("the blob at {0} does not hold what its name says")]
+    Damaged(String),
+    /// The range is not within the blob.
+    #[error("bytes {start} to {end} are not within the blob")]
+    Range {
+        /// Its first byte.
+        start: u64,
+        /// The byte after its last.
+        end: u64,
+    },
+    /// A part of the path is not one.
+    #[error("{0:?} cannot be a part of a blob's path")]
+    Name(String),
+    /// The configured location cannot be used.
+    #[error("blobs cannot be kept at {location}: {reason}")]
+    Location {
+        /// What was configured.
+        location: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The store behind it failed; the call may be tried again.
+    #[error("failed to reach the blob store")]
+    Store(#[source] object_store::Error),
+    /// A local folder could not be synced, so that what was written may not last; the call may be
+    /// tried again.
+    #[error("failed to sync a folder of the blob store")]
+    Folder(#[source] io::Error),
+}
+
+/// What an event holds of a blob.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlobRef {
+    /// Where it is, within the store.
+    pub path: String,
+    /// What it holds, by which a reader can tell that nothing has changed.
+    pub sha256: String,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// A blob as a list shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlobEntry {
+    /// Where it is.
+    pub path: String,
+    /// Its size.
+    pub bytes: u64,
+    /// When it was last written.
+    pub written: Timestamp,
+}
+
+/// How a tool result's bytes should be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlobKind {
+    /// Plain text.
+    Text,
+    /// JSON, for content that has more than text in it.
+    Json,
+}
+
+impl BlobKind {
+    fn extension(self) -> &'static str {
+        match self {
+            Self::Text => "txt",
+            Self::Json => "json",
+        }
+    }
+}
+
+/// Where tool results and summaries are kept.
+#[derive(Debug, Clone)]
+pub struct Blobs {
+    store: Arc<dyn ObjectStore>,
+    root: Path,
+    folders: Option<Arc<Folders>>,
+    /// Held shared by a put and alone by each deletion of a sweep, so that a put never relies on a
+    /// blob that is about to go. Processes that share a bucket are not kept apart by it: there, the day
+    /// that a sweep leaves is what does.
+    sweeping: Arc<RwLock<()>>,
+}
+
+impl Blobs {
+    /// Opens a location: a folder as a path or a `file://` URL, `s3://bucket/prefix` with credentials
+    /// from the environment, or `memory://`.
+    pub fn open(location: &str) -> Result<Self, BlobError> {
+        let (store, root, folders) = location::open(location)?;
+        Ok(Self {
+            store,
+            root,
+            folders,
+            sweeping: Arc::default(),
+        })
+    }
+
+    /// Keeps a tool result, durably. Its path follows from what it holds, so keeping it again is the
+    /// same as keeping it once. `call` is the caller's name for the tool call, made fit for a path.
+    pub async fn put(
+        &self,
+        session: &SessionKey,
+        call: &str,
+        kind: BlobKind,
+        bytes: Bytes,
+    ) -> Result<BlobRef, BlobError> {
+        check_name(call)?;
+        let sha256 = hex(&Sha256::digest(&bytes));
+        let blob = BlobRef {
+            path: format!(
+                "{}{call}-{}.{}",
+                tool_results(session),
+                &sha256[..DIGEST_IN_PATH],
+                kind.extension()
+            ),
+            sha256,
+            bytes: bytes.len() as u64,
+        };
+        let _not_swept = self.sweeping.read().await;
+        let path = self.path(&blob.path)?;
+        let create = PutMode::Create.into();
+        match self
+            .store
+            .put_opts(&path, bytes.clone().into(), create)
+            .await
+        {
+            Ok(_) => {
+                self.sync_folders(&blob.path).await?;
+                return Ok(blob);
+            }
+            Err(object_store::Error::AlreadyExists { .. }) => {}
+            Err(error) => return Err(BlobError::Store(error)),
+        }
+        if self.get(&blob.path).await? != bytes {
+            return Err(BlobError::Damaged(blob.path));
+        }
+        // It is there, but whoever wrote it may have died before its folder was synced; and it may be
+        // old enough for a sweep that runs right now. Writing the same bytes again settles both.
+        self.overwrite(&blob.path, bytes).await?;
+        Ok(blob)
+    }
+
+    /// Replaces a session's summary, durably. Unlike a tool result it has one path and many contents:
+    /// the event has the text, this is a copy for people and other programs.
+    pub async fn put_summary(
+        &self,
+        session: &SessionKey,
+        text: Bytes,
+    ) -> Result<String, BlobError> {
+        let path = format!("{}session-memory/summary.md", session_dir(session));
+        self.overwrite(&path, text).await?;
+        Ok(path)
+    }
+
+    /// All of a blob.
+    pub async fn get(&self, path: &str) -> Result<Bytes, BlobError> {
+        let found = self.store.get(&self.path(path)?).await;
+        let bytes = found.map_err(|e| lost(e, path))?.bytes().await;
+        bytes.map_err(BlobError::Store)
+    }
+
+    /// All of a blob that an event names, checked against what the event says.
+    pub async fn get_checked(&self, blob: &BlobRef) -> Result<Bytes, BlobError> {
+        let bytes = self.get(&blob.path).await?;
+        if hex(&Sha256::digest(&bytes)) != blob.sha256 {
+            return Err(BlobError::Damaged(blob.path.clone()));
+        }
+        Ok(bytes)
+    }
+
+    /// A part of a blob, for readers of large results. It must lie within; an empty one always does.
+    pub async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes, BlobError> {
+        let at = self.path(path)?;
+        if range.is_empty() {
+            return Ok(Bytes::new());
+        }
+        let size = self.store.head(&at).await.map_err(|e| lost(e, path))?.size;
+        if range.end > size {
+            return Err(BlobError::Range {
+                start: range.start,
+                end: range.end,
+            });
+        }
+        let part = self.store.get_range(&at, range).await;
+        part.map_err(|e| lost(e, path))
+    }
+
+    /// All blobs of a session, by their paths.
+    pub async fn list(&self, session: &SessionKey) -> Result<Vec<BlobEntry>, BlobError> {
+        self.entries(&session_dir(session)).await
+    }
+
+    /// Deletes all blobs of a session and says how many there were. One that is gone already is no
+    /// failure, so a deletion that was cut short can be repeated.
+    pub async fn delete_session(&self, session: &SessionKey) -> Result<usize, BlobError> {
+        let entries = self.list(session).await?;
+        for entry in &entries {
+            self.delete(&entry.path).await?;
+        }
+        Ok(entries.len())
+    }
+
+    /// Deletes a session's tool results that no event names and that were written before
+    /// `older_than`, and says which. Never one younger than a day: `older_than` is cut to that.
+    pub async fn sweep(
+        &self,
+        session: &SessionKey,
+        referenced: &HashSet<String>,
+        older_than: Timestamp,
+        now: Timestamp,
+    ) -> Result<Vec<String>, BlobError> {
+        let newest = Timestamp::from_millis(now.as_millis().saturating_sub(MIN_SWEEP_AGE_MILLIS));
+        let older_than = older_than.min(newest);
+        let mut swept = self.entries(&tool_results(session)).await?;
+        swept.retain(|entry| entry.written < older_than && !referenced.contains(&entry.path));
+        let mut gone = Vec::new();
+        for entry in swept {
+            let _alone = self.sweeping.write().await;
+            // A put may have written it again since it was listed.
+            let path = self.path(&entry.path)?;
+            let Ok(meta) = self.store.head(&path).await else {
+                continue;
+            };
+            if self.entry(&meta).written < older_than {
+                self.delete(&entry.path).await?;
+                gone.push(entry.path);
+            }
+        }
+        Ok(gone)
+    }
+
+    async fn overwrite(&self, path: &str, bytes: Bytes) -> Result<(), BlobError> {
+        let put = self.store.put(&self.path(path)?, bytes.into()).await;
+        put.map_err(BlobError::Store)?;
+        self.sync_folders(path).await
+    }
+
+    async fn sync_folders(&self, path: &str) -> Result<(), BlobError> {
+        let Some(folders) = self.folders.clone() else {
+            return Ok(());
+        };
+        let path = path.to_owned();
+        let synced = spawn_blocking(move || folders.sync(&path)).await;
+        synced
+            .map_err(io::Error::other)
+            .flatten()
+            .map_err(BlobError::Folder)
+    }
+
+    async fn delete(&self, path: &str) -> Result<(), BlobError> {
+        let deleted = self.store.delete(&self.path(path)?).await;
+        if let Some(folders) = &self.folders {
+            folders.forget();
+        }
+        match deleted {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(BlobError::Store(error)),
+        }
+    }
+
+    async fn entries(&self, dir: &str) -> Result<Vec<BlobEntry>, BlobError> {
+        let within = self.path(dir)?;
+        let entries = self.store.list(Some(&within)).map(|meta| {
+            let meta = meta.map_err(BlobError::Store)?;
+            Ok(self.entry(&meta))
+        });
+        let mut entries: Vec<_> = entries.try_collect::<Vec<_>>().await?;
+        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(entries)
+    }
+
+    fn entry(&self, meta: &ObjectMeta) -> BlobEntry {
+        let full = meta.location.as_ref();
+        let path = full.strip_prefix(self.root.as_ref()).unwrap_or(full);
+        BlobEntry {
+            path: path.trim_start_matches('/').to_owned(),
+            bytes: meta.size,
+            written: Timestamp::from_millis(meta.last_modified.timestamp_millis()),
+        }
+    }
+
+    fn path(&self, path: &str) -> Result<Path, BlobError> {
+        let full = format!("{}/{path}", self.root);
+        Path::parse(full.trim_matches('/')).map_err(|_| BlobError::Name(path.to_owned()))
+    }
+}
+
+/// Ends with a slash, so that it is no other session's prefix.
+fn session_dir(session: &SessionKey) -> String {
+    format!("{}/{}/", session.project, session.session)
+}
+
+fn tool_results(session: &SessionKey) -> String {
+    format!("{}tool-results/", session_dir(session))
+}
+
+/// The same letters that a session's name may have: they are safe in a path and a URL alike.
+fn check_name(call: &str) -> Result<(), BlobError> {
+    let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    let begins = call.bytes().next().is_some_and(|b| b != b'.');
+    if begins && call.len() <= 128 && call.bytes().all(legal) {
+        return Ok(());
+    }
+    Err(BlobError::Name(call.to_owned()))
+}
+
+fn hex(digest: &[u8]) -> String {
+    let mut out = String::with_capacity(digest.len() * 2);
+    for byte in digest {
+        // Writing to a string cannot fail.
+        let _ = write!(out, "{byte:02x}");
+    }
+    out
+}
+
+fn lost(error: object_store::Error, path: &str) -> BlobError {
+    match error {
+        object_store::Error::NotFound { .. } => BlobError::NotFound(path.to_owned()),
+        error => BlobError::Store(error),
+    }
+}

@@ -1,0 +1,124 @@
+//! The suite that every engine passes: what the trait's words mean, as code.
+//!
+//! A failed check panics, as in a test. Not here: what only one engine promises, such as what survives
+//! a power loss.
+
+mod appends;
+mod model;
+mod queue;
+mod sessions;
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use palimpsest_core::ids::{ProjectId, Revision, SessionId, SessionKey, Timestamp};
+
+pub use self::model::properties;
+use crate::{Batch, DueChange, Frame, Head, Lease, SessionLog, StoreError};
+
+/// Makes the stores that the suite works on.
+#[async_trait]
+pub trait Harness: Send + Sync {
+    /// An empty store, unlike any before.
+    async fn fresh(&self) -> Arc<dyn SessionLog>;
+
+    /// The same store as `log`, as it is after a restart. An engine with nothing to restart returns
+    /// `log` itself.
+    async fn reopen(&self, log: Arc<dyn SessionLog>) -> Arc<dyn SessionLog>;
+}
+
+/// Runs everything but [`properties`], each check on a fresh store. Needs a runtime with several
+/// threads, because races are among what is checked.
+pub async fn run(harness: &dyn Harness) {
+    appends::run(harness).await;
+    sessions::run(harness).await;
+    queue::run(harness).await;
+}
+
+type Log = Arc<dyn SessionLog>;
+
+fn key(name: &str) -> SessionKey {
+    let (project, session) = name.split_once('/').expect("a name has a slash");
+    SessionKey::new(
+        ProjectId::new(project).expect("a legal project"),
+        SessionId::new(session).expect("a legal session"),
+    )
+}
+
+fn time(millis: i64) -> Timestamp {
+    Timestamp::from_millis(millis)
+}
+
+fn lease(owner: &str, until: i64) -> Lease {
+    Lease {
+        owner: owner.to_owned(),
+        until: time(until),
+    }
+}
+
+/// Bytes that no other seed gives, so that a mix-up cannot go unseen.
+fn bytes(seed: u64, len: usize) -> Bytes {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut out = Vec::with_capacity(len + 8);
+    while out.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        out.extend_from_slice(&state.to_le_bytes());
+    }
+    out.truncate(len);
+    out.into()
+}
+
+fn batch(expected: u64, events: u32, frame: Bytes) -> Batch {
+    Batch {
+        expected: Revision::new(expected),
+        events: NonZeroU32::new(events).expect("a batch has events"),
+        frame,
+        summary: Bytes::from_static(b"summary"),
+        due: DueChange::Keep,
+    }
+}
+
+fn batch_due(expected: u64, due: DueChange) -> Batch {
+    Batch {
+        due,
+        ..batch(expected, 1, Bytes::from_static(b"due"))
+    }
+}
+
+async fn head(log: &Log, key: &SessionKey) -> Head {
+    let head = log.head(key).await.expect("a head is read");
+    head.expect("the session exists")
+}
+
+/// The whole log of a session, by pages of `max_bytes`.
+async fn read_all(log: &Log, key: &SessionKey, max_bytes: usize) -> Vec<Frame> {
+    let mut frames: Vec<Frame> = Vec::new();
+    loop {
+        let after = frames.last().map_or(Revision::ZERO, Frame::last);
+        let page = log
+            .read(key, after, max_bytes)
+            .await
+            .expect("a page is read");
+        if page.is_empty() {
+            return frames;
+        }
+        let size: usize = page.iter().map(|frame| frame.bytes.len()).sum();
+        assert!(page.len() == 1 || size <= max_bytes, "a page is too large");
+        for frame in page {
+            let joins = frames.last().map_or(Revision::ZERO, Frame::last).plus(1);
+            assert_eq!(frame.first, joins, "frames join");
+            frames.push(frame);
+        }
+    }
+}
+
+fn conflict_at<T: std::fmt::Debug>(result: Result<T, StoreError>) -> u64 {
+    match result {
+        Err(StoreError::Conflict { current }) => current.get(),
+        other => panic!("expected a conflict, got {other:?}"),
+    }
+}

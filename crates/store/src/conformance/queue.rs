@@ -1,0 +1,239 @@
+//! The worker's queue: due times, leases, and who wins when they meet.
+
+use futures::future::join_all;
+use palimpsest_core::ids::{Revision, Timestamp};
+
+use super::{Harness, Log, batch, batch_due, bytes, head, key, lease, time};
+use crate::{Due, DueChange, MAX_OWNER_BYTES, StoreError};
+
+pub(super) async fn run(harness: &dyn Harness) {
+    due_in_order(harness).await;
+    leases(harness).await;
+    a_release_keeps_what_an_append_said(&harness.fresh().await).await;
+    claims_race(&harness.fresh().await).await;
+    long_owners_are_refused(&harness.fresh().await).await;
+}
+
+async fn append(log: &Log, name: &str, due: DueChange) {
+    let key = key(name);
+    let current = log.head(&key).await.expect("head");
+    let revision = current.map_or(0, |head| head.revision.get());
+    let appended = log.append(&key, batch_due(revision, due)).await;
+    appended.expect("appends");
+}
+
+async fn due_names(log: &Log, now: i64, limit: usize) -> Vec<String> {
+    let due = log.due(time(now), limit).await.expect("due");
+    due.iter().map(|due| due.key.session.to_string()).collect()
+}
+
+async fn due_in_order(harness: &dyn Harness) {
+    let log = harness.fresh().await;
+    for (name, at) in [
+        ("p/c", 30),
+        ("p/a", 10),
+        ("q/b", 20),
+        ("p/d", -5),
+        ("a/e", 30),
+    ] {
+        append(&log, name, DueChange::At(time(at))).await;
+    }
+    append(&log, "p/never", DueChange::Keep).await;
+    let log = harness.reopen(log).await;
+    assert_eq!(due_names(&log, -6, 9).await, [""; 0]);
+    assert_eq!(due_names(&log, -5, 9).await, ["d"]);
+    assert_eq!(due_names(&log, 29, 9).await, ["d", "a", "b"]);
+    assert_eq!(due_names(&log, 30, 9).await, ["d", "a", "b", "e", "c"]);
+    assert_eq!(due_names(&log, 30, 2).await, ["d", "a"]);
+    assert_eq!(due_names(&log, 30, 0).await, [""; 0]);
+    append(&log, "p/d", DueChange::At(time(25))).await;
+    append(&log, "p/a", DueChange::Clear).await;
+    append(&log, "q/b", DueChange::Keep).await;
+    let due = log.due(time(i64::MAX), 9).await.expect("due");
+    let entry = |name: &str, at: i64, revision: u64| Due {
+        key: key(name),
+        at: time(at),
+        revision: Revision::new(revision),
+    };
+    let expected = [
+        entry("q/b", 20, 2),
+        entry("p/d", 25, 2),
+        entry("a/e", 30, 1),
+        entry("p/c", 30, 1),
+    ];
+    assert_eq!(due, expected);
+    assert_eq!(head(&log, &key("p/a")).await.due, None);
+    assert_eq!(head(&log, &key("p/d")).await.due, Some(time(25)));
+}
+
+async fn leases(harness: &dyn Harness) {
+    let log = harness.fresh().await;
+    let a = key("p/a");
+    assert!(
+        !log.claim(&a, lease("x", 50), time(0))
+            .await
+            .expect("no session")
+    );
+    append(&log, "p/a", DueChange::At(time(10))).await;
+    assert!(
+        !log.claim(&a, lease("x", 50), time(9))
+            .await
+            .expect("not due yet")
+    );
+    assert!(
+        log.claim(&a, lease("x", 50), time(10))
+            .await
+            .expect("claims")
+    );
+    let log = harness.reopen(log).await;
+    assert!(
+        !log.claim(&a, lease("y", 90), time(49))
+            .await
+            .expect("is leased")
+    );
+    assert_eq!(due_names(&log, 49, 9).await, [""; 0]);
+    assert!(
+        log.claim(&a, lease("x", 70), time(49))
+            .await
+            .expect("renews")
+    );
+    assert_eq!(due_names(&log, 69, 9).await, [""; 0]);
+    assert!(
+        !log.release(&a, "y", DueChange::Clear)
+            .await
+            .expect("not its lease")
+    );
+    let due = log.due(time(70), 9).await.expect("due");
+    assert_eq!(due.len(), 1, "a lease that lapsed hides nothing");
+    assert_eq!(due[0].at, time(10));
+    assert!(
+        log.claim(&a, lease("y", 99), time(70))
+            .await
+            .expect("takes over")
+    );
+    assert!(
+        !log.release(&a, "x", DueChange::Clear)
+            .await
+            .expect("lost it")
+    );
+    assert_eq!(head(&log, &a).await.lease, Some(lease("y", 99)));
+    assert!(
+        log.release(&a, "y", DueChange::At(time(200)))
+            .await
+            .expect("releases")
+    );
+    let after = head(&log, &a).await;
+    assert_eq!((after.due, after.lease), (Some(time(200)), None));
+    assert!(!log.release(&a, "y", DueChange::Clear).await.expect("twice"));
+    assert!(
+        log.claim(&a, lease("y", 300), time(200))
+            .await
+            .expect("claims")
+    );
+    assert!(
+        log.release(&a, "y", DueChange::Keep)
+            .await
+            .expect("releases")
+    );
+    assert_eq!(due_names(&log, 200, 9).await, ["a"], "as it was");
+    assert!(
+        log.claim(&a, lease("y", 300), time(200))
+            .await
+            .expect("claims")
+    );
+    assert!(
+        log.release(&a, "y", DueChange::Clear)
+            .await
+            .expect("releases")
+    );
+    assert_eq!(due_names(&log, i64::MAX, 9).await, [""; 0]);
+    assert!(
+        !log.claim(&a, lease("y", 400), time(300))
+            .await
+            .expect("not due")
+    );
+}
+
+async fn a_release_keeps_what_an_append_said(log: &Log) {
+    let a = key("p/a");
+    let claim = async |now: i64| {
+        let claimed = log.claim(&a, lease("x", now + 100), time(now)).await;
+        assert!(claimed.expect("claims"));
+    };
+    let release = async |next: DueChange| {
+        assert!(log.release(&a, "x", next).await.expect("releases"));
+        head(log, &a).await.due.map(Timestamp::as_millis)
+    };
+    append(log, "p/a", DueChange::At(time(10))).await;
+    claim(10).await;
+    append(log, "p/a", DueChange::At(time(20))).await;
+    assert_eq!(due_names(log, 109, 9).await, [""; 0], "still leased");
+    assert_eq!(release(DueChange::Clear).await, Some(20), "the append's");
+    claim(20).await;
+    append(log, "p/a", DueChange::At(time(20))).await;
+    assert_eq!(
+        release(DueChange::Clear).await,
+        Some(20),
+        "the same time, said anew"
+    );
+    claim(20).await;
+    append(log, "p/a", DueChange::Keep).await;
+    assert_eq!(release(DueChange::Clear).await, None, "it said nothing");
+    append(log, "p/a", DueChange::At(time(30))).await;
+    claim(30).await;
+    append(log, "p/a", DueChange::Clear).await;
+    assert!(
+        log.claim(&a, lease("x", 500), time(40))
+            .await
+            .expect("renews")
+    );
+    assert_eq!(release(DueChange::At(time(90))).await, None, "the append's");
+    append(log, "p/a", DueChange::At(time(50))).await;
+    claim(50).await;
+    append(log, "p/a", DueChange::At(time(60))).await;
+    assert!(
+        log.claim(&a, lease("x", 500), time(70))
+            .await
+            .expect("renews")
+    );
+    assert_eq!(
+        release(DueChange::Clear).await,
+        Some(60),
+        "a renewal has not seen it"
+    );
+    claim(200).await;
+    assert_eq!(release(DueChange::Clear).await, None, "a new claim has");
+}
+
+async fn claims_race(log: &Log) {
+    let a = key("p/a");
+    append(log, "p/a", DueChange::At(time(0))).await;
+    for round in 0..20_i64 {
+        let now = round * 100;
+        let tasks = (0..12).map(|worker| {
+            let (log, a) = (log.clone(), a.clone());
+            tokio::spawn(async move {
+                let lease = lease(&format!("{round}-{worker}"), now + 100);
+                log.claim(&a, lease, time(now)).await.expect("answers")
+            })
+        });
+        let won = join_all(tasks).await.into_iter();
+        let won = won.filter(|won| *won.as_ref().expect("a worker ends"));
+        assert_eq!(won.count(), 1, "one of the workers wins");
+        let busy = head(log, &a).await.revision.get();
+        let frame = batch(busy, 1, bytes(busy, 10));
+        log.append(&a, frame)
+            .await
+            .expect("a lease does not hinder appends");
+    }
+}
+
+async fn long_owners_are_refused(log: &Log) {
+    append(log, "p/a", DueChange::At(time(0))).await;
+    let owner = "x".repeat(MAX_OWNER_BYTES + 1);
+    let claimed = log.claim(&key("p/a"), lease(&owner, 9), time(1)).await;
+    assert!(matches!(claimed, Err(StoreError::TooLarge { .. })));
+    let owner = "x".repeat(MAX_OWNER_BYTES);
+    let claimed = log.claim(&key("p/a"), lease(&owner, 9), time(1)).await;
+    assert!(claimed.expect("claims"));
+}

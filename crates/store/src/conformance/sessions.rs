@@ -1,0 +1,224 @@
+//! Snapshots, lists, deletion.
+
+use palimpsest_core::ids::{ProjectId, Revision, SessionKey};
+
+use super::{Harness, Log, batch, batch_due, bytes, conflict_at, head, key, read_all, time};
+use crate::{DueChange, MAX_LIST, Snapshot, SnapshotMark, StoreError};
+
+pub(super) async fn run(harness: &dyn Harness) {
+    snapshots(harness).await;
+    large_snapshots(harness).await;
+    lists(&harness.fresh().await).await;
+    deletes(harness).await;
+    deletes_under_readers(&harness.fresh().await).await;
+}
+
+fn snapshot(at: u64, seed: u64, len: usize) -> Snapshot {
+    Snapshot {
+        at: Revision::new(at),
+        bytes: bytes(seed, len),
+    }
+}
+
+async fn snapshots(harness: &dyn Harness) {
+    let log = harness.fresh().await;
+    let a = key("p/a");
+    let missing = log.put_snapshot(&a, snapshot(0, 1, 1)).await;
+    assert!(matches!(missing, Err(StoreError::NotFound(_))));
+    for (revision, len) in [(0, 100), (2, 200), (4, 400), (6, 800)] {
+        let appended = log
+            .append(&a, batch(revision, 2, bytes(revision, len)))
+            .await;
+        appended.expect("appends");
+    }
+    assert_eq!(log.snapshot(&a).await.expect("reads"), None);
+    let ahead = log.put_snapshot(&a, snapshot(9, 1, 10)).await;
+    assert!(matches!(ahead, Err(StoreError::SnapshotAhead { at, head })
+        if (at.get(), head.get()) == (9, 8)));
+    // At a frame's end, in the middle of one, the same again, and at the head.
+    for (at, seed, len, tail) in [
+        (4, 1, 50, 1200),
+        (5, 2, 9000, 1200),
+        (5, 3, 7, 1200),
+        (8, 4, 0, 0),
+    ] {
+        log.put_snapshot(&a, snapshot(at, seed, len))
+            .await
+            .expect("replaces");
+        let current = log.snapshot(&a).await.expect("reads");
+        assert_eq!(current, Some(snapshot(at, seed, len)));
+        let head = head(&log, &a).await;
+        let mark = SnapshotMark {
+            at: Revision::new(at),
+            bytes: len as u64,
+        };
+        assert_eq!(head.snapshot, Some(mark));
+        assert_eq!((head.tail_bytes, head.log_bytes), (tail, 1500));
+    }
+    log.put_snapshot(&a, snapshot(5, 5, 50))
+        .await
+        .expect("is ignored");
+    let log = harness.reopen(log).await;
+    let current = log.snapshot(&a).await.expect("reads");
+    assert_eq!(current, Some(snapshot(8, 4, 0)));
+    log.append(&a, batch(8, 1, bytes(9, 33)))
+        .await
+        .expect("appends");
+    assert_eq!(head(&log, &a).await.tail_bytes, 33);
+    assert_eq!(read_all(&log, &a, 1).await.len(), 5, "the log stays whole");
+}
+
+async fn large_snapshots(harness: &dyn Harness) {
+    let log = harness.fresh().await;
+    let a = key("p/a");
+    for revision in 0..4 {
+        let appended = log
+            .append(&a, batch(revision, 1, bytes(revision, 10)))
+            .await;
+        appended.expect("appends");
+        let len = 3_000_000 - 900_000 * usize::try_from(revision).expect("small");
+        let put = log
+            .put_snapshot(&a, snapshot(revision + 1, revision, len))
+            .await;
+        put.expect("replaces");
+        let current = log.snapshot(&a).await.expect("reads");
+        assert!(current == Some(snapshot(revision + 1, revision, len)));
+    }
+    let log = harness.reopen(log).await;
+    let current = log.snapshot(&a).await.expect("reads");
+    assert!(current == Some(snapshot(4, 3, 300_000)));
+}
+
+/// All names that a list gives, page by page.
+async fn names(log: &Log, project: Option<&ProjectId>, limit: usize) -> Vec<SessionKey> {
+    let mut names: Vec<SessionKey> = Vec::new();
+    loop {
+        let page = log.list(project, names.last(), limit).await.expect("lists");
+        assert!(page.len() <= limit.min(MAX_LIST));
+        if page.is_empty() {
+            return names;
+        }
+        names.extend(page.into_iter().map(|(key, _)| key));
+    }
+}
+
+async fn lists(log: &Log) {
+    let mut all = Vec::new();
+    for project in ["a", "a-b", "a.b", "ab", "b", "A"] {
+        for session in ["x", "x.y", "x-y", "xy", "X", "0"] {
+            all.push(key(&format!("{project}/{session}")));
+        }
+    }
+    for key in all.iter().rev() {
+        log.append(key, batch(0, 3, bytes(0, 10)))
+            .await
+            .expect("appends");
+    }
+    all.sort();
+    for limit in [1, 2, 5, 36, 37, usize::MAX] {
+        assert_eq!(names(log, None, limit).await, all);
+        for project in ["a", "a-b", "a.b", "ab", "b", "A", "c"] {
+            let project = ProjectId::new(project).expect("legal");
+            let own = all.iter().filter(|key| key.project == project);
+            let own: Vec<_> = own.cloned().collect();
+            assert_eq!(names(log, Some(&project), limit).await, own);
+        }
+    }
+    assert_eq!(log.list(None, None, 0).await.expect("lists"), []);
+    // A page may begin after a name that is gone, or of another project.
+    let project = ProjectId::new("a-b").expect("legal");
+    let from_other = log.list(Some(&project), Some(&key("a/x")), 9).await;
+    assert_eq!(from_other.expect("lists").len(), 6);
+    let past = log.list(Some(&project), Some(&key("b/x")), 9).await;
+    assert_eq!(past.expect("lists"), []);
+    let gone = log.list(None, Some(&key("a/x0")), 1).await.expect("lists");
+    assert_eq!(gone[0].0, key("a/xy"));
+    assert_eq!(gone[0].1, head(log, &key("a/xy")).await);
+}
+
+async fn deletes(harness: &dyn Harness) {
+    let mut log = harness.fresh().await;
+    let a = key("p/a");
+    assert!(!log.delete(&a).await.expect("nothing to delete"));
+    let mut incarnations = Vec::new();
+    for round in 0..3_u64 {
+        for revision in 0..3 {
+            let frame = bytes(round * 10 + revision, 1_500_000);
+            log.append(&a, batch(revision, 1, frame))
+                .await
+                .expect("appends");
+        }
+        let due = batch_due(3, DueChange::At(time(5)));
+        log.append(&a, due).await.expect("appends");
+        log.put_snapshot(&a, snapshot(2, round, 5000))
+            .await
+            .expect("puts");
+        incarnations.push(head(&log, &a).await.incarnation);
+        assert_eq!(log.due(time(9), 9).await.expect("due").len(), 1);
+        assert!(log.delete(&a).await.expect("deletes"));
+        if round == 1 {
+            log = harness.reopen(log).await;
+        }
+        assert_eq!(log.head(&a).await.expect("head"), None);
+        assert_eq!(log.snapshot(&a).await.expect("snapshot"), None);
+        assert_eq!(log.due(time(9), 9).await.expect("due"), []);
+        assert_eq!(log.list(None, None, 9).await.expect("lists"), []);
+        let frames = log.read(&a, Revision::ZERO, 1).await.expect("reads");
+        assert_eq!(frames, []);
+        assert_eq!(
+            conflict_at(log.append(&a, batch(4, 1, bytes(0, 1))).await),
+            0
+        );
+        assert!(!log.delete(&a).await.expect("nothing to delete"));
+    }
+    incarnations.dedup();
+    assert_eq!(incarnations.len(), 3, "each life is told from the others");
+    log.append(&a, batch(0, 1, bytes(99, 10)))
+        .await
+        .expect("appends");
+    let log = harness.reopen(log).await;
+    let frames = read_all(&log, &a, 1 << 20).await;
+    assert_eq!(frames.len(), 1, "nothing of an earlier life comes back");
+    assert_eq!(frames[0].bytes, bytes(99, 10));
+    assert_eq!(log.snapshot(&a).await.expect("snapshot"), None);
+    assert_eq!(head(&log, &a).await.due, None);
+}
+
+/// A reader sees one life of a session or another or none, never a mixture or a damaged one.
+async fn deletes_under_readers(log: &Log) {
+    let a = key("p/a");
+    let writer = {
+        let (log, a) = (log.clone(), a.clone());
+        tokio::spawn(async move {
+            for life in 0..30_u64 {
+                for revision in 0..3 {
+                    let frame = bytes(life * 3 + revision, 30_000);
+                    log.append(&a, batch(revision, 1, frame))
+                        .await
+                        .expect("appends");
+                    let shot = snapshot(revision + 1, life * 3 + revision, 20_000);
+                    log.put_snapshot(&a, shot).await.expect("puts");
+                }
+                assert!(log.delete(&a).await.expect("deletes"));
+            }
+        })
+    };
+    while !writer.is_finished() {
+        let frames = log
+            .read(&a, Revision::ZERO, usize::MAX)
+            .await
+            .expect("reads");
+        if let Some(first) = frames.first() {
+            let life = (0..30).find(|life| first.bytes == bytes(life * 3, 30_000));
+            let life = life.expect("a first frame");
+            for (revision, frame) in (0..).zip(&frames) {
+                assert_eq!(frame.bytes, bytes(life * 3 + revision, 30_000));
+            }
+        }
+        if let Some(shot) = log.snapshot(&a).await.expect("reads") {
+            let known = (0..90).any(|seed| shot == snapshot(seed % 3 + 1, seed, 20_000));
+            assert!(known, "a whole snapshot");
+        }
+    }
+    writer.await.expect("the writer ends");
+}

@@ -1,0 +1,96 @@
+//! What can go wrong in the log, as far as a caller acts differently on it.
+
+use std::io;
+use std::path::PathBuf;
+
+use palimpsest_core::ids::{Revision, SessionKey};
+
+/// Why a call of the log failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// Somebody else appended first: reload and decide again.
+    #[error("the session stands at revision {current}, not where the change was decided")]
+    Conflict {
+        /// Where it stands; zero when there is no such session.
+        current: Revision,
+    },
+    /// There is no such session to put a snapshot to.
+    #[error("{0} does not exist")]
+    NotFound(SessionKey),
+    /// A snapshot claims to hold events that the log does not have.
+    #[error("a snapshot at revision {at} is past the head at {head}")]
+    SnapshotAhead {
+        /// What the snapshot claims.
+        at: Revision,
+        /// What the log holds.
+        head: Revision,
+    },
+    /// A limit that keeps every write bounded was passed: the request can never succeed.
+    #[error("{what} has {len} bytes, the most is {max}")]
+    TooLarge {
+        /// Which part.
+        what: &'static str,
+        /// Its size.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The engine is shutting down: another one may take the request.
+    #[error("the store is closed")]
+    Closed,
+    /// A write or a sync failed, so that nothing written since can be trusted to be on disk. The
+    /// engine refuses everything until the process is restarted; the outcome of the call is unknown.
+    #[error("the store failed and must be restarted: {0}")]
+    Failed(String),
+    /// A read failed. Nothing is known to be lost; the call may be tried again.
+    #[error("failed to read the store: {0}")]
+    Read(String),
+    /// What is stored of one session contradicts itself: that session must be restored.
+    #[error("{key} is damaged: {detail}")]
+    Damaged {
+        /// Which.
+        key: SessionKey,
+        /// How, without any content.
+        detail: String,
+    },
+    /// Another process has the store open.
+    #[error("{dir} is in use by another process", dir = dir.display())]
+    Locked {
+        /// The store's folder.
+        dir: PathBuf,
+    },
+    /// The store was written by a newer release: use that one or newer.
+    #[error("the store has format {found}, this release reads up to {supported}: use a newer one")]
+    Newer {
+        /// The format found.
+        found: u64,
+        /// The newest that this release knows.
+        supported: u64,
+    },
+    /// The store cannot be opened. Its folder was moved aside so that the next start neither trips
+    /// over it nor mistakes it for an empty one; nothing in it was deleted.
+    #[error(
+        "{dir} is corrupt ({detail}); it is kept as {kept}: restore a backup to {dir}, or start \
+         again there with an empty store",
+        dir = dir.display(), kept = kept.display()
+    )]
+    Corrupt {
+        /// The store's folder.
+        dir: PathBuf,
+        /// Where it is now; the same when it could not be moved.
+        kept: PathBuf,
+        /// What was found.
+        detail: String,
+    },
+    /// The store's folder cannot be used at all, for a reason that the system gives.
+    #[error("failed to {doing} {path}", path = path.display())]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,203 @@
+//! The contract that every engine keeps: what a session's log is, and how it changes.
+
+use std::num::NonZeroU32;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
+
+use crate::StoreError;
+
+/// The most bytes that one append's frame or one snapshot may have. It bounds how long one session
+/// can hold up the others, and how much memory a write takes.
+pub const MAX_FRAME_BYTES: usize = 64 << 20;
+
+/// The most bytes of a summary. It is rewritten by every append, so it must stay small.
+pub const MAX_SUMMARY_BYTES: usize = 2048;
+
+/// The most bytes of a lease owner's name, so that a head always fits one stored value.
+pub const MAX_OWNER_BYTES: usize = 256;
+
+/// The most sessions that one call of [`SessionLog::list`] or [`SessionLog::due`] returns, so that
+/// no reply grows with the store.
+pub const MAX_LIST: usize = 1000;
+
+/// One append's events, as the one encoded frame that they were appended as.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// The revision of its first event, by which a reader knows what it may skip.
+    pub first: Revision,
+    /// How many events it holds, so that a reader need not decode it to find the next.
+    pub events: u32,
+    /// The events, encoded and compressed by the caller.
+    pub bytes: Bytes,
+}
+
+impl Frame {
+    /// The revision of its last event, which is where the next frame must join.
+    pub fn last(&self) -> Revision {
+        Revision::new(self.first.get() + u64::from(self.events) - 1)
+    }
+}
+
+/// What one append changes, all of it or nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    /// The revision that the events were decided on; zero creates the session.
+    pub expected: Revision,
+    /// How many events the frame holds. Never none: an append that adds nothing is not one.
+    pub events: NonZeroU32,
+    /// The events, encoded. Opaque here.
+    pub frame: Bytes,
+    /// What lists show of the session without reading its log. Opaque here, replaced by each append.
+    pub summary: Bytes,
+    /// Whether the session's place in the worker's queue changes with it.
+    pub due: DueChange,
+}
+
+/// A change of a session's place in the worker's queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DueChange {
+    /// It stays as it is.
+    Keep,
+    /// The worker should look at it from then on.
+    At(Timestamp),
+    /// There is nothing for the worker to do.
+    Clear,
+}
+
+/// What is known of a session without reading its log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// How many events it holds.
+    pub revision: Revision,
+    /// Tells a session from an earlier one of the same name, so that what was cached of a deleted
+    /// session is never taken for the new one. Never reused within a store.
+    pub incarnation: u64,
+    /// What the last append said that lists should show.
+    pub summary: Bytes,
+    /// The current snapshot, if one was taken.
+    pub snapshot: Option<SnapshotMark>,
+    /// The bytes of all frames, for quotas and for people.
+    pub log_bytes: u64,
+    /// The bytes of the frames that a load reads after the snapshot: they say when the next one pays.
+    pub tail_bytes: u64,
+    /// Since when the worker should look at it.
+    pub due: Option<Timestamp>,
+    /// Who is looking at it.
+    pub lease: Option<Lease>,
+}
+
+/// Where the current snapshot stands, without its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SnapshotMark {
+    /// The revision that it holds the state of.
+    pub at: Revision,
+    /// Its size: the next one is due when the tail outgrows it.
+    pub bytes: u64,
+}
+
+/// The state of a session at a revision, so that a load need not replay the whole log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The revision that it holds the state of.
+    pub at: Revision,
+    /// The state, encoded. Opaque here.
+    pub bytes: Bytes,
+}
+
+/// A session that the worker should look at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Due {
+    /// Which.
+    pub key: SessionKey,
+    /// Since when.
+    pub at: Timestamp,
+    /// Its revision when it was listed, so that a worker can see what it is behind by.
+    pub revision: Revision,
+}
+
+/// The right to work on a due session for a while, so that two workers do not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// The worker that holds it.
+    pub owner: String,
+    /// When it lapses unless renewed: a worker that died must not keep it.
+    pub until: Timestamp,
+}
+
+/// An engine that keeps every session's log.
+///
+/// Every change of one session is atomic and durable when its call returns `Ok`; what a call shows
+/// is durable too. Changes of different sessions do not depend on each other, so an engine may keep
+/// each session on another machine. A call that returns an error other than [`StoreError::Failed`]
+/// changed nothing. Dropping a call's future does not take its change back.
+#[async_trait]
+pub trait SessionLog: Send + Sync + 'static {
+    /// What is known of a session, or nothing when there is none of that name.
+    async fn head(&self, key: &SessionKey) -> Result<Option<Head>, StoreError>;
+
+    /// The frames that hold revisions after `after`, oldest first, up to about `max_bytes` and always
+    /// at least one if there is any. The first frame may begin at or before `after`: it is the one
+    /// that holds the next revision. A session that does not exist has none.
+    async fn read(
+        &self,
+        key: &SessionKey,
+        after: Revision,
+        max_bytes: usize,
+    ) -> Result<Vec<Frame>, StoreError>;
+
+    /// Appends if the session still stands at the expected revision, and returns the new one.
+    /// [`StoreError::Conflict`] says where it stands instead.
+    async fn append(&self, key: &SessionKey, batch: Batch) -> Result<Revision, StoreError>;
+
+    /// The current snapshot.
+    async fn snapshot(&self, key: &SessionKey) -> Result<Option<Snapshot>, StoreError>;
+
+    /// Replaces the snapshot. One that is older than the current one changes nothing, because a slow
+    /// writer must not undo a fast one's work; one past the head is refused.
+    async fn put_snapshot(&self, key: &SessionKey, snapshot: Snapshot) -> Result<(), StoreError>;
+
+    /// Up to `limit` sessions in the order of their names, those after `after`; of one project or of
+    /// all.
+    async fn list(
+        &self,
+        project: Option<&ProjectId>,
+        after: Option<&SessionKey>,
+        limit: usize,
+    ) -> Result<Vec<(SessionKey, Head)>, StoreError>;
+
+    /// Deletes a session with all that belongs to it; false when there was none. Its name can be used
+    /// again at once, and a crash never leaves half of it to be seen.
+    async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError>;
+
+    /// Up to `limit` sessions that are due and not leased. Ordered by when they became ready: the time
+    /// they were due, or the end of a lease that lapsed, whichever is later.
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError>;
+
+    /// Takes the lease of a due session unless another worker holds it. The holder's own claim renews
+    /// its lease, whatever has become of the due time since. True when the lease is the caller's.
+    async fn claim(
+        &self,
+        key: &SessionKey,
+        lease: Lease,
+        now: Timestamp,
+    ) -> Result<bool, StoreError>;
+
+    /// Gives a lease back with what is next for the session; false when it is no longer the owner's. If
+    /// an append set or cleared the due time since the claim, that stands and `next` is ignored: the
+    /// worker did not know of it.
+    async fn release(
+        &self,
+        key: &SessionKey,
+        owner: &str,
+        next: DueChange,
+    ) -> Result<bool, StoreError>;
+
+    /// Writes a canary, durably: whether the engine can still take writes.
+    async fn check(&self) -> Result<(), StoreError>;
+
+    /// Finishes what was accepted and refuses what comes after, so that a process can end knowing that
+    /// nothing is under way.
+    async fn close(&self) -> Result<(), StoreError>;
+}

@@ -1,0 +1,221 @@
+//! The engine that keeps everything in memory, for tests. Simple on purpose: what it does is what the
+//! others must do.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
+
+use crate::record::{Record, check_batch, check_lease, check_snapshot};
+use crate::{
+    Batch, Due, DueChange, Frame, Head, Lease, MAX_LIST, SessionLog, Snapshot, StoreError,
+};
+
+/// A log that ends with the process, for tests and for trying things out.
+#[derive(Debug, Default)]
+pub struct MemoryLog {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    sessions: BTreeMap<SessionKey, Session>,
+    incarnations: u64,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Session {
+    record: Record,
+    frames: Vec<Frame>,
+    snapshot: Bytes,
+}
+
+impl MemoryLog {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn open(&self) -> Result<MutexGuard<'_, State>, StoreError> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.closed {
+            return Err(StoreError::Closed);
+        }
+        Ok(state)
+    }
+}
+
+fn frames_after(frames: &[Frame], after: Revision) -> &[Frame] {
+    let skipped = frames.partition_point(|frame| frame.last() <= after);
+    &frames[skipped..]
+}
+
+#[async_trait]
+impl SessionLog for MemoryLog {
+    async fn head(&self, key: &SessionKey) -> Result<Option<Head>, StoreError> {
+        let state = self.open()?;
+        Ok(state.sessions.get(key).map(|session| session.record.head()))
+    }
+
+    async fn read(
+        &self,
+        key: &SessionKey,
+        after: Revision,
+        max_bytes: usize,
+    ) -> Result<Vec<Frame>, StoreError> {
+        let state = self.open()?;
+        let Some(session) = state.sessions.get(key) else {
+            return Ok(Vec::new());
+        };
+        let mut bytes = 0;
+        let mut page = Vec::new();
+        for frame in frames_after(&session.frames, after) {
+            bytes += frame.bytes.len();
+            if !page.is_empty() && bytes > max_bytes {
+                break;
+            }
+            page.push(frame.clone());
+        }
+        Ok(page)
+    }
+
+    async fn append(&self, key: &SessionKey, batch: Batch) -> Result<Revision, StoreError> {
+        check_batch(&batch)?;
+        let mut state = self.open()?;
+        let current = state.sessions.get(key).map_or(0, |s| s.record.revision);
+        if current != batch.expected.get() {
+            return Err(StoreError::Conflict {
+                current: Revision::new(current),
+            });
+        }
+        state.incarnations += u64::from(current == 0);
+        let incarnation = state.incarnations;
+        let session = state
+            .sessions
+            .entry(key.clone())
+            .or_insert_with(|| Session {
+                record: Record::new(incarnation),
+                frames: Vec::new(),
+                snapshot: Bytes::new(),
+            });
+        session.record.append(&batch);
+        session.frames.push(Frame {
+            first: batch.expected.plus(1),
+            events: batch.events.get(),
+            bytes: batch.frame,
+        });
+        Ok(Revision::new(session.record.revision))
+    }
+
+    async fn snapshot(&self, key: &SessionKey) -> Result<Option<Snapshot>, StoreError> {
+        let state = self.open()?;
+        let session = state.sessions.get(key);
+        Ok(session.and_then(|session| {
+            let mark = session.record.snapshot?;
+            Some(Snapshot {
+                at: Revision::new(mark.at),
+                bytes: session.snapshot.clone(),
+            })
+        }))
+    }
+
+    async fn put_snapshot(&self, key: &SessionKey, snapshot: Snapshot) -> Result<(), StoreError> {
+        check_snapshot(&snapshot.bytes)?;
+        let mut state = self.open()?;
+        let session = state
+            .sessions
+            .get_mut(key)
+            .ok_or_else(|| StoreError::NotFound(key.clone()))?;
+        if session.record.accepts_snapshot(snapshot.at)? {
+            let tail = frames_after(&session.frames, snapshot.at);
+            let tail_bytes = tail.iter().map(|frame| frame.bytes.len() as u64).sum();
+            let bytes = snapshot.bytes.len() as u64;
+            session.record.set_snapshot(snapshot.at, bytes, tail_bytes);
+            session.snapshot = snapshot.bytes;
+        }
+        Ok(())
+    }
+
+    async fn list(
+        &self,
+        project: Option<&ProjectId>,
+        after: Option<&SessionKey>,
+        limit: usize,
+    ) -> Result<Vec<(SessionKey, Head)>, StoreError> {
+        let state = self.open()?;
+        let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.clone()));
+        let page = state
+            .sessions
+            .range((from, Bound::Unbounded))
+            .filter(|(key, _)| project.is_none_or(|project| key.project == *project))
+            .take(limit.min(MAX_LIST));
+        Ok(page
+            .map(|(key, session)| (key.clone(), session.record.head()))
+            .collect())
+    }
+
+    async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError> {
+        Ok(self.open()?.sessions.remove(key).is_some())
+    }
+
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError> {
+        let state = self.open()?;
+        let mut ready: Vec<_> = state
+            .sessions
+            .iter()
+            .filter_map(|(key, session)| {
+                let ready = session.record.ready()?;
+                (ready <= now.as_millis()).then_some((ready, key, &session.record))
+            })
+            .collect();
+        ready.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
+        ready.truncate(limit.min(MAX_LIST));
+        Ok(ready
+            .into_iter()
+            .map(|(ready, key, record)| Due {
+                key: key.clone(),
+                at: Timestamp::from_millis(record.due.unwrap_or(ready)),
+                revision: Revision::new(record.revision),
+            })
+            .collect())
+    }
+
+    async fn claim(
+        &self,
+        key: &SessionKey,
+        lease: Lease,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        check_lease(&lease)?;
+        let mut state = self.open()?;
+        let session = state.sessions.get_mut(key);
+        Ok(session.is_some_and(|session| session.record.claim(&lease, now)))
+    }
+
+    async fn release(
+        &self,
+        key: &SessionKey,
+        owner: &str,
+        next: DueChange,
+    ) -> Result<bool, StoreError> {
+        let mut state = self.open()?;
+        let session = state.sessions.get_mut(key);
+        Ok(session.is_some_and(|session| session.record.release(owner, next)))
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.open().map(|_| ())
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        self.state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .closed = true;
+        Ok(())
+    }
+}

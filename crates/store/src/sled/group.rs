@@ -1,0 +1,320 @@
+//! One group of changes: what they do to the heads, and the batches that say so.
+//!
+//! All that one change does is in one batch, or, when it is too large for one, becomes visible with
+//! the last of its batches.
+
+use std::collections::HashMap;
+
+use ::sled::{Batch as TreeBatch, Error};
+use bytes::Bytes;
+use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
+
+use super::keys::{self, MAX_VALUE, OBJECT_HEADER, ObjectHeader};
+use super::read;
+use super::shared::Shared;
+use crate::record::Record;
+use crate::{Batch, DueChange, Lease, Snapshot, StoreError};
+
+/// The most bytes that one batch applies: sled lets nobody else in meanwhile, readers included.
+pub(super) const MAX_BATCH: usize = 1 << 20;
+
+/// What a change may add beside its frame or snapshot: a head, queue entries, counters, the journal.
+const OVERHEAD: usize = 2 * MAX_VALUE;
+
+/// The most that a chunk's key takes.
+const CHUNK_KEY: usize = 32;
+
+/// How a change ended short of its answer.
+pub(super) enum Stop {
+    /// It is refused; it has done nothing yet.
+    Refused(StoreError),
+    /// A write failed: nothing can be said of what is on disk.
+    Broken(Error),
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Broken(error)
+    }
+}
+
+/// What every group goes on from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counts {
+    pub(super) sequence: u64,
+    pub(super) incarnation: u64,
+}
+
+/// The changes between one sync and the next.
+pub(super) struct Group<'a> {
+    shared: &'a Shared,
+    counts: &'a mut Counts,
+    heads: HashMap<Vec<u8>, Option<Record>>,
+    batch: TreeBatch,
+    batch_bytes: usize,
+    /// Whether there is anything to sync.
+    pub(super) wrote: bool,
+    /// What may be removed once the group is durable.
+    pub(super) garbage: Vec<Vec<u8>>,
+}
+
+impl<'a> Group<'a> {
+    pub(super) fn new(shared: &'a Shared, counts: &'a mut Counts) -> Self {
+        Self {
+            shared,
+            counts,
+            heads: HashMap::new(),
+            batch: TreeBatch::default(),
+            batch_bytes: 0,
+            wrote: false,
+            garbage: Vec::new(),
+        }
+    }
+
+    pub(super) fn append(&mut self, key: &SessionKey, batch: &Batch) -> Result<Revision, Stop> {
+        let old = self.record(key)?;
+        let current = old.as_ref().map_or(0, |record| record.revision);
+        if current != batch.expected.get() {
+            let current = Revision::new(current);
+            return Err(StoreError::Conflict { current }.into());
+        }
+        let staged = self.reserve(batch.frame.len())?;
+        let mut record = match &old {
+            Some(record) => record.clone(),
+            None => self.create(),
+        };
+        let object = keys::frame(record.incarnation, current + 1);
+        let header = ObjectHeader {
+            events: batch.events.get(),
+            len: object_len(&batch.frame)?,
+            offset: record.log_bytes,
+        };
+        self.put_object(&object, header, &batch.frame, staged)?;
+        record.append(batch);
+        let revision = Revision::new(record.revision);
+        self.set_record(key, old.as_ref(), Some(record));
+        Ok(revision)
+    }
+
+    pub(super) fn put_snapshot(
+        &mut self,
+        key: &SessionKey,
+        snapshot: &Snapshot,
+    ) -> Result<(), Stop> {
+        let old = self
+            .record(key)?
+            .ok_or_else(|| StoreError::NotFound(key.clone()))?;
+        if !old.accepts_snapshot(snapshot.at)? {
+            return Ok(());
+        }
+        let tail_bytes = self.tail_bytes(key, &old, snapshot.at)?;
+        let staged = self.reserve(snapshot.bytes.len())?;
+        let object = keys::snapshot(old.incarnation, old.next_snapshot_version());
+        let header = ObjectHeader {
+            events: 0,
+            len: object_len(&snapshot.bytes)?,
+            offset: 0,
+        };
+        self.put_object(&object, header, &snapshot.bytes, staged)?;
+        if let Some(mark) = old.snapshot {
+            self.discard(keys::snapshot(old.incarnation, mark.version));
+        }
+        let mut record = old.clone();
+        record.set_snapshot(snapshot.at, snapshot.bytes.len() as u64, tail_bytes);
+        self.set_record(key, Some(&old), Some(record));
+        Ok(())
+    }
+
+    pub(super) fn delete(&mut self, key: &SessionKey) -> Result<bool, Stop> {
+        let Some(old) = self.record(key)? else {
+            return Ok(false);
+        };
+        self.reserve(0)?;
+        for prefix in keys::belongings(old.incarnation) {
+            self.discard(prefix);
+        }
+        self.set_record(key, Some(&old), None);
+        Ok(true)
+    }
+
+    pub(super) fn claim(
+        &mut self,
+        key: &SessionKey,
+        lease: &Lease,
+        now: Timestamp,
+    ) -> Result<bool, Stop> {
+        self.change(key, |record| record.claim(lease, now))
+    }
+
+    pub(super) fn release(
+        &mut self,
+        key: &SessionKey,
+        owner: &str,
+        next: DueChange,
+    ) -> Result<bool, Stop> {
+        self.change(key, |record| record.release(owner, next))
+    }
+
+    pub(super) fn canary(&mut self) -> Result<(), Stop> {
+        self.reserve(0)?;
+        let value = self.counts.sequence.to_be_bytes();
+        self.insert(keys::CANARY_KEY.to_vec(), &value);
+        Ok(())
+    }
+
+    /// Applies what is left.
+    pub(super) fn apply(&mut self) -> Result<(), Error> {
+        if self.batch_bytes == 0 {
+            return Ok(());
+        }
+        self.counts.sequence += 1;
+        let mut batch = std::mem::take(&mut self.batch);
+        let sequence = self.counts.sequence.to_be_bytes();
+        batch.insert(keys::SEQUENCE_KEY, &sequence);
+        self.wrote = true;
+        self.shared.db.apply_batch(batch)?;
+        self.shared.counters.applied(self.batch_bytes);
+        self.batch_bytes = 0;
+        Ok(())
+    }
+
+    fn change(
+        &mut self,
+        key: &SessionKey,
+        change: impl FnOnce(&mut Record) -> bool,
+    ) -> Result<bool, Stop> {
+        let Some(old) = self.record(key)? else {
+            return Ok(false);
+        };
+        let mut record = old.clone();
+        if !change(&mut record) {
+            return Ok(false);
+        }
+        self.reserve(0)?;
+        self.set_record(key, Some(&old), Some(record));
+        Ok(true)
+    }
+
+    /// The head as the group's earlier changes left it.
+    fn record(&self, key: &SessionKey) -> Result<Option<Record>, StoreError> {
+        match self.heads.get(&keys::head(key)) {
+            Some(record) => Ok(record.clone()),
+            None => read::record(&self.shared.db, key),
+        }
+    }
+
+    fn create(&mut self) -> Record {
+        self.counts.incarnation += 1;
+        let incarnation = self.counts.incarnation;
+        self.insert(keys::INCARNATION_KEY.to_vec(), &incarnation.to_be_bytes());
+        Record::new(incarnation)
+    }
+
+    /// The bytes of the frames that hold revisions after `at`.
+    fn tail_bytes(&mut self, key: &SessionKey, old: &Record, at: Revision) -> Result<u64, Stop> {
+        if at.get() == old.revision {
+            return Ok(0);
+        }
+        // Frames of this very group are not in the tree yet.
+        self.apply()?;
+        let first = read::first_after(&self.shared.db, key, old.incarnation, at.get())?;
+        Ok(old.log_bytes - first.offset)
+    }
+
+    /// Begins a new batch unless this one has room for all of a change. True when no batch has: then
+    /// the change is staged.
+    fn reserve(&mut self, bytes: usize) -> Result<bool, Error> {
+        let chunks = bytes / (MAX_VALUE - OBJECT_HEADER) + 1;
+        let needed = bytes + chunks * CHUNK_KEY + OVERHEAD;
+        if self.batch_bytes + needed > MAX_BATCH {
+            self.apply()?;
+        }
+        Ok(needed > MAX_BATCH)
+    }
+
+    /// Writes the chunks. Those of a staged change fill several batches: the journal names them in the
+    /// first, and no more in the last, which will also hold the head.
+    fn put_object(
+        &mut self,
+        object: &[u8],
+        header: ObjectHeader,
+        bytes: &Bytes,
+        staged: bool,
+    ) -> Result<(), Error> {
+        if staged {
+            self.insert(keys::garbage(object), &[]);
+        }
+        let (first, mut rest) = bytes.split_at(bytes.len().min(MAX_VALUE - OBJECT_HEADER));
+        let first = [&header.encode()[..], first].concat();
+        self.insert(keys::chunk(object, 0), &first);
+        let mut index = 0;
+        while !rest.is_empty() {
+            if staged && self.batch_bytes + MAX_VALUE + CHUNK_KEY + OVERHEAD > MAX_BATCH {
+                self.apply()?;
+            }
+            let (chunk, left) = rest.split_at(rest.len().min(MAX_VALUE));
+            index += 1;
+            self.insert(keys::chunk(object, index), chunk);
+            rest = left;
+        }
+        if staged {
+            self.remove(keys::garbage(object));
+        }
+        Ok(())
+    }
+
+    /// Stores a head and its place in the queue. Readers see the head from before the group until the
+    /// group is durable.
+    fn set_record(&mut self, key: &SessionKey, old: Option<&Record>, new: Option<Record>) {
+        let head = keys::head(key);
+        self.shared.shadow(&head, old);
+        let (was_ready, ready) = (
+            old.and_then(Record::ready),
+            new.as_ref().and_then(Record::ready),
+        );
+        if was_ready != ready {
+            if let Some(time) = was_ready {
+                self.remove(keys::due(time, key));
+            }
+            if let Some(time) = ready {
+                self.insert(keys::due(time, key), &[]);
+            }
+        }
+        match &new {
+            Some(record) => self.insert(head.clone(), &keys::encode_record(record)),
+            None => self.remove(head.clone()),
+        }
+        self.heads.insert(head, new);
+    }
+
+    /// Has everything under a prefix removed after the group. Readers that are at it may finish.
+    fn discard(&mut self, prefix: Vec<u8>) {
+        self.insert(keys::garbage(&prefix), &[]);
+        self.garbage.push(prefix);
+    }
+
+    fn insert(&mut self, key: Vec<u8>, value: &[u8]) {
+        debug_assert!(value.len() <= MAX_VALUE, "a value must stay inline");
+        self.batch_bytes += key.len() + value.len();
+        self.batch.insert(key, value);
+    }
+
+    fn remove(&mut self, key: Vec<u8>) {
+        self.batch_bytes += key.len();
+        self.batch.remove(key);
+    }
+}
+
+fn object_len(bytes: &Bytes) -> Result<u32, StoreError> {
+    u32::try_from(bytes.len()).map_err(|_| StoreError::TooLarge {
+        what: "an object",
+        len: bytes.len(),
+        max: u32::MAX as usize,
+    })
+}

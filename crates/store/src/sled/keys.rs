@@ -1,0 +1,322 @@
+//! How keys and values are laid out in the one tree. Every key begins with its kind; within a kind the
+//! byte order is the order that a scan needs.
+
+use palimpsest_core::ids::{ProjectId, SessionId, SessionKey};
+
+use crate::record::{Held, Mark, Record};
+
+const HEAD: u8 = 1;
+const DUE: u8 = 2;
+const FRAME: u8 = 3;
+const SNAPSHOT: u8 = 4;
+const GARBAGE: u8 = 5;
+
+// Zero is the kind of what there is one of.
+
+/// The version of this layout.
+pub(super) const FORMAT_KEY: &[u8] = b"\0format";
+/// How many batches were ever applied; see the mark file in `open`.
+pub(super) const SEQUENCE_KEY: &[u8] = b"\0sequence";
+/// The last incarnation given out.
+pub(super) const INCARNATION_KEY: &[u8] = b"\0incarnation";
+/// What the canary write writes.
+pub(super) const CANARY_KEY: &[u8] = b"\0canary";
+
+/// The largest value. sled keeps a value well under its side-file threshold only if a page of them, 17
+/// at most, is; and larger values cost two to three times their space.
+pub(super) const MAX_VALUE: usize = 4096;
+/// What the first chunk of an object begins with.
+pub(super) const OBJECT_HEADER: usize = 16;
+
+/// Names hold no zero byte, so a zero between the parts keeps the order of `(project, session)` and
+/// keeps names that begin alike apart.
+fn push_name(to: &mut Vec<u8>, key: &SessionKey) {
+    to.extend_from_slice(key.project.as_str().as_bytes());
+    to.push(0);
+    to.extend_from_slice(key.session.as_str().as_bytes());
+}
+
+fn parse_name(name: &[u8]) -> Option<SessionKey> {
+    let (project, session) = std::str::from_utf8(name).ok()?.split_once('\0')?;
+    Some(SessionKey::new(
+        ProjectId::new(project).ok()?,
+        SessionId::new(session).ok()?,
+    ))
+}
+
+pub(super) fn head(key: &SessionKey) -> Vec<u8> {
+    let mut out = vec![HEAD];
+    push_name(&mut out, key);
+    out
+}
+
+/// The prefix of all heads, or of one project's.
+pub(super) fn heads(project: Option<&ProjectId>) -> Vec<u8> {
+    let mut out = vec![HEAD];
+    if let Some(project) = project {
+        out.extend_from_slice(project.as_str().as_bytes());
+        out.push(0);
+    }
+    out
+}
+
+pub(super) fn parse_head(key: &[u8]) -> Option<SessionKey> {
+    parse_name(key.strip_prefix(&[HEAD])?)
+}
+
+/// Flips the sign so that negative times sort before positive ones.
+fn sortable(time: i64) -> [u8; 8] {
+    (time.cast_unsigned() ^ (1 << 63)).to_be_bytes()
+}
+
+pub(super) fn due(ready: i64, key: &SessionKey) -> Vec<u8> {
+    let mut out = vec![DUE];
+    out.extend_from_slice(&sortable(ready));
+    push_name(&mut out, key);
+    out
+}
+
+/// The queue's keys up to and with `now`.
+pub(super) fn due_until(now: i64) -> std::ops::Range<Vec<u8>> {
+    let end = match now.checked_add(1) {
+        Some(next) => [&[DUE][..], &sortable(next)].concat(),
+        None => vec![DUE + 1],
+    };
+    vec![DUE]..end
+}
+
+pub(super) fn parse_due(key: &[u8]) -> Option<(i64, SessionKey)> {
+    let (time, name) = key.strip_prefix(&[DUE])?.split_first_chunk::<8>()?;
+    let time = (u64::from_be_bytes(*time) ^ (1 << 63)).cast_signed();
+    Some((time, parse_name(name)?))
+}
+
+fn object(kind: u8, incarnation: u64, id: u64) -> Vec<u8> {
+    let mut out = vec![kind];
+    out.extend_from_slice(&incarnation.to_be_bytes());
+    out.extend_from_slice(&id.to_be_bytes());
+    out
+}
+
+/// The prefix of one frame's chunks.
+pub(super) fn frame(incarnation: u64, first: u64) -> Vec<u8> {
+    object(FRAME, incarnation, first)
+}
+
+/// The prefix of one snapshot's chunks.
+pub(super) fn snapshot(incarnation: u64, version: u64) -> Vec<u8> {
+    object(SNAPSHOT, incarnation, version)
+}
+
+/// The prefixes of all that a session has beside its head.
+pub(super) fn belongings(incarnation: u64) -> [Vec<u8>; 2] {
+    [FRAME, SNAPSHOT].map(|kind| [&[kind][..], &incarnation.to_be_bytes()].concat())
+}
+
+pub(super) fn chunk(object: &[u8], index: u32) -> Vec<u8> {
+    [object, &index.to_be_bytes()].concat()
+}
+
+/// A frame's first revision, by any of its chunks' keys.
+pub(super) fn parse_frame(key: &[u8]) -> Option<u64> {
+    let first = key.strip_prefix(&[FRAME])?.get(8..16)?;
+    Some(u64::from_be_bytes(first.try_into().ok()?))
+}
+
+/// Says that everything under `prefix` is to be removed: chunks of a write that is not complete, or
+/// of what was deleted or replaced.
+pub(super) fn garbage(prefix: &[u8]) -> Vec<u8> {
+    [&[GARBAGE], prefix].concat()
+}
+
+/// The prefix of all that is to be removed.
+pub(super) const GARBAGE_PREFIX: &[u8] = &[GARBAGE];
+
+pub(super) fn parse_garbage(key: &[u8]) -> Option<&[u8]> {
+    key.strip_prefix(&[GARBAGE])
+}
+
+/// Whether a garbage prefix names one object rather than all of a deleted session. An object's name
+/// may be used again, a session's incarnation never is.
+pub(super) fn is_object(prefix: &[u8]) -> bool {
+    prefix.len() == 17
+}
+
+/// What the first chunk of a frame or a snapshot says about the whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ObjectHeader {
+    /// How many events, for a frame.
+    pub(super) events: u32,
+    /// The bytes of all chunks together, without this header.
+    pub(super) len: u32,
+    /// The bytes of all earlier frames of the session, so that the bytes of a tail are one read.
+    pub(super) offset: u64,
+}
+
+impl ObjectHeader {
+    pub(super) fn encode(self) -> [u8; OBJECT_HEADER] {
+        let mut out = [0; OBJECT_HEADER];
+        out[..4].copy_from_slice(&self.events.to_be_bytes());
+        out[4..8].copy_from_slice(&self.len.to_be_bytes());
+        out[8..].copy_from_slice(&self.offset.to_be_bytes());
+        out
+    }
+
+    pub(super) fn decode(mut value: &[u8]) -> Option<Self> {
+        Some(Self {
+            events: u32::from_be_bytes(take(&mut value)?),
+            len: u32::from_be_bytes(take(&mut value)?),
+            offset: u64::from_be_bytes(take(&mut value)?),
+        })
+    }
+}
+
+fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
+    let (head, rest) = from.split_first_chunk::<N>()?;
+    *from = rest;
+    Some(*head)
+}
+
+const RECORD_VERSION: u8 = 1;
+const HAS_SNAPSHOT: u8 = 1;
+const HAS_DUE: u8 = 2;
+const HAS_LEASE: u8 = 4;
+
+pub(super) fn encode_record(record: &Record) -> Vec<u8> {
+    let mut flags = 0;
+    let mut out = vec![RECORD_VERSION, flags];
+    let mut push = |number: u64| out.extend_from_slice(&number.to_be_bytes());
+    push(record.incarnation);
+    push(record.revision);
+    push(record.log_bytes);
+    push(record.tail_bytes);
+    push(record.due_changes);
+    if let Some(mark) = record.snapshot {
+        flags |= HAS_SNAPSHOT;
+        push(mark.at);
+        push(mark.bytes);
+        push(mark.version);
+    }
+    if let Some(due) = record.due {
+        flags |= HAS_DUE;
+        push(due.cast_unsigned());
+    }
+    if let Some(held) = &record.lease {
+        flags |= HAS_LEASE;
+        push(held.until.cast_unsigned());
+        push(held.due_changes);
+        push(held.owner.len() as u64);
+        out.extend_from_slice(held.owner.as_bytes());
+    }
+    out.extend_from_slice(&record.summary);
+    out[1] = flags;
+    out
+}
+
+pub(super) fn decode_record(mut value: &[u8]) -> Option<Record> {
+    let from = &mut value;
+    let [version, flags] = take::<2>(from)?;
+    if version != RECORD_VERSION {
+        return None;
+    }
+    let mut record = Record::new(u64::from_be_bytes(take(from)?));
+    record.revision = u64::from_be_bytes(take(from)?);
+    record.log_bytes = u64::from_be_bytes(take(from)?);
+    record.tail_bytes = u64::from_be_bytes(take(from)?);
+    record.due_changes = u64::from_be_bytes(take(from)?);
+    if flags & HAS_SNAPSHOT != 0 {
+        record.snapshot = Some(Mark {
+            at: u64::from_be_bytes(take(from)?),
+            bytes: u64::from_be_bytes(take(from)?),
+            version: u64::from_be_bytes(take(from)?),
+        });
+    }
+    if flags & HAS_DUE != 0 {
+        record.due = Some(i64::from_be_bytes(take(from)?));
+    }
+    if flags & HAS_LEASE != 0 {
+        let until = i64::from_be_bytes(take(from)?);
+        let due_changes = u64::from_be_bytes(take(from)?);
+        let len = usize::try_from(u64::from_be_bytes(take(from)?)).ok()?;
+        let (owner, rest) = from.split_at_checked(len)?;
+        record.lease = Some(Held {
+            owner: String::from_utf8(owner.to_vec()).ok()?,
+            until,
+            due_changes,
+        });
+        *from = rest;
+    }
+    record.summary = from.to_vec().into();
+    Some(record)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> SessionKey {
+        let (project, session) = name.split_once('/').unwrap();
+        SessionKey::new(
+            ProjectId::new(project).unwrap(),
+            SessionId::new(session).unwrap(),
+        )
+    }
+
+    #[test]
+    fn keys_sort_as_names_do() {
+        let mut names: Vec<_> = [
+            "a/b", "a/b.c", "a-b/a", "a.b/a", "a/b-c", "A/z", "a0/a", "a/a",
+        ]
+        .map(key)
+        .into();
+        names.sort();
+        let mut stored: Vec<_> = names.iter().map(head).collect();
+        stored.sort();
+        let back: Vec<_> = stored.iter().map(|k| parse_head(k).unwrap()).collect();
+        assert_eq!(back, names);
+    }
+
+    #[test]
+    fn due_keys_sort_by_time_first() {
+        let mut keys = Vec::new();
+        for time in [i64::MIN, -5, -1, 0, 1, 300, i64::MAX] {
+            for name in ["a/b", "b/a"] {
+                keys.push((time, key(name)));
+            }
+        }
+        let stored: Vec<_> = keys.iter().map(|(t, k)| due(*t, k)).collect();
+        assert!(stored.is_sorted());
+        let back: Vec<_> = stored.iter().map(|k| parse_due(k).unwrap()).collect();
+        assert_eq!(back, keys);
+        assert!(due_until(0).contains(&due(0, &key("z/z"))));
+        assert!(!due_until(0).contains(&due(1, &key("A/A"))));
+        assert!(due_until(i64::MAX).contains(&due(i64::MAX, &key("z/z"))));
+    }
+
+    #[test]
+    fn a_full_record_survives_and_fits_one_value() {
+        let mut record = Record::new(7);
+        record.revision = 9;
+        record.log_bytes = 1 << 40;
+        record.tail_bytes = 3;
+        record.snapshot = Some(Mark {
+            at: 5,
+            bytes: 6,
+            version: 2,
+        });
+        record.due = Some(-4);
+        record.due_changes = 11;
+        record.lease = Some(Held {
+            owner: "w".repeat(crate::MAX_OWNER_BYTES),
+            until: 99,
+            due_changes: 10,
+        });
+        record.summary = vec![1; crate::MAX_SUMMARY_BYTES].into();
+        let stored = encode_record(&record);
+        assert!(stored.len() < MAX_VALUE);
+        assert_eq!(decode_record(&stored), Some(record));
+        let bare = Record::new(1);
+        assert_eq!(decode_record(&encode_record(&bare)), Some(bare));
+        assert_eq!(decode_record(&stored[..60]), None);
+    }
+}

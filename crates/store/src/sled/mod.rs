@@ -1,0 +1,274 @@
+//! The embedded engine, on sled 0.34.7: one tree, one thread that writes, one sync for each group.
+//!
+//! What sled does not do and this engine does instead: see `files` (syncs), `open` (corruption that
+//! sled passes over), `commit` (grouping), `shared` (nothing is shown before it is durable).
+
+mod commit;
+mod compact;
+mod files;
+mod garbage;
+mod group;
+mod keys;
+mod open;
+mod read;
+mod shared;
+mod stats;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use async_trait::async_trait;
+use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_blocking;
+
+use self::commit::{Committer, Job, Reply};
+use self::files::Files;
+use self::group::Counts;
+use self::shared::Shared;
+use crate::record::{check_batch, check_lease, check_snapshot};
+use crate::{Batch, Due, DueChange, Frame, Head, Lease, SessionLog, Snapshot, StoreError};
+
+pub use self::compact::{Compacted, compact_store};
+pub use self::stats::Stats;
+
+/// The most changes that wait: beyond that, callers wait to be let in, which is what makes a slow disk
+/// felt where it can be answered.
+const QUEUE: usize = 1024;
+
+/// How a store is opened.
+#[derive(Debug, Clone)]
+pub struct SledOptions {
+    /// Its folder, which nothing else may use. Not a mount point itself, so that it can be moved aside.
+    pub dir: PathBuf,
+    /// What sled may keep in memory. Its own default is a gigabyte.
+    pub cache_bytes: u64,
+    /// How often sled cleans up after itself. It decides nothing about durability; without it space
+    /// would never be used again.
+    pub flush_every_ms: u64,
+}
+
+impl SledOptions {
+    /// The settings that were measured to be good, for a store in `dir`.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self {
+            dir: dir.into(),
+            cache_bytes: 48 << 20,
+            flush_every_ms: 200,
+        }
+    }
+}
+
+/// A log in a local folder. Dropping it waits for what was accepted.
+#[derive(Debug)]
+pub struct SledLog {
+    queue: Mutex<Option<mpsc::Sender<Job>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    shared: Arc<Shared>,
+}
+
+impl SledLog {
+    /// Opens a store, or creates it. Blocks: up to about two seconds for another process to let go, and
+    /// after a crash for as long as sled reads what was written since it was last opened.
+    pub fn open(options: &SledOptions) -> Result<Self, StoreError> {
+        let opened = open::open(options)?;
+        let shared = Shared::new(opened.db, opened.lock);
+        let counts = Counts {
+            sequence: opened.sequence,
+            incarnation: opened.incarnation,
+        };
+        Self::start(shared, counts, opened.files, options)
+    }
+
+    fn start(
+        shared: Shared,
+        counts: Counts,
+        files: Files,
+        options: &SledOptions,
+    ) -> Result<Self, StoreError> {
+        let shared = Arc::new(shared);
+        let (sender, queue) = mpsc::channel(QUEUE);
+        let committer = Committer::new(Arc::clone(&shared), files, counts, queue)?;
+        let thread = thread::Builder::new()
+            .name("store-commit".into())
+            .spawn(move || committer.run())
+            .map_err(|source| StoreError::Io {
+                doing: "start the commit thread of",
+                path: options.dir.clone(),
+                source,
+            })?;
+        Ok(Self {
+            queue: Mutex::new(Some(sender)),
+            thread: Mutex::new(Some(thread)),
+            shared,
+        })
+    }
+
+    /// What the engine has done so far, for metrics.
+    pub fn stats(&self) -> Stats {
+        self.shared.counters.read()
+    }
+
+    async fn submit<T>(&self, job: impl FnOnce(Reply<T>) -> Job) -> Result<T, StoreError> {
+        self.shared.check_open()?;
+        let queue = self
+            .queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+            .ok_or(StoreError::Closed)?;
+        let (reply, answer) = oneshot::channel();
+        self.shared.counters.queued();
+        if queue.send(job(reply)).await.is_err() {
+            self.shared.counters.unqueued(1);
+            return Err(self.ended());
+        }
+        drop(queue);
+        answer.await.unwrap_or_else(|_| Err(self.ended()))
+    }
+
+    fn ended(&self) -> StoreError {
+        match self.shared.check_open() {
+            Err(error) => error,
+            Ok(()) => StoreError::Failed("the commit thread ended".into()),
+        }
+    }
+
+    /// Runs a read where it may wait: for the disk, and for the batch that is being applied.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Shared) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.shared.check_open()?;
+        let shared = Arc::clone(&self.shared);
+        match spawn_blocking(move || read(&shared)).await {
+            Ok(result) => result,
+            Err(error) => Err(StoreError::Read(error.to_string())),
+        }
+    }
+
+    fn take_thread(&self) -> Option<JoinHandle<()>> {
+        drop(
+            self.queue
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
+        self.shared.close();
+        self.thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+}
+
+impl Drop for SledLog {
+    fn drop(&mut self) {
+        if let Some(thread) = self.take_thread() {
+            // A panic there is in the store's state already.
+            drop(thread.join());
+        }
+    }
+}
+
+#[async_trait]
+impl SessionLog for SledLog {
+    async fn head(&self, key: &SessionKey) -> Result<Option<Head>, StoreError> {
+        let key = key.clone();
+        self.blocking(move |shared| read::head(shared, &key)).await
+    }
+
+    async fn read(
+        &self,
+        key: &SessionKey,
+        after: Revision,
+        max_bytes: usize,
+    ) -> Result<Vec<Frame>, StoreError> {
+        let key = key.clone();
+        self.blocking(move |shared| read::frames(shared, &key, after, max_bytes))
+            .await
+    }
+
+    async fn append(&self, key: &SessionKey, batch: Batch) -> Result<Revision, StoreError> {
+        check_batch(&batch)?;
+        let key = key.clone();
+        self.submit(|reply| Job::Append(key, batch, reply)).await
+    }
+
+    async fn snapshot(&self, key: &SessionKey) -> Result<Option<Snapshot>, StoreError> {
+        let key = key.clone();
+        self.blocking(move |shared| read::snapshot(shared, &key))
+            .await
+    }
+
+    async fn put_snapshot(&self, key: &SessionKey, snapshot: Snapshot) -> Result<(), StoreError> {
+        check_snapshot(&snapshot.bytes)?;
+        let key = key.clone();
+        self.submit(|reply| Job::PutSnapshot(key, snapshot, reply))
+            .await
+    }
+
+    async fn list(
+        &self,
+        project: Option<&ProjectId>,
+        after: Option<&SessionKey>,
+        limit: usize,
+    ) -> Result<Vec<(SessionKey, Head)>, StoreError> {
+        let (project, after) = (project.cloned(), after.cloned());
+        self.blocking(move |shared| read::list(shared, project.as_ref(), after.as_ref(), limit))
+            .await
+    }
+
+    async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError> {
+        let key = key.clone();
+        self.submit(|reply| Job::Delete(key, reply)).await
+    }
+
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError> {
+        self.blocking(move |shared| read::due(shared, now, limit))
+            .await
+    }
+
+    async fn claim(
+        &self,
+        key: &SessionKey,
+        lease: Lease,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        check_lease(&lease)?;
+        let key = key.clone();
+        self.submit(|reply| Job::Claim(key, lease, now, reply))
+            .await
+    }
+
+    async fn release(
+        &self,
+        key: &SessionKey,
+        owner: &str,
+        next: DueChange,
+    ) -> Result<bool, StoreError> {
+        let (key, owner) = (key.clone(), owner.to_owned());
+        self.submit(|reply| Job::Release(key, owner, next, reply))
+            .await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.submit(Job::Check).await
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        if let Some(thread) = self.take_thread() {
+            let joined = spawn_blocking(move || thread.join()).await;
+            if !matches!(joined, Ok(Ok(()))) {
+                return Err(self.ended());
+            }
+        }
+        match self.shared.failure() {
+            Some(reason) => Err(StoreError::Failed(reason)),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! How what was written is read back, checked as it is.
+
+use std::ops::Bound;
+
+use ::sled::{Db, IVec};
+use bytes::{Bytes, BytesMut};
+use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
+
+use super::keys::{self, OBJECT_HEADER, ObjectHeader};
+use super::shared::Shared;
+use crate::record::Record;
+use crate::{Due, Frame, Head, MAX_FRAME_BYTES, MAX_LIST, Snapshot, StoreError};
+
+fn failed(error: &::sled::Error) -> StoreError {
+    StoreError::Read(error.to_string())
+}
+
+fn damaged(key: &SessionKey, detail: impl Into<String>) -> StoreError {
+    StoreError::Damaged {
+        key: key.clone(),
+        detail: detail.into(),
+    }
+}
+
+/// A head as it stands in the tree, durable or not.
+pub(super) fn record(db: &Db, key: &SessionKey) -> Result<Option<Record>, StoreError> {
+    let Some(value) = db.get(keys::head(key)).map_err(|e| failed(&e))? else {
+        return Ok(None);
+    };
+    match keys::decode_record(&value) {
+        Some(record) => Ok(Some(record)),
+        None => Err(damaged(key, "its head cannot be read")),
+    }
+}
+
+/// The header of the first frame that holds a revision after `after`; the caller knows that there is
+/// one.
+pub(super) fn first_after(
+    db: &Db,
+    key: &SessionKey,
+    incarnation: u64,
+    after: u64,
+) -> Result<ObjectHeader, StoreError> {
+    let first = frame_of(db, key, incarnation, after + 1)?;
+    let chunk = keys::chunk(&keys::frame(incarnation, first), 0);
+    let value = db.get(chunk).map_err(|e| failed(&e))?;
+    value
+        .and_then(|value| ObjectHeader::decode(&value))
+        .ok_or_else(|| damaged(key, format!("the frame at {first} has no beginning")))
+}
+
+/// The first revision of the frame that holds `revision`.
+fn frame_of(db: &Db, key: &SessionKey, incarnation: u64, revision: u64) -> Result<u64, StoreError> {
+    let from = keys::frame(incarnation, 0);
+    let until = keys::chunk(&keys::frame(incarnation, revision), u32::MAX);
+    let found = db.range(from..=until).keys().next_back();
+    let found = found.transpose().map_err(|e| failed(&e))?;
+    found
+        .and_then(|key| keys::parse_frame(&key))
+        .ok_or_else(|| damaged(key, format!("no frame holds revision {revision}")))
+}
+
+type Pairs<'a> = &'a mut dyn Iterator<Item = ::sled::Result<(IVec, IVec)>>;
+
+/// Puts the chunks of one object together, and leaves the iterator behind them. The number of chunks
+/// follows from the header, so that nothing else is taken for a part of it.
+fn object(key: &SessionKey, prefix: &[u8], pairs: Pairs) -> Result<(u32, Bytes), StoreError> {
+    let missing = || damaged(key, "a part of it is missing");
+    let mut next = |index: u32| {
+        let (found, value) = pairs.next().ok_or_else(missing)?.map_err(|e| failed(&e))?;
+        if found != keys::chunk(prefix, index) {
+            return Err(missing());
+        }
+        Ok(value)
+    };
+    let value = next(0)?;
+    let header = ObjectHeader::decode(&value).ok_or_else(missing)?;
+    let len = header.len as usize;
+    if len > MAX_FRAME_BYTES {
+        return Err(damaged(key, "a part of it is too large to be true"));
+    }
+    let mut bytes = BytesMut::with_capacity(len);
+    bytes.extend_from_slice(&value[OBJECT_HEADER..]);
+    let mut index = 0;
+    while bytes.len() < len {
+        index += 1;
+        bytes.extend_from_slice(&next(index)?);
+    }
+    if bytes.len() != len {
+        return Err(damaged(key, "a part of it has the wrong size"));
+    }
+    Ok((header.events, bytes.freeze()))
+}
+
+/// Reads something that hangs on a session's head. If it is not all there, the session was deleted or
+/// its snapshot replaced meanwhile, unless the head is still the same: then it is damaged.
+fn consistent<T>(
+    shared: &Shared,
+    key: &SessionKey,
+    read: impl Fn(&Record) -> Result<T, StoreError>,
+) -> Result<Option<T>, StoreError> {
+    let mut head = shared.record(key)?;
+    loop {
+        let Some(record) = head else {
+            return Ok(None);
+        };
+        let result = read(&record);
+        if !matches!(result, Err(StoreError::Damaged { .. })) {
+            return result.map(Some);
+        }
+        let now = shared.record(key)?;
+        if now.as_ref() == Some(&record) {
+            return result.map(Some);
+        }
+        head = now;
+    }
+}
+
+/// See [`crate::SessionLog::head`].
+pub(super) fn head(shared: &Shared, key: &SessionKey) -> Result<Option<Head>, StoreError> {
+    Ok(shared.record(key)?.map(|record| record.head()))
+}
+
+/// See [`crate::SessionLog::read`].
+pub(super) fn frames(
+    shared: &Shared,
+    key: &SessionKey,
+    after: Revision,
+    max_bytes: usize,
+) -> Result<Vec<Frame>, StoreError> {
+    let frames = consistent(shared, key, |record| {
+        frames_of(&shared.db, key, record, after.get(), max_bytes)
+    })?;
+    Ok(frames.unwrap_or_default())
+}
+
+fn frames_of(
+    db: &Db,
+    key: &SessionKey,
+    record: &Record,
+    after: u64,
+    max_bytes: usize,
+) -> Result<Vec<Frame>, StoreError> {
+    let mut frames: Vec<Frame> = Vec::new();
+    if after >= record.revision {
+        return Ok(frames);
+    }
+    let mut first = frame_of(db, key, record.incarnation, after + 1)?;
+    let from = keys::frame(record.incarnation, first);
+    let until = keys::frame(record.incarnation, record.revision + 1);
+    let mut pairs = db.range(from..until);
+    let mut bytes = 0;
+    while first <= record.revision {
+        let prefix = keys::frame(record.incarnation, first);
+        let (events, frame) = object(key, &prefix, &mut pairs)?;
+        if events == 0 || (frames.is_empty() && first + u64::from(events) <= after + 1) {
+            return Err(damaged(
+                key,
+                format!("no frame holds revision {}", after + 1),
+            ));
+        }
+        bytes += frame.len();
+        if !frames.is_empty() && bytes > max_bytes {
+            break;
+        }
+        frames.push(Frame {
+            first: Revision::new(first),
+            events,
+            bytes: frame,
+        });
+        first += u64::from(events);
+        if bytes >= max_bytes {
+            break;
+        }
+    }
+    Ok(frames)
+}
+
+/// See [`crate::SessionLog::snapshot`].
+pub(super) fn snapshot(shared: &Shared, key: &SessionKey) -> Result<Option<Snapshot>, StoreError> {
+    let snapshot = consistent(shared, key, |record| {
+        let Some(mark) = record.snapshot else {
+            return Ok(None);
+        };
+        let prefix = keys::snapshot(record.incarnation, mark.version);
+        let (_, bytes) = object(key, &prefix, &mut shared.db.scan_prefix(&prefix))?;
+        Ok(Some(Snapshot {
+            at: Revision::new(mark.at),
+            bytes,
+        }))
+    })?;
+    Ok(snapshot.flatten())
+}
+
+/// See [`crate::SessionLog::list`].
+pub(super) fn list(
+    shared: &Shared,
+    project: Option<&ProjectId>,
+    after: Option<&SessionKey>,
+    limit: usize,
+) -> Result<Vec<(SessionKey, Head)>, StoreError> {
+    let prefix = keys::heads(project);
+    let begin = match after.map(keys::head) {
+        Some(after) if after >= prefix => Bound::Excluded(after),
+        _ => Bound::Included(prefix.clone()),
+    };
+    let mut sessions = Vec::new();
+    for found in shared.db.range((begin, Bound::Unbounded)).keys() {
+        let found = found.map_err(|e| failed(&e))?;
+        if sessions.len() >= limit.min(MAX_LIST) || !found.starts_with(&prefix) {
+            break;
+        }
+        let key = keys::parse_head(&found)
+            .ok_or_else(|| StoreError::Read("a head has no readable name".into()))?;
+        // The scan sees what is applied; the head tells what is durable.
+        if let Some(record) = shared.record(&key)? {
+            sessions.push((key, record.head()));
+        }
+    }
+    Ok(sessions)
+}
+
+/// See [`crate::SessionLog::due`].
+pub(super) fn due(shared: &Shared, now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError> {
+    let mut ready = Vec::new();
+    for found in shared.db.range(keys::due_until(now.as_millis())).keys() {
+        let found = found.map_err(|e| failed(&e))?;
+        if ready.len() >= limit.min(MAX_LIST) {
+            break;
+        }
+        let (time, key) = keys::parse_due(&found)
+            .ok_or_else(|| StoreError::Read("a queue entry cannot be read".into()))?;
+        // As in `list`: an entry whose head says otherwise belongs to a group that is not durable yet.
+        let Some(record) = shared.record(&key)?.filter(|r| r.ready() == Some(time)) else {
+            continue;
+        };
+        ready.push(Due {
+            key,
+            at: Timestamp::from_millis(record.due.unwrap_or(time)),
+            revision: Revision::new(record.revision),
+        });
+    }
+    Ok(ready)
+}

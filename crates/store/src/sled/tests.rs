@@ -1,0 +1,202 @@
+//! What only shows from within: half-done work, failures of the disk, what readers see meanwhile.
+
+use std::fs::File;
+use std::num::NonZeroU32;
+use std::os::fd::OwnedFd;
+
+use bytes::Bytes;
+use palimpsest_core::ids::{Revision, SessionKey};
+
+use super::files::Files;
+use super::group::{Counts, Group};
+use super::shared::Shared;
+use super::{SledLog, SledOptions, garbage, keys, open, read};
+use crate::{Batch, DueChange, SessionLog, StoreError};
+
+fn key(name: &str) -> SessionKey {
+    SessionKey::parse(&format!("projects/p/sessions/{name}")).unwrap()
+}
+
+fn batch(expected: u64, frame: &[u8]) -> Batch {
+    Batch {
+        expected: Revision::new(expected),
+        events: NonZeroU32::MIN,
+        frame: Bytes::copy_from_slice(frame),
+        summary: Bytes::new(),
+        due: DueChange::Keep,
+    }
+}
+
+/// An open store without its commit thread.
+fn shared(options: &SledOptions) -> (Shared, Counts, Files) {
+    let opened = open::open(options).unwrap();
+    let counts = Counts {
+        sequence: opened.sequence,
+        incarnation: opened.incarnation,
+    };
+    (Shared::new(opened.db, opened.lock), counts, opened.files)
+}
+
+fn options(root: &tempfile::TempDir) -> SledOptions {
+    SledOptions::new(root.path().join("store"))
+}
+
+#[test]
+fn nothing_is_shown_before_it_is_durable() {
+    let root = tempfile::tempdir().unwrap();
+    let (shared, mut counts, _files) = shared(&options(&root));
+    let (a, b) = (key("a"), key("b"));
+    let head = |key| {
+        read::head(&shared, key)
+            .unwrap()
+            .map(|head| head.revision.get())
+    };
+    let mut group = Group::new(&shared, &mut counts);
+    group.append(&a, &batch(0, b"one")).ok().unwrap();
+    group.apply().unwrap();
+    shared.reveal();
+    assert_eq!((head(&a), head(&b)), (Some(1), None));
+    let mut group = Group::new(&shared, &mut counts);
+    group.append(&a, &batch(1, b"two")).ok().unwrap();
+    group.append(&a, &batch(2, b"three")).ok().unwrap();
+    group.append(&b, &batch(0, b"other")).ok().unwrap();
+    group.apply().unwrap();
+    assert_eq!(
+        (head(&a), head(&b)),
+        (Some(1), None),
+        "applied, not durable"
+    );
+    let frames = || {
+        read::frames(&shared, &a, Revision::ZERO, 100)
+            .unwrap()
+            .len()
+    };
+    assert_eq!(frames(), 1);
+    assert_eq!(read::list(&shared, None, None, 9).unwrap().len(), 1);
+    shared.reveal();
+    assert_eq!((head(&a), head(&b)), (Some(3), Some(1)));
+    assert_eq!(frames(), 3);
+    let mut group = Group::new(&shared, &mut counts);
+    assert!(group.delete(&a).ok().unwrap());
+    group.apply().unwrap();
+    assert_eq!((head(&a), frames()), (Some(3), 3));
+    shared.reveal();
+    assert_eq!((head(&a), frames()), (None, 0));
+}
+
+/// A crash in the middle of a staged append leaves its first batches. The next append at that revision
+/// is shorter, and must hold nothing of them.
+#[tokio::test]
+async fn what_a_staged_append_left_is_never_a_part_of_the_next() {
+    let root = tempfile::tempdir().unwrap();
+    let options = options(&root);
+    {
+        let log = SledLog::open(&options).unwrap();
+        log.append(&key("a"), batch(0, b"first")).await.unwrap();
+        let incarnation = log.head(&key("a")).await.unwrap().unwrap().incarnation;
+        let object = keys::frame(incarnation, 2);
+        let mut staged = ::sled::Batch::default();
+        staged.insert(keys::garbage(&object), &[]);
+        let header = keys::ObjectHeader {
+            events: 9,
+            len: 3_000_000,
+            offset: 5,
+        };
+        let first = [&header.encode()[..], &[0xAA; 4000]].concat();
+        staged.insert(keys::chunk(&object, 0), first);
+        for index in 1..300 {
+            staged.insert(keys::chunk(&object, index), vec![0xAA; keys::MAX_VALUE]);
+        }
+        log.shared.db.apply_batch(staged).unwrap();
+    }
+    let log = SledLog::open(&options).unwrap();
+    assert_eq!(log.shared.db.scan_prefix(keys::GARBAGE_PREFIX).count(), 0);
+    let head = log.head(&key("a")).await.unwrap().unwrap();
+    assert_eq!(head.revision, Revision::new(1));
+    let next = vec![0xBB; 10_000];
+    log.append(&key("a"), batch(1, &next)).await.unwrap();
+    log.append(&key("a"), batch(2, b"third")).await.unwrap();
+    let frames = log.read(&key("a"), Revision::ZERO, 1 << 20).await.unwrap();
+    let bytes: Vec<_> = frames.iter().map(|frame| &frame.bytes[..]).collect();
+    assert_eq!(bytes, [&b"first"[..], &next, b"third"]);
+    let chunks = log.shared.db.scan_prefix(keys::frame(head.incarnation, 2));
+    assert_eq!(chunks.count(), 3, "nothing else is left there");
+}
+
+/// What a deletion leaves for later is found again after a crash, and goes.
+#[tokio::test]
+async fn a_deletion_is_finished_after_a_crash() {
+    let root = tempfile::tempdir().unwrap();
+    let options = options(&root);
+    {
+        let (shared, mut counts, _files) = shared(&options);
+        let mut group = Group::new(&shared, &mut counts);
+        for revision in 0..4 {
+            let frame = vec![7; 2_000_000];
+            group
+                .append(&key("a"), &batch(revision, &frame))
+                .ok()
+                .unwrap();
+        }
+        group.apply().unwrap();
+        let mut group = Group::new(&shared, &mut counts);
+        group.delete(&key("a")).ok().unwrap();
+        group.apply().unwrap();
+        assert!(shared.db.len() > 1900);
+        assert_eq!(garbage::journal(&shared.db).unwrap().len(), 2);
+    }
+    let log = SledLog::open(&options).unwrap();
+    assert_eq!(log.head(&key("a")).await.unwrap(), None);
+    // The thread does it when it has nothing else to do.
+    for _ in 0..200 {
+        if garbage::journal(&log.shared.db).unwrap().is_empty() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert!(log.shared.db.len() < 10, "only counters are left");
+}
+
+#[tokio::test]
+async fn a_failed_sync_ends_the_store() {
+    let root = tempfile::tempdir().unwrap();
+    let (shared, counts, mut files) = shared(&options(&root));
+    // A pipe cannot be synced.
+    let (reader, _writer) = std::io::pipe().unwrap();
+    files.replace_db(File::from(OwnedFd::from(reader)));
+    let log = SledLog::start(shared, counts, files, &options(&root)).unwrap();
+    let failed = |result: Result<(), StoreError>| matches!(result, Err(StoreError::Failed(_)));
+    assert!(failed(
+        log.append(&key("a"), batch(0, b"x")).await.map(drop)
+    ));
+    assert!(failed(log.check().await), "no canary heals it");
+    assert!(failed(log.head(&key("a")).await.map(drop)));
+    assert!(failed(
+        log.append(&key("b"), batch(0, b"x")).await.map(drop)
+    ));
+    assert!(failed(log.close().await));
+}
+
+#[test]
+fn no_value_is_larger_than_a_page_can_hold() {
+    let root = tempfile::tempdir().unwrap();
+    let (shared, mut counts, _files) = shared(&options(&root));
+    let mut group = Group::new(&shared, &mut counts);
+    for (revision, len) in [(0, 4079), (1, 4080), (2, 4081), (3, 3_000_000), (4, 0)] {
+        let summary = Bytes::from(vec![1; crate::MAX_SUMMARY_BYTES]);
+        let batch = Batch {
+            summary,
+            ..batch(revision, &vec![9; len])
+        };
+        group.append(&key("a"), &batch).ok().unwrap();
+    }
+    group.apply().unwrap();
+    let largest = shared
+        .db
+        .iter()
+        .values()
+        .map(|value| value.unwrap().len())
+        .max();
+    assert_eq!(largest, Some(keys::MAX_VALUE));
+    assert_eq!(shared.db.len(), 1 + 1 + 2 + 733 + 1 + 4);
+}

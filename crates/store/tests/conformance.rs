@@ -1,0 +1,85 @@
+//! Both engines against the one suite.
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers outside of a test function fail by panicking too"
+)]
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use palimpsest_store::SessionLog;
+use palimpsest_store::conformance::{self, Harness};
+use palimpsest_store::memory::MemoryLog;
+use palimpsest_store::sled::{SledLog, SledOptions};
+
+struct Memory;
+
+#[async_trait]
+impl Harness for Memory {
+    async fn fresh(&self) -> Arc<dyn SessionLog> {
+        Arc::new(MemoryLog::new())
+    }
+
+    async fn reopen(&self, log: Arc<dyn SessionLog>) -> Arc<dyn SessionLog> {
+        log
+    }
+}
+
+/// Stores in subfolders of one temporary folder; the newest is the one to reopen.
+struct Sled {
+    root: tempfile::TempDir,
+    stores: AtomicU32,
+    newest: Mutex<PathBuf>,
+}
+
+impl Sled {
+    fn new() -> Self {
+        Self {
+            root: tempfile::tempdir().unwrap(),
+            stores: AtomicU32::new(0),
+            newest: Mutex::default(),
+        }
+    }
+
+    fn open(&self) -> Arc<dyn SessionLog> {
+        let dir = self.newest.lock().unwrap().clone();
+        Arc::new(SledLog::open(&SledOptions::new(dir)).unwrap())
+    }
+}
+
+#[async_trait]
+impl Harness for Sled {
+    async fn fresh(&self) -> Arc<dyn SessionLog> {
+        let n = self.stores.fetch_add(1, Ordering::Relaxed);
+        *self.newest.lock().unwrap() = self.root.path().join(format!("store-{n}"));
+        self.open()
+    }
+
+    async fn reopen(&self, log: Arc<dyn SessionLog>) -> Arc<dyn SessionLog> {
+        log.close().await.unwrap();
+        drop(log);
+        self.open()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_conforms() {
+    conformance::run(&Memory).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sled_conforms() {
+    conformance::run(&Sled::new()).await;
+}
+
+#[test]
+fn memory_agrees_with_the_model() {
+    conformance::properties(&Memory, 256);
+}
+
+#[test]
+fn sled_agrees_with_the_model() {
+    conformance::properties(&Sled::new(), 24);
+}

@@ -1,0 +1,68 @@
+//! A process killed at any moment: nothing that it acknowledged is missing, nothing is there twice.
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers outside of a test function fail by panicking too"
+)]
+
+mod writer;
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
+
+use writer::{Acknowledged, Plan, Random};
+
+#[test]
+#[ignore = "the process that the other test kills"]
+fn as_a_writer() {
+    writer::run();
+}
+
+/// A thousand writers on 50 sessions, so that twenty race for every revision.
+#[test]
+fn killed_at_random_moments() {
+    let (seed, mut random) = Random::new();
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("store");
+    let mut acknowledged = Acknowledged::default();
+    for round in 0..12 {
+        let plan = Plan {
+            round,
+            seed: random.next(),
+            sessions: 50,
+            writers: 1000,
+            appends: 1 << 20,
+            large: false,
+            ends_after: 0,
+        };
+        let mut child = writer::command(plan, &dir, &[])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // From before the store is open to well into the appends.
+        let pause = Duration::from_millis(random.below(700));
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let reader = thread::spawn(move || out.lines().map_while(Result::ok).collect::<Vec<_>>());
+        thread::sleep(pause);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let mut lines = reader.join().unwrap();
+        // The last line may have been cut off. Its append was acknowledged to nobody, then.
+        if lines.last().is_some_and(|last| last.split(' ').count() < 5) {
+            lines.pop();
+        }
+        for line in &lines {
+            acknowledged.hear(line);
+        }
+        if let Err(failure) = acknowledged.check(&dir) {
+            panic!("round {round}, killed after {pause:?}, PALIMPSEST_SEED={seed}: {failure}");
+        }
+    }
+    let n = acknowledged.len();
+    println!("{n} appends acknowledged in 12 rounds, seed {seed}");
+    assert!(
+        n > 1000,
+        "too little was written to say anything: {n} appends"
+    );
+}

@@ -1,0 +1,125 @@
+//! The power goes: what is left is what was synced, and perhaps some of the rest.
+//!
+//! A writer runs under `strace`; its trace is replayed to rebuild the folder as a drive would hold it
+//! at the moment of an acknowledgement, without what was not synced by then. The store must open
+//! there with every append that had been acknowledged.
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers outside of a test function fail by panicking too"
+)]
+
+mod disk;
+mod trace;
+#[path = "../writer/mod.rs"]
+mod writer;
+
+use std::fs::File;
+use std::path::Path;
+use std::process::Stdio;
+
+use disk::{Disk, Fate};
+use trace::Call;
+use writer::{Acknowledged, Plan, Random};
+
+const CALLS: &str = "trace=open,openat,creat,close,dup,dup2,dup3,lseek,write,writev,pwrite64,pwritev,\
+     ftruncate,truncate,fallocate,fsync,fdatasync,sync_file_range,rename,renameat,renameat2,link,\
+     linkat,unlink,unlinkat,mkdir,mkdirat";
+
+/// How many moments are tried, each with nothing unsynced kept and then with some of it.
+const MOMENTS: u64 = 20;
+
+#[test]
+#[ignore = "the process that the other test runs under strace"]
+fn as_a_writer() {
+    writer::run();
+}
+
+/// Runs a writer and returns its calls.
+fn traced(plan: Plan, root: &Path) -> Vec<Call> {
+    let trace = root.join("trace");
+    let out = trace.display().to_string();
+    let strace = [
+        "strace",
+        "-f",
+        "-qq",
+        "--seccomp-bpf",
+        "-xx",
+        "-s",
+        "4000000",
+        "-e",
+        CALLS,
+        "-o",
+        &out,
+    ];
+    let status = writer::command(plan, &root.join("disk/store"), &strace)
+        .stdout(Stdio::null())
+        .status()
+        .expect("this test needs strace: apt-get install -y strace");
+    assert!(status.success(), "the writer failed under strace: {status}");
+    trace::read(File::open(&trace).unwrap())
+}
+
+#[test]
+fn every_acknowledged_append_survives() {
+    let (seed, mut random) = Random::new();
+    let root = tempfile::tempdir().unwrap();
+    let store = root.path().join("disk");
+    std::fs::create_dir(&store).unwrap();
+    let mut heard = 0;
+    let mut disk = Disk::new(&store);
+    // The first two runs end in the middle of it all. The next one opens what they left, which is when
+    // sled writes its snapshot files: on what may only be in the system's cache.
+    for round in 0..3 {
+        let plan = Plan {
+            round,
+            seed: random.next(),
+            sessions: 7,
+            writers: 7,
+            appends: 17,
+            large: true,
+            ends_after: if round < 2 { 70 + random.below(40) } else { 0 },
+        };
+        disk.next_process();
+        for call in traced(plan, root.path()) {
+            disk.take(&call);
+        }
+        disk.compare(plan.ends_after > 0);
+    }
+    let moments = disk.acknowledgements();
+    assert!(moments.len() > 200, "only {} appends", moments.len());
+    let openings = disk.openings();
+    assert!(openings.len() > 20, "only {} changes", openings.len());
+    for n in 0..MOMENTS {
+        // The first acknowledgement ever, others at random, and as many moments of opening.
+        let of = if n % 2 == 0 { &moments } else { &openings };
+        let index = if n == 0 {
+            0
+        } else {
+            random.below(of.len() as u64)
+        };
+        let moment = of[usize::try_from(index).unwrap()];
+        let mut acknowledged = Acknowledged::default();
+        for line in disk.said_until(moment) {
+            acknowledged.hear(line);
+        }
+        heard = heard.max(acknowledged.len());
+        for fate in [
+            Fate::Lost,
+            Fate::Torn(random.next()),
+            Fate::Torn(random.next()),
+        ] {
+            let left = tempfile::tempdir_in(root.path()).unwrap();
+            disk.rebuild(moment, fate, left.path());
+            if let Err(failure) = acknowledged.check(&left.path().join("store")) {
+                panic!(
+                    "after {} acknowledgements of {}, while opening: {}, unsynced data {fate:?}, \
+                     PALIMPSEST_SEED={seed}: {failure}",
+                    acknowledged.len(),
+                    moments.len(),
+                    n % 2 == 1
+                );
+            }
+        }
+    }
+    println!("up to {heard} appends at {MOMENTS} moments, seed {seed}");
+}

@@ -1,0 +1,132 @@
+//! Reads what `strace -f -xx` wrote: system calls with when they began and ended.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+
+/// A system call. Its times are line numbers: of calls that overlap, either may have come first.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) name: String,
+    pub(crate) args: Vec<Arg>,
+    pub(crate) result: i64,
+    pub(crate) begun: u64,
+    pub(crate) ended: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Arg {
+    Text(Vec<u8>),
+    Word(String),
+}
+
+impl Call {
+    pub(crate) fn text(&self, index: usize) -> &[u8] {
+        match &self.args[index] {
+            Arg::Text(text) => text,
+            Arg::Word(word) => panic!("{}: {word} is no text", self.name),
+        }
+    }
+
+    pub(crate) fn word(&self, index: usize) -> &str {
+        match &self.args[index] {
+            Arg::Word(word) => word,
+            Arg::Text(_) => panic!("{}: argument {index} is text", self.name),
+        }
+    }
+
+    pub(crate) fn number(&self, index: usize) -> i64 {
+        let word = self.word(index);
+        word.parse()
+            .unwrap_or_else(|_| panic!("{}: {word}", self.name))
+    }
+
+    /// The path among the arguments, which not all calls have at the same place.
+    pub(crate) fn path(&self, index: usize) -> String {
+        String::from_utf8(self.text(index).to_vec()).unwrap()
+    }
+}
+
+/// All calls that succeeded, by when they ended. What a process did not see the end of is not among
+/// them.
+pub(crate) fn read(trace: File) -> Vec<Call> {
+    let mut unfinished: HashMap<u32, (u64, String)> = HashMap::new();
+    let mut calls = Vec::new();
+    for (number, line) in (0..).zip(BufReader::with_capacity(1 << 20, trace).lines()) {
+        let line = line.unwrap();
+        let (pid, rest) = line.split_once(' ').unwrap();
+        let pid: u32 = pid.parse().unwrap();
+        let rest = rest.trim_start();
+        if rest.starts_with("+++") || rest.starts_with("---") {
+            continue;
+        }
+        if let Some(begin) = rest.strip_suffix(" <unfinished ...>") {
+            let mut begin = begin.to_owned();
+            if begin.starts_with("close(") {
+                // Its number is free from the beginning on: another thread may have it by the end.
+                calls.extend(parse(&format!("{begin}) = 0"), number, number));
+                begin.clear();
+            }
+            unfinished.insert(pid, (number, begin));
+            continue;
+        }
+        let (begun, whole) = match rest.strip_prefix("<... ") {
+            None => (number, rest.to_owned()),
+            Some(resumed) => {
+                let (_, end) = resumed.split_once(" resumed>").unwrap();
+                let (begun, head) = unfinished.remove(&pid).unwrap();
+                if head.is_empty() {
+                    continue;
+                }
+                (begun, head + end)
+            }
+        };
+        calls.extend(parse(&whole, begun, number));
+    }
+    calls
+}
+
+/// None for a call that failed or never returned.
+fn parse(line: &str, begun: u64, ended: u64) -> Option<Call> {
+    let (name, rest) = line.split_once('(')?;
+    let (rest, result) = rest.rsplit_once(" = ")?;
+    let result: i64 = result.split(' ').next()?.parse().ok()?;
+    let args = args(rest.trim_end().strip_suffix(')')?);
+    (result >= 0).then(|| Call {
+        name: name.to_owned(),
+        args,
+        result,
+        begun,
+        ended,
+    })
+}
+
+fn args(mut rest: &str) -> Vec<Arg> {
+    let mut args = Vec::new();
+    while !rest.is_empty() {
+        rest = rest.trim_start_matches([' ', ',']);
+        if let Some(text) = rest.strip_prefix('"') {
+            let (hex, after) = text.split_once('"').unwrap();
+            assert!(!after.starts_with("..."), "the trace was cut off");
+            args.push(Arg::Text(unhex(hex)));
+            rest = after;
+        } else {
+            // Of a vector only that it is one matters: none of the files is written with them.
+            let end = rest.find(',').unwrap_or(rest.len());
+            args.push(Arg::Word(rest[..end].to_owned()));
+            rest = &rest[end..];
+        }
+    }
+    args
+}
+
+fn unhex(hex: &str) -> Vec<u8> {
+    let digit = |digit: u8| match digit {
+        b'0'..=b'9' => digit - b'0',
+        _ => digit - b'a' + 10,
+    };
+    hex.as_bytes()
+        .chunks_exact(4)
+        .map(|byte| digit(byte[2]) << 4 | digit(byte[3]))
+        .collect()
+}

@@ -1,0 +1,281 @@
+//! The embedded engine's folder: locks, corruption, formats, a fresh copy.
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers outside of a test function fail by panicking too"
+)]
+
+use std::fmt::Write as _;
+use std::fs::{self, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
+use palimpsest_store::sled::{SledLog, SledOptions, compact_store};
+use palimpsest_store::{Batch, DueChange, Lease, SessionLog, Snapshot, StoreError};
+
+fn key(number: u64) -> SessionKey {
+    SessionKey::parse(&format!("projects/p/sessions/s{number}")).unwrap()
+}
+
+fn batch(expected: u64, frame: Vec<u8>) -> Batch {
+    Batch {
+        expected: Revision::new(expected),
+        events: NonZeroU32::MIN,
+        frame: frame.into(),
+        summary: Bytes::from_static(b"s"),
+        due: DueChange::At(Timestamp::from_millis(7)),
+    }
+}
+
+fn open(dir: &Path) -> Result<SledLog, StoreError> {
+    SledLog::open(&SledOptions::new(dir))
+}
+
+/// A closed store with some sessions in it.
+async fn filled(dir: &Path) {
+    let log = open(dir).unwrap();
+    for session in 0..20 {
+        for revision in 0..5 {
+            let frame = vec![u8::try_from(session).unwrap(); 3000];
+            log.append(&key(session), batch(revision, frame))
+                .await
+                .unwrap();
+        }
+    }
+    log.close().await.unwrap();
+}
+
+fn kept_as(result: Result<SledLog, StoreError>) -> PathBuf {
+    match result {
+        Err(StoreError::Corrupt { kept, .. }) => kept,
+        Err(other) => panic!("expected corruption, got {other}"),
+        Ok(_) => panic!("a corrupt store was opened"),
+    }
+}
+
+/// Whatever is wrong, the folder is kept, nothing starts empty by itself, and an empty folder is how
+/// somebody says that it may.
+async fn is_quarantined(harm: impl Fn(&Path)) {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("store");
+    filled(&dir).await;
+    harm(&dir);
+    let before = fs::metadata(dir.join("mark")).unwrap().len();
+    let kept = kept_as(open(&dir));
+    assert_eq!(kept, root.path().join("store.quarantined-1"));
+    assert_eq!(fs::metadata(kept.join("mark")).unwrap().len(), before);
+    assert!(!dir.exists());
+    assert_eq!(kept_as(open(&dir)), kept, "a restart does not start empty");
+    assert!(!dir.exists());
+    fs::create_dir(&dir).unwrap();
+    let log = open(&dir).unwrap();
+    assert_eq!(log.head(&key(0)).await.unwrap(), None);
+    assert!(kept.exists());
+}
+
+fn flip(path: &Path, at: SeekFrom) {
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .unwrap();
+    let mut byte = [0];
+    let at = file.seek(at).unwrap();
+    file.read_exact(&mut byte).unwrap();
+    file.seek(SeekFrom::Start(at)).unwrap();
+    file.write_all(&[byte[0] ^ 0xFF]).unwrap();
+}
+
+fn snapshot_file(dir: &Path) -> PathBuf {
+    let mut files = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    files
+        .find(|path| {
+            path.file_name()
+                .unwrap()
+                .to_string_lossy()
+                .starts_with("snap.")
+        })
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_snapshot_of_sleds_that_is_torn() {
+    is_quarantined(|dir| {
+        drop(open(dir).unwrap());
+        flip(&snapshot_file(dir), SeekFrom::End(-3));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_log_that_is_gone() {
+    is_quarantined(|dir| fs::remove_file(dir.join("db")).unwrap()).await;
+}
+
+/// sled ends its log at the first record that it cannot read, and says nothing.
+#[tokio::test]
+async fn a_log_with_a_flipped_bit() {
+    is_quarantined(|dir| flip(&dir.join("db"), SeekFrom::Start(100_000))).await;
+}
+
+#[tokio::test]
+async fn what_a_killed_open_leaves_does_no_harm() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("store");
+    filled(&dir).await;
+    fs::write(dir.join("snap.FFFFFFFFFFFFFFFF.generating"), b"half a snap").unwrap();
+    fs::write(dir.join("conf"), b"segment_size: 52").unwrap();
+    let log = open(&dir).unwrap();
+    let sessions = log.list(None, None, 100).await.unwrap();
+    assert_eq!(sessions.len(), 20);
+}
+
+#[tokio::test]
+async fn one_process_at_a_time() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("store");
+    let log = open(&dir).unwrap();
+    assert!(matches!(open(&dir), Err(StoreError::Locked { .. })));
+    log.append(&key(0), batch(0, vec![1])).await.unwrap();
+    // One that ends while another waits lets it in.
+    let waiting = {
+        let dir = dir.clone();
+        std::thread::spawn(move || open(&dir))
+    };
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    drop(log);
+    let log = waiting.join().unwrap().unwrap();
+    assert!(log.head(&key(0)).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_newer_format_is_left_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("store");
+    filled(&dir).await;
+    let db = sled::open(&dir).unwrap();
+    db.insert(b"\0format", &2_u64.to_be_bytes()).unwrap();
+    db.flush().unwrap();
+    drop(db);
+    let refused = open(&dir);
+    assert!(matches!(
+        refused,
+        Err(StoreError::Newer {
+            found: 2,
+            supported: 1
+        })
+    ));
+    assert!(dir.exists());
+}
+
+#[tokio::test]
+async fn somebody_elses_store_is_not_taken_over() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path().join("store");
+    let db = sled::open(&dir).unwrap();
+    db.insert(b"theirs", b"1").unwrap();
+    drop(db);
+    kept_as(open(&dir));
+}
+
+#[tokio::test]
+async fn a_copy_has_everything_and_is_smaller() {
+    let root = tempfile::tempdir().unwrap();
+    let (from, to) = (root.path().join("from"), root.path().join("to"));
+    let log = open(&from).unwrap();
+    for session in 0..12 {
+        for revision in 0..6 {
+            let frame = vec![u8::try_from(session * 6 + revision).unwrap(); 150_000];
+            log.append(&key(session), batch(revision, frame))
+                .await
+                .unwrap();
+        }
+        let snapshot = Snapshot {
+            at: Revision::new(4),
+            bytes: vec![5; 50_000].into(),
+        };
+        log.put_snapshot(&key(session), snapshot).await.unwrap();
+    }
+    for session in 3..12 {
+        log.delete(&key(session)).await.unwrap();
+    }
+    let lease = Lease {
+        owner: "w".into(),
+        until: Timestamp::from_millis(99),
+    };
+    assert!(
+        log.claim(&key(1), lease, Timestamp::from_millis(8))
+            .await
+            .unwrap()
+    );
+    let before = dump(&log).await;
+    let open_still = compact_store(&from, &to);
+    assert!(matches!(open_still, Err(StoreError::Locked { .. })));
+    drop(log);
+    let copied = compact_store(&from, &to).unwrap();
+    assert_eq!(copied.sessions, 3);
+    assert!(copied.bytes > 3 * 6 * 150_000);
+    assert!(
+        copied.to_disk_bytes < copied.from_disk_bytes / 2,
+        "{copied:?}"
+    );
+    assert!(
+        compact_store(&from, &to).is_err(),
+        "an occupied folder is not overwritten"
+    );
+    assert!(compact_store(&root.path().join("none"), &root.path().join("x")).is_err());
+    let log = open(&to).unwrap();
+    assert_eq!(dump(&log).await, before);
+    log.append(&key(1), batch(6, vec![1])).await.unwrap();
+    let created = log.append(&key(50), batch(0, vec![1])).await;
+    created.unwrap();
+    let incarnation = log.head(&key(50)).await.unwrap().unwrap().incarnation;
+    assert_eq!(incarnation, 13, "counters go on");
+    drop(log);
+    assert_eq!(
+        dump(&open(&from).unwrap()).await,
+        before,
+        "the source is as it was"
+    );
+}
+
+async fn dump(log: &SledLog) -> String {
+    let mut out = String::new();
+    for (key, head) in log.list(None, None, 1000).await.unwrap() {
+        let frames = log.read(&key, Revision::ZERO, usize::MAX).await.unwrap();
+        let snapshot = log.snapshot(&key).await.unwrap();
+        let lens: Vec<_> = frames
+            .iter()
+            .map(|f| (f.first, f.bytes.len(), f.bytes[0]))
+            .collect();
+        let shot = snapshot.map(|s| (s.at, s.bytes.len()));
+        writeln!(out, "{key} {head:?} {lens:?} {shot:?}").unwrap();
+    }
+    out + &format!(
+        "{:?}",
+        log.due(Timestamp::from_millis(1000), 100).await.unwrap()
+    )
+}
+
+#[tokio::test]
+async fn the_engine_counts_what_it_does() {
+    let root = tempfile::tempdir().unwrap();
+    let log = std::sync::Arc::new(open(&root.path().join("store")).unwrap());
+    let tasks: Vec<_> = (0..200)
+        .map(|session| {
+            let log = log.clone();
+            tokio::spawn(async move { log.append(&key(session), batch(0, vec![1; 500])).await })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+    let stats = log.stats();
+    assert_eq!((stats.commits, stats.queue_depth), (200, 0));
+    assert!(stats.groups < 200, "appends share syncs: {stats:?}");
+    assert!(stats.largest_group > 1 && stats.bytes > 100_000 && stats.last_sync_micros > 0);
+}

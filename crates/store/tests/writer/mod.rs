@@ -1,0 +1,329 @@
+//! A process that appends as fast as it can and says what was acknowledged, for the tests that end it
+//! badly; and the check that all of that is still there.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::Write as _;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::Write as _;
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
+use palimpsest_store::blobs::{BlobKind, Blobs};
+use palimpsest_store::sled::{SledLog, SledOptions};
+use palimpsest_store::{Batch, DueChange, Frame, SessionLog, Snapshot, StoreError};
+use sha2::{Digest, Sha256};
+
+const PLAN: &str = "PALIMPSEST_WRITER_PLAN";
+
+/// What the process is to do. It travels in an environment variable, as numbers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    /// Told apart from other runs on the same store.
+    pub(crate) round: u64,
+    pub(crate) seed: u64,
+    pub(crate) sessions: u64,
+    pub(crate) writers: u64,
+    /// How many appends each writer does.
+    pub(crate) appends: u64,
+    /// Whether sizes go up to what must be staged, or stay small.
+    pub(crate) large: bool,
+    /// After how many acknowledgements the process ends without closing anything; zero for never.
+    pub(crate) ends_after: u64,
+}
+
+/// A command that runs this very test binary as a writer on `dir`.
+pub(crate) fn command(plan: Plan, dir: &Path, wrapper: &[&str]) -> Command {
+    let this = std::env::current_exe().unwrap();
+    let mut command = match wrapper {
+        [] => Command::new(&this),
+        [program, args @ ..] => {
+            let mut command = Command::new(program);
+            command.args(args).arg(&this);
+            command
+        }
+    };
+    let plan = [
+        plan.round,
+        plan.seed,
+        plan.sessions,
+        plan.writers,
+        plan.appends,
+        u64::from(plan.large),
+        plan.ends_after,
+    ];
+    let plan = plan.map(|number| number.to_string()).join(" ");
+    command
+        .args(["--exact", "as_a_writer", "--ignored", "--nocapture"])
+        .env(PLAN, format!("{plan} {}", dir.display()));
+    command
+}
+
+/// The writer's side; does nothing in a process that was not started as one.
+pub(crate) fn run() {
+    let Ok(plan) = std::env::var(PLAN) else {
+        return;
+    };
+    let mut parts = plan.splitn(8, ' ');
+    let numbers: Vec<u64> = parts.by_ref().take(7).map(|n| n.parse().unwrap()).collect();
+    let &[round, seed, sessions, writers, appends, large, ends_after] = &numbers[..] else {
+        panic!("a plan has seven numbers")
+    };
+    let plan = Plan {
+        round,
+        seed,
+        sessions,
+        writers,
+        appends,
+        large: large == 1,
+        ends_after,
+    };
+    let dir = parts.next().unwrap();
+    let log = Arc::new(SledLog::open(&SledOptions::new(dir)).unwrap());
+    let blobs = Blobs::open(&format!("{dir}.blobs")).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let tasks: Vec<_> = (0..plan.writers)
+            .map(|writer| tokio::spawn(write(Arc::clone(&log), blobs.clone(), plan, writer)))
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+}
+
+async fn write(log: Arc<SledLog>, blobs: Blobs, plan: Plan, writer: u64) {
+    let key = session(writer % plan.sessions);
+    let mut random = Random(plan.seed ^ (writer + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let mut expected = 0;
+    for n in 0..plan.appends {
+        let id = plan.round << 48 | writer << 24 | n;
+        let frame = content(id, random.size(plan.large));
+        loop {
+            let batch = Batch {
+                expected: Revision::new(expected),
+                events: NonZeroU32::MIN,
+                frame: frame.clone(),
+                summary: Bytes::from_static(b"{}"),
+                due: DueChange::At(Timestamp::from_millis(0)),
+            };
+            match log.append(&key, batch).await {
+                Ok(revision) => expected = revision.get(),
+                Err(StoreError::Conflict { current }) => {
+                    expected = current.get();
+                    continue;
+                }
+                Err(error) => panic!("{error}"),
+            }
+            say(&format!("ack {key} {expected} {id} {}\n", digest(&frame)));
+            break;
+        }
+        if SAID.fetch_add(1, Ordering::Relaxed) + 1 == plan.ends_after {
+            std::process::exit(0);
+        }
+        if plan.large && random.next().is_multiple_of(8) {
+            let text = content(id, 3000);
+            let call = format!("call-{id}");
+            let blob = blobs.put(&key, &call, BlobKind::Text, text).await;
+            say(&format!("blob {} {id}\n", blob.unwrap().path));
+        }
+        if random.next().is_multiple_of(16) {
+            let bytes = content(expected, random.size(plan.large));
+            let at = Revision::new(expected);
+            let put = log.put_snapshot(&key, Snapshot { at, bytes }).await;
+            put.unwrap();
+            say(&format!("snapshot {key} {expected}\n"));
+        }
+    }
+}
+
+static SAID: AtomicU64 = AtomicU64::new(0);
+
+/// One line, in one write, after what it tells of.
+fn say(line: &str) {
+    std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
+}
+
+fn session(number: u64) -> SessionKey {
+    SessionKey::parse(&format!("projects/p/sessions/s{number}")).unwrap()
+}
+
+/// What a frame holds: who wrote it, then bytes that follow from that.
+fn content(id: u64, len: usize) -> Bytes {
+    let mut out = id.to_be_bytes().to_vec();
+    let mut random = Random(id.wrapping_mul(0xD6E8_FEB8_6659_FD93) | 1);
+    while out.len() < len {
+        out.extend_from_slice(&random.next().to_le_bytes());
+    }
+    out.truncate(len.max(8));
+    out.into()
+}
+
+fn id_of(bytes: &[u8]) -> u64 {
+    u64::from_be_bytes(bytes[..8].try_into().unwrap())
+}
+
+fn digest(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    for byte in &Sha256::digest(bytes)[..16] {
+        write!(out, "{byte:02x}").unwrap();
+    }
+    out
+}
+
+/// A xorshift generator: a run can be repeated by its seed.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    /// One whose seed nobody chose, unless `PALIMPSEST_SEED` does.
+    pub(crate) fn new() -> (u64, Self) {
+        let given = std::env::var("PALIMPSEST_SEED").ok();
+        let seed = given.map_or_else(
+            || RandomState::new().build_hasher().finish() | 1,
+            |seed| seed.parse().unwrap(),
+        );
+        (seed, Self(seed))
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    fn size(&mut self, large: bool) -> usize {
+        let spread = match (large, self.below(100)) {
+            (true, 0) => 1_400_000,
+            (true, 1..8) => 300_000,
+            (true, 8..30) => 40_000,
+            (false, 0..2) => 60_000,
+            _ => 6000,
+        };
+        usize::try_from(1000 + self.below(spread)).unwrap()
+    }
+}
+
+/// All that was acknowledged, by what the writers said.
+#[derive(Debug, Default)]
+pub(crate) struct Acknowledged {
+    frames: BTreeMap<(String, u64), (u64, String)>,
+    snapshots: BTreeMap<String, u64>,
+    blobs: Vec<(String, u64)>,
+}
+
+impl Acknowledged {
+    /// Takes a line in; others than acknowledgements are ignored.
+    pub(crate) fn hear(&mut self, line: &str) {
+        let words: Vec<_> = line.split_whitespace().collect();
+        match words[..] {
+            ["ack", key, revision, id, digest] => {
+                let place = (key.to_owned(), revision.parse().unwrap());
+                let told = (id.parse().unwrap(), digest.to_owned());
+                let before = self.frames.insert(place, told);
+                assert_eq!(before, None, "one revision was acknowledged twice: {line}");
+            }
+            ["snapshot", key, at] => {
+                let at: u64 = at.parse().unwrap();
+                let newest = self.snapshots.entry(key.to_owned()).or_default();
+                *newest = at.max(*newest);
+            }
+            ["blob", path, id] => self.blobs.push((path.to_owned(), id.parse().unwrap())),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Opens the store and checks that nothing acknowledged is missing, nothing is there twice, and
+    /// nothing is there that nobody wrote.
+    pub(crate) fn check(&self, dir: &Path) -> Result<(), String> {
+        let log = SledLog::open(&SledOptions::new(dir)).map_err(|e| format!("opening: {e}"))?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        runtime.block_on(self.check_log(&log))?;
+        drop(log);
+        let blobs = Blobs::open(&format!("{}.blobs", dir.display())).map_err(|e| e.to_string())?;
+        for (path, id) in &self.blobs {
+            let found = runtime
+                .block_on(blobs.get(path))
+                .map_err(|e| e.to_string())?;
+            if found != content(*id, 3000) {
+                return Err(format!("{path} does not hold what was put"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn check_log(&self, log: &SledLog) -> Result<(), String> {
+        let mut found = BTreeMap::new();
+        let mut ids = HashSet::new();
+        let sessions = log
+            .list(None, None, 1000)
+            .await
+            .map_err(|e| e.to_string())?;
+        for (key, head) in sessions {
+            let mut revision = 0;
+            while revision < head.revision.get() {
+                let after = Revision::new(revision);
+                let page = log.read(&key, after, 1 << 20).await;
+                for frame in page.map_err(|e| format!("{key} after {revision}: {e}"))? {
+                    revision += 1;
+                    if frame.first.get() != revision {
+                        return Err(format!("{key} has a gap at {revision}"));
+                    }
+                    check_frame(&key, &frame)?;
+                    let id = id_of(&frame.bytes);
+                    if !ids.insert(id) {
+                        return Err(format!("{key} at {revision}: {id} is there twice"));
+                    }
+                    found.insert((key.to_string(), revision), (id, digest(&frame.bytes)));
+                }
+            }
+            let snapshot = log
+                .snapshot(&key)
+                .await
+                .map_err(|e| format!("{key}: {e}"))?;
+            let at = snapshot.map_or(0, |snapshot| snapshot.at.get());
+            let acknowledged = self.snapshots.get(&key.to_string());
+            if acknowledged.is_some_and(|acknowledged| *acknowledged > at) {
+                return Err(format!(
+                    "{key} has lost its snapshot: {acknowledged:?}, now {at}"
+                ));
+            }
+        }
+        for (place, told) in &self.frames {
+            match found.get(place) {
+                Some(found) if found == told => {}
+                other => return Err(format!("{place:?} was {told:?}, now {other:?}")),
+            }
+        }
+        log.check()
+            .await
+            .map_err(|e| format!("takes no more writes: {e}"))
+    }
+}
+
+fn check_frame(key: &SessionKey, frame: &Frame) -> Result<(), String> {
+    if frame.bytes != content(id_of(&frame.bytes), frame.bytes.len()) {
+        return Err(format!(
+            "{key} at {}: nobody wrote these bytes",
+            frame.first
+        ));
+    }
+    Ok(())
+}
