@@ -254,7 +254,10 @@ impl World {
     pub fn step(&mut self, operation: &Operation) {
         match operation {
             Operation::Append(drafts) => {
-                let messages = drafts.iter().map(|draft| self.message(draft)).collect();
+                let messages = drafts
+                    .iter()
+                    .map(|draft| Arc::new(self.message(draft)))
+                    .collect();
                 self.run(Command::Append(Append {
                     messages,
                     ..Append::default()

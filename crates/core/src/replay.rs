@@ -3,6 +3,7 @@
 //! `keep_messages` has exactly the whole of it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::codec;
 use crate::command::{Append, Command, Context, Create, Decision, Rewind, Serve, create, decide};
@@ -160,7 +161,7 @@ impl Replay {
             self.last_response.clone_from(&message.provider_message_id);
         }
         let append = Append {
-            messages: vec![message],
+            messages: vec![Arc::new(message)],
             ..Append::default()
         };
         for event in self.run(Command::Append(append)) {

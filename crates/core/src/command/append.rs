@@ -15,7 +15,7 @@ use crate::tokens::{estimate_message, is_credible};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Append {
     /// The messages, in order, each with its id.
-    pub messages: Vec<Message>,
+    pub messages: Vec<Arc<Message>>,
     /// The revision that the caller decided upon.
     pub expected_revision: Option<Revision>,
     /// So that a retry is recognised.
@@ -117,7 +117,7 @@ impl<'s> Intake<'s> {
         }
     }
 
-    fn take(&mut self, index: usize, message: Message) -> Result<(), Rejection> {
+    fn take(&mut self, index: usize, message: Arc<Message>) -> Result<(), Rejection> {
         let digest = Digest::of_message(&message);
         let transcript = self.session.transcript();
         let recorded = transcript
@@ -150,7 +150,7 @@ impl<'s> Intake<'s> {
         };
         self.new.push(Appended {
             tokens: estimate_message(&message),
-            message: Arc::new(message),
+            message,
             standing,
         });
         Ok(())

@@ -1,0 +1,158 @@
+//! Which sessions stay in memory: those used last, within a number of bytes.
+//!
+//! No crate serves here: the weight of a session changes while it is kept, and one that is in use
+//! must stay, or a second handle of it would compete with the first.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use palimpsest_core::ids::SessionKey;
+
+use super::handle::Handle;
+
+/// What an entry costs beside its session.
+const ENTRY_BYTES: usize = 512;
+/// How many entries that are in use are passed over before an eviction gives up.
+const MAX_PASSED_OVER: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Cache {
+    max_bytes: usize,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    slots: HashMap<SessionKey, Slot>,
+    /// The sessions by when they were last used.
+    order: BTreeMap<u64, SessionKey>,
+    uses: u64,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Slot {
+    handle: Arc<Handle>,
+    used: u64,
+    bytes: usize,
+}
+
+impl Cache {
+    pub(super) fn new(max_bytes: usize) -> Self {
+        Self {
+            max_bytes,
+            inner: Mutex::default(),
+        }
+    }
+
+    /// The handle of a session, which may not be loaded yet.
+    pub(super) fn handle(&self, key: &SessionKey) -> Arc<Handle> {
+        let mut inner = self.lock();
+        inner.uses += 1;
+        let now = inner.uses;
+        if let Some(slot) = inner.slots.get_mut(key) {
+            let handle = Arc::clone(&slot.handle);
+            let before = std::mem::replace(&mut slot.used, now);
+            if let Some(key) = inner.order.remove(&before) {
+                inner.order.insert(now, key);
+            }
+            return handle;
+        }
+        let handle = Arc::new(Handle::new());
+        inner.slots.insert(
+            key.clone(),
+            Slot {
+                handle: Arc::clone(&handle),
+                used: now,
+                bytes: ENTRY_BYTES,
+            },
+        );
+        inner.order.insert(now, key.clone());
+        inner.bytes += ENTRY_BYTES;
+        inner.evict(self.max_bytes);
+        handle
+    }
+
+    /// Says how large a session is now, and lets others go when that is too much.
+    pub(super) fn weigh(&self, key: &SessionKey, bytes: usize) {
+        let mut inner = self.lock();
+        let Some(slot) = inner.slots.get_mut(key) else {
+            return;
+        };
+        let bytes = bytes + ENTRY_BYTES;
+        let before = std::mem::replace(&mut slot.bytes, bytes);
+        inner.bytes = inner.bytes - before + bytes;
+        inner.evict(self.max_bytes);
+    }
+
+    pub(super) fn loaded(&self) -> (usize, usize) {
+        let inner = self.lock();
+        (inner.bytes, inner.slots.len())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        // Nothing in here can panic half way through a change.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    /// Lets go of what was used longest ago and is not in use.
+    fn evict(&mut self, max_bytes: usize) {
+        let mut passed_over = 0;
+        let mut from = 0;
+        while self.bytes > max_bytes && passed_over < MAX_PASSED_OVER {
+            let Some((&used, key)) = self.order.range(from..).next() else {
+                return;
+            };
+            let in_use = self
+                .slots
+                .get(key)
+                .is_some_and(|slot| Arc::strong_count(&slot.handle) > 1);
+            if in_use {
+                passed_over += 1;
+                from = used + 1;
+                continue;
+            }
+            if let Some(slot) = self.order.remove(&used).and_then(|key| self.slots.remove(&key)) {
+                self.bytes -= slot.bytes;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(n: usize) -> SessionKey {
+        SessionKey::parse(&format!("projects/p/sessions/s{n}")).unwrap()
+    }
+
+    #[test]
+    fn the_least_recently_used_goes_and_what_is_in_use_stays() {
+        let cache = Cache::new(10_000);
+        let held = cache.handle(&key(0));
+        cache.weigh(&key(0), 4_000);
+        cache.handle(&key(1));
+        cache.weigh(&key(1), 3_000);
+        cache.handle(&key(2));
+        cache.weigh(&key(2), 3_000);
+        // 0 is in use, so 1 went.
+        assert!(Arc::ptr_eq(&held, &cache.handle(&key(0))));
+        let (bytes, sessions) = cache.loaded();
+        assert_eq!((bytes, sessions), (4_000 + 3_000 + 2 * ENTRY_BYTES, 2));
+        drop(held);
+        cache.weigh(&key(2), 9_000);
+        assert_eq!(cache.loaded().1, 1);
+    }
+
+    #[test]
+    fn many_small_sessions_are_bounded_too() {
+        let cache = Cache::new(100 * ENTRY_BYTES);
+        for n in 0..10_000 {
+            cache.handle(&key(n));
+        }
+        assert!(cache.loaded().1 <= 100);
+    }
+}

@@ -1,0 +1,193 @@
+//! One session in memory: its state, its commands one at a time, and who watches it.
+
+use std::sync::Arc;
+
+use palimpsest_core::ids::{Revision, SessionKey};
+use palimpsest_core::session::Session;
+use palimpsest_store::encoding::encode_snapshot;
+use palimpsest_store::{Batch, DueChange, SessionLog, Snapshot, StoreError};
+use tokio::sync::{Mutex, MutexGuard, watch};
+
+use super::transaction::Transaction;
+use super::{SessionsError, load, row};
+
+/// Below this much log, replaying is as fast as a snapshot.
+const MIN_TAIL_BYTES: u64 = 128 * 1024;
+
+/// One session in memory.
+#[derive(Debug)]
+pub(super) struct Handle {
+    /// The queue of commands: each holds it from its decision until its commit is durable, so that
+    /// the next decides upon what is certain. Commands of other sessions never wait here.
+    state: Mutex<State>,
+    changed: watch::Sender<Change>,
+}
+
+/// What watchers are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Change {
+    /// The last revision that this process committed; zero when it has not yet.
+    pub revision: Revision,
+    /// Whether the session was deleted.
+    pub deleted: bool,
+}
+
+/// What is known of the session.
+#[derive(Debug, Default)]
+pub(super) struct State(Option<Loaded>);
+
+/// A session, and how much of its log a load would have to read.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) session: Session,
+    pub(super) tail_bytes: u64,
+    pub(super) snapshot_bytes: u64,
+}
+
+impl Loaded {
+    pub(super) fn new(session: Session) -> Self {
+        Self {
+            session,
+            tail_bytes: 0,
+            snapshot_bytes: 0,
+        }
+    }
+
+    /// A copy that will never be committed.
+    pub(super) fn rehearsal(session: Session) -> Self {
+        Self::new(session)
+    }
+}
+
+impl Handle {
+    pub(super) fn new() -> Self {
+        Self {
+            state: Mutex::default(),
+            changed: watch::Sender::new(Change::default()),
+        }
+    }
+
+    pub(super) async fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().await
+    }
+
+    pub(super) fn announce(&self, revision: Revision) {
+        self.changed.send_if_modified(|change| {
+            let later = Change {
+                revision,
+                deleted: false,
+            };
+            let news = *change != later;
+            *change = later;
+            news
+        });
+    }
+
+    pub(super) fn announce_deletion(&self) {
+        self.changed.send_modify(|change| change.deleted = true);
+    }
+}
+
+impl State {
+    /// The session, read from the log when it is not in memory.
+    pub(super) async fn load(
+        &mut self,
+        log: &dyn SessionLog,
+        key: &SessionKey,
+    ) -> Result<Option<&Loaded>, SessionsError> {
+        if self.0.is_none() {
+            self.0 = load::load(log, key).await?;
+        }
+        Ok(self.0.as_ref())
+    }
+
+    pub(super) fn weight_bytes(&self) -> usize {
+        self.0
+            .as_ref()
+            .map_or(0, |loaded| loaded.session.weight_bytes())
+    }
+
+    pub(super) fn forget(&mut self) {
+        self.0 = None;
+    }
+
+    pub(super) fn take(&mut self) -> Option<Loaded> {
+        self.0.take()
+    }
+
+    /// Keeps the session of a transaction that came to nothing, when it is still what the log says.
+    pub(super) fn put_back(&mut self, transaction: Transaction<'_>) {
+        self.0 = transaction.into_unchanged();
+    }
+
+    /// Makes a transaction's events durable. When that fails, the session is forgotten, because it is
+    /// ahead of its log.
+    pub(super) async fn commit(
+        &mut self,
+        log: &Arc<dyn SessionLog>,
+        key: &SessionKey,
+        transaction: Transaction<'_>,
+    ) -> Result<&Loaded, StoreError> {
+        let (loaded, before, append) = transaction.into_parts();
+        let Some(mut loaded) = loaded else {
+            return Err(StoreError::Closed);
+        };
+        if let Some((events, frame)) = append {
+            let frame_bytes = frame.len() as u64;
+            let batch = Batch {
+                expected: before,
+                events,
+                frame,
+                summary: row::encode(loaded.session.about()),
+                due: DueChange::Keep,
+            };
+            log.append(key, batch).await?;
+            loaded.tail_bytes += frame_bytes;
+            if loaded.tail_bytes > loaded.snapshot_bytes.max(MIN_TAIL_BYTES) {
+                snapshot(log, key, &mut loaded);
+            }
+        }
+        Ok(self.0.insert(loaded))
+    }
+}
+
+/// Takes a snapshot in the background. It only saves work: when it fails, the next one is tried after
+/// as much log again.
+fn snapshot(log: &Arc<dyn SessionLog>, key: &SessionKey, loaded: &mut Loaded) {
+    let at = loaded.session.revision();
+    let bytes = encode_snapshot(&loaded.session.snapshot());
+    loaded.tail_bytes = 0;
+    loaded.snapshot_bytes = bytes.len() as u64;
+    let (log, key) = (Arc::clone(log), key.clone());
+    tokio::spawn(async move {
+        let snapshot = Snapshot { at, bytes };
+        if let Err(error) = log.put_snapshot(&key, snapshot).await {
+            tracing::warn!(session = %key, %error, "failed to keep a snapshot; loads will be slower");
+        }
+    });
+}
+
+/// Follows a session's changes. As long as one is there, the session's handle stays the only one.
+#[derive(Debug)]
+pub struct Watcher {
+    /// Held so that the handle is not let go: a change must find its watchers.
+    _handle: Arc<Handle>,
+    changes: watch::Receiver<Change>,
+}
+
+impl Watcher {
+    pub(super) fn new(handle: Arc<Handle>) -> Self {
+        let changes = handle.changed.subscribe();
+        Self {
+            _handle: handle,
+            changes,
+        }
+    }
+
+    /// Waits for a change that was not seen yet. Changes that come together are told once.
+    pub async fn changed(&mut self) -> Change {
+        // The sender lives as long as the handle, and the handle as long as this.
+        let _ = self.changes.changed().await;
+        *self.changes.borrow_and_update()
+    }
+}

@@ -1,0 +1,285 @@
+//! The sessions of this process: each loaded once, changed by one command at a time, and let go when
+//! memory is wanted elsewhere.
+//!
+//! A change runs in a [`Transaction`]: commands are decided and applied in memory, then committed as
+//! one append. Until the append is durable nobody else sees the state, and when it fails the state is
+//! thrown away and read again. Not here: what any rpc means.
+
+mod cache;
+mod handle;
+mod load;
+mod row;
+mod transaction;
+
+use std::sync::Arc;
+
+use palimpsest_core::command::{Create, Rejection};
+use palimpsest_core::event::Recorded;
+use palimpsest_core::ids::{ProjectId, Revision, SessionKey};
+use palimpsest_core::limits::Limits;
+use palimpsest_core::policy::Policy;
+use palimpsest_core::session::{About, Session};
+use palimpsest_store::encoding::{DecodeError, decode_about};
+use palimpsest_store::{Head, SessionLog, StoreError};
+
+pub use self::handle::Watcher;
+pub use self::transaction::{Outcome, Transaction};
+use self::cache::Cache;
+use self::handle::Handle;
+use crate::clock::Clock;
+
+/// How often a change is decided again because somebody else committed first.
+const MAX_ATTEMPTS: usize = 8;
+/// How much of a log is read at once.
+pub const READ_BYTES: usize = 4 * 1024 * 1024;
+
+/// Why a session could not be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionsError {
+    /// The domain refuses the command.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+    /// There is no such session.
+    #[error("there is no session {0}")]
+    NotFound(SessionKey),
+    /// There is one already.
+    #[error("there is a session {0} already")]
+    Exists(SessionKey),
+    /// The log could not be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// What the log holds cannot be understood.
+    #[error("the log of {key} {error}")]
+    Unreadable {
+        /// Whose.
+        key: SessionKey,
+        /// Why.
+        error: DecodeError,
+    },
+    /// Somebody else committed first, again and again.
+    #[error("the session is being changed from elsewhere: try again")]
+    Contended,
+}
+
+/// What happens when there is no session of the name.
+#[derive(Debug, Clone)]
+pub enum Missing {
+    /// It is created.
+    Create(Create),
+    /// The call is refused.
+    Refuse,
+}
+
+/// The sessions of this process.
+#[derive(Debug)]
+pub struct Sessions {
+    log: Arc<dyn SessionLog>,
+    cache: Cache,
+    clock: Arc<dyn Clock>,
+    limits: Arc<Limits>,
+    policy: Policy,
+}
+
+impl Sessions {
+    /// Sessions on a log. `policy` seeds new ones; at most about `cache_bytes` of them stay loaded.
+    pub fn new(
+        log: Arc<dyn SessionLog>,
+        clock: Arc<dyn Clock>,
+        limits: Arc<Limits>,
+        policy: Policy,
+        cache_bytes: usize,
+    ) -> Self {
+        Self {
+            log,
+            cache: Cache::new(cache_bytes),
+            clock,
+            limits,
+            policy,
+        }
+    }
+
+    /// The log beneath.
+    pub fn log(&self) -> &Arc<dyn SessionLog> {
+        &self.log
+    }
+
+    /// The limits of one call.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The policy of new sessions.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The clock.
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    /// How many bytes of sessions are loaded, roughly, and how many sessions.
+    pub fn loaded(&self) -> (usize, usize) {
+        self.cache.loaded()
+    }
+
+    /// Looks at a session.
+    pub async fn read<T>(
+        &self,
+        key: &SessionKey,
+        look: impl FnOnce(&Session) -> T,
+    ) -> Result<T, SessionsError> {
+        let handle = self.cache.handle(key);
+        let mut state = handle.lock().await;
+        let loaded = state.load(&*self.log, key).await?;
+        let seen = loaded.map(|loaded| look(&loaded.session));
+        self.cache.weigh(key, state.weight_bytes());
+        seen.ok_or_else(|| SessionsError::NotFound(key.clone()))
+    }
+
+    /// Changes a session: `decide` runs commands, the outcome is committed, and `finish` makes the
+    /// answer of the state after it. When somebody else commits first, `decide` runs again upon the
+    /// new state.
+    pub async fn write<D, T>(
+        &self,
+        key: &SessionKey,
+        missing: &Missing,
+        decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
+        finish: impl FnOnce(&Session, D) -> T,
+    ) -> Result<T, SessionsError> {
+        let handle = self.cache.handle(key);
+        let mut state = handle.lock().await;
+        for _ in 0..MAX_ATTEMPTS {
+            let now = self.clock.now();
+            let loaded = state.load(&*self.log, key).await?;
+            if loaded.is_none() && matches!(missing, Missing::Refuse) {
+                return Err(SessionsError::NotFound(key.clone()));
+            }
+            let mut transaction = Transaction::new(key, state.take(), now, &self.limits);
+            if let (None, Missing::Create(create)) = (transaction.session(), missing) {
+                transaction.create(create.clone())?;
+            }
+            let decided = match decide(&mut transaction) {
+                Ok(decided) => decided,
+                Err(rejection) => {
+                    state.put_back(transaction);
+                    return Err(rejection.into());
+                }
+            };
+            match state.commit(&self.log, key, transaction).await {
+                Ok(loaded) => {
+                    let answer = finish(&loaded.session, decided);
+                    let revision = loaded.session.revision();
+                    self.cache.weigh(key, state.weight_bytes());
+                    handle.announce(revision);
+                    return Ok(answer);
+                }
+                Err(StoreError::Conflict { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(SessionsError::Contended)
+    }
+
+    /// Looks at a session as it would be after some commands, and changes nothing.
+    pub async fn rehearse<D, T>(
+        &self,
+        key: &SessionKey,
+        missing: &Missing,
+        decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
+        finish: impl FnOnce(&Session, D) -> T,
+    ) -> Result<T, SessionsError> {
+        let copy = match self.read(key, Session::clone).await {
+            Ok(session) => Some(session),
+            Err(SessionsError::NotFound(_)) if matches!(missing, Missing::Create(_)) => None,
+            Err(error) => return Err(error),
+        };
+        let loaded = copy.map(handle::Loaded::rehearsal);
+        let mut transaction = Transaction::new(key, loaded, self.clock.now(), &self.limits);
+        if let (None, Missing::Create(create)) = (transaction.session(), missing) {
+            transaction.create(create.clone())?;
+        }
+        let decided = decide(&mut transaction)?;
+        let session = transaction
+            .session()
+            .ok_or_else(|| SessionsError::NotFound(key.clone()))?;
+        Ok(finish(session, decided))
+    }
+
+    /// Deletes a session and its log; false when there was none.
+    pub async fn delete(
+        &self,
+        key: &SessionKey,
+        check: impl FnOnce(&Session) -> Result<(), Rejection>,
+    ) -> Result<bool, SessionsError> {
+        let handle = self.cache.handle(key);
+        let mut state = handle.lock().await;
+        let Some(loaded) = state.load(&*self.log, key).await? else {
+            return Ok(false);
+        };
+        check(&loaded.session)?;
+        state.forget();
+        let deleted = self.log.delete(key).await?;
+        self.cache.weigh(key, 0);
+        handle.announce_deletion();
+        Ok(deleted)
+    }
+
+    /// Follows a session's changes.
+    pub fn watch(&self, key: &SessionKey) -> Watcher {
+        Watcher::new(self.cache.handle(key))
+    }
+
+    /// Events after a revision, oldest first, with their revisions: about [`READ_BYTES`] of them.
+    pub async fn events(
+        &self,
+        key: &SessionKey,
+        after: Revision,
+    ) -> Result<Vec<(Revision, Recorded)>, SessionsError> {
+        let frames = self.log.read(key, after, READ_BYTES).await?;
+        let decoded = tokio::task::spawn_blocking(move || load::decode_frames(&frames));
+        let events = load::joined(decoded).await.map_err(|error| self.unreadable(key, error))?;
+        let later = events.into_iter().filter(|(revision, _)| *revision > after);
+        Ok(later.collect())
+    }
+
+    /// One event.
+    pub async fn event(
+        &self,
+        key: &SessionKey,
+        revision: Revision,
+    ) -> Result<Option<Recorded>, SessionsError> {
+        let before = Revision::new(revision.get().saturating_sub(1));
+        let frames = self.log.read(key, before, 1).await?;
+        let events =
+            load::decode_frames(&frames).map_err(|error| self.unreadable(key, error))?;
+        Ok(events
+            .into_iter()
+            .find_map(|(at, event)| (at == revision).then_some(event)))
+    }
+
+    /// Sessions of a project after a name, in the order of names.
+    pub async fn list(
+        &self,
+        project: Option<&ProjectId>,
+        after: Option<&SessionKey>,
+        limit: usize,
+    ) -> Result<Vec<(SessionKey, Head, About)>, SessionsError> {
+        let heads = self.log.list(project, after, limit).await?;
+        heads
+            .into_iter()
+            .map(|(key, head)| match decode_about(&head.summary) {
+                Ok(about) => Ok((key, head, about)),
+                Err(error) => Err(self.unreadable(&key, error)),
+            })
+            .collect()
+    }
+
+    #[expect(clippy::unused_self, reason = "it reads as what it is about")]
+    fn unreadable(&self, key: &SessionKey, error: DecodeError) -> SessionsError {
+        SessionsError::Unreadable {
+            key: key.clone(),
+            error,
+        }
+    }
+}
