@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::calls::{CallState, Calls};
+use super::calls::{CallState, Calls, Pairing};
 use super::pending::{Pending, settle};
 use super::requests::{Answered, Requests};
 use super::transcript::{Entry, Standing, Transcript};
@@ -160,9 +160,15 @@ impl Session {
                 }
                 (Role::User, Block::ToolResult(result)) => {
                     let pairing = self.calls.pair(&result.tool_use_id);
-                    if let super::Pairing::Answer(call) = pairing {
-                        let message = ordinal;
-                        self.calls.set(call, CallState::Answered { message, block });
+                    let message = ordinal;
+                    match pairing {
+                        Pairing::Answer(call) => {
+                            self.calls.set(call, CallState::Answered { message, block });
+                        }
+                        Pairing::Late(call) => {
+                            self.calls.set(call, CallState::Late { message, block });
+                        }
+                        Pairing::Duplicate(_) | Pairing::Orphan => {}
                     }
                     Some(pairing)
                 }

@@ -38,6 +38,13 @@ pub enum CallState {
     },
     /// It was reported as interrupted. That is final.
     Interrupted,
+    /// The same, and then its result came after all.
+    Late {
+        /// The message that holds it.
+        message: Ordinal,
+        /// The block within the message.
+        block: u16,
+    },
     /// A rewind took it out of the view.
     Gone,
 }
@@ -130,7 +137,9 @@ impl Calls {
             .rev()
             .find_map(|key| match self.state(*key) {
                 CallState::Interrupted => Some(Pairing::Late(*key)),
-                CallState::Answered { .. } => Some(Pairing::Duplicate(*key)),
+                CallState::Answered { .. } | CallState::Late { .. } => {
+                    Some(Pairing::Duplicate(*key))
+                }
                 CallState::Open | CallState::Gone => None,
             })
             .unwrap_or(Pairing::Orphan)
@@ -154,9 +163,12 @@ impl Calls {
             let key = CallKey::new(crate::view::count(index));
             call.state = match call.state {
                 _ if left(call.message) => CallState::Gone,
+                CallState::Late { message, .. } if interrupted.contains(&key) && !left(message) => {
+                    call.state
+                }
                 _ if interrupted.contains(&key) => CallState::Interrupted,
                 CallState::Answered { message, .. } if left(message) => CallState::Open,
-                CallState::Interrupted => CallState::Open,
+                CallState::Interrupted | CallState::Late { .. } => CallState::Open,
                 state => state,
             };
         }

@@ -153,6 +153,9 @@ fn write_calls(calls: &[Call]) -> v1::Calls {
                 (v1::CallState::Answered, message.get(), block.into())
             }
             CallState::Interrupted => (v1::CallState::Interrupted, 0, 0),
+            CallState::Late { message, block } => {
+                (v1::CallState::Late, message.get(), block.into())
+            }
             CallState::Gone => (v1::CallState::Gone, 0, 0),
         };
         stored.message.push(call.message.get());
@@ -175,6 +178,7 @@ fn read_calls(stored: &v1::Calls) -> Result<Vec<Call>, DecodeError> {
             v1::CallState::Open => CallState::Open,
             v1::CallState::Answered => CallState::Answered { message, block },
             v1::CallState::Interrupted => CallState::Interrupted,
+            v1::CallState::Late => CallState::Late { message, block },
             v1::CallState::Gone => CallState::Gone,
             v1::CallState::Unspecified => return Err(CUT),
         };

@@ -1,0 +1,83 @@
+//! `palimpsest export`: a transcript as a file.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum};
+use palimpsest_proto::context::v1::{ExportTranscriptRequest, Format};
+
+use super::client::{Remote, block_on, said};
+
+/// How a transcript is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum As {
+    /// One JSON object a line, nothing left out
+    Palimpsest,
+    /// An array of Anthropic's messages
+    Anthropic,
+    /// An array of `OpenAI`'s messages
+    #[value(name = "openai")]
+    OpenAi,
+}
+
+/// Write a whole transcript to a file or to standard output
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  palimpsest export my-session > my-session.jsonl
+  palimpsest export my-session --format openai --output my-session.json")]
+pub(super) struct Export {
+    /// The session: its id, or its full name
+    session: String,
+    /// How it is written
+    #[arg(long, value_enum, default_value = "palimpsest")]
+    format: As,
+    /// Where to [default: standard output]
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+impl Export {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        block_on(self.stream())
+    }
+
+    async fn stream(&self) -> anyhow::Result<()> {
+        let mut clients = self.remote.connect().await?;
+        let format = match self.format {
+            As::Palimpsest => Format::PalimpsestJsonl,
+            As::Anthropic => Format::AnthropicMessages,
+            As::OpenAi => Format::OpenaiChat,
+        };
+        let request = ExportTranscriptRequest {
+            session: self.remote.session(&self.session)?,
+            format: format.into(),
+            ..ExportTranscriptRequest::default()
+        };
+        let mut stream = clients
+            .sessions
+            .export_transcript(request)
+            .await
+            .map_err(|status| said(&status))?
+            .into_inner();
+        let mut out: Box<dyn std::io::Write> = match &self.output {
+            Some(path) => Box::new(
+                std::fs::File::create(path)
+                    .with_context(|| format!("cannot write {}", path.display()))?,
+            ),
+            None => Box::new(std::io::stdout().lock()),
+        };
+        while let Some(chunk) = stream.message().await.map_err(|status| said(&status))? {
+            match out.write_all(&chunk.data) {
+                Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
+                outcome => outcome?,
+            }
+            if chunk.last {
+                return Ok(out.flush()?);
+            }
+        }
+        bail!("the server ended the export before its end: what was written is incomplete")
+    }
+}

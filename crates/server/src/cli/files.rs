@@ -1,0 +1,103 @@
+//! Transcript files that a command is given: which ones, and in which format.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use clap::ValueEnum;
+use palimpsest_core::import::ImportFormat;
+
+/// A program's way to write transcripts down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// Claude Code's JSON lines, one session a file
+    ClaudeCode,
+    /// `OpenAI` chat messages: an array, an object that holds one, or one of these on every line
+    #[value(name = "openai")]
+    OpenAi,
+    /// The same with Anthropic's messages
+    Anthropic,
+}
+
+impl From<Format> for ImportFormat {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::ClaudeCode => Self::ClaudeCode,
+            Format::OpenAi => Self::OpenAi,
+            Format::Anthropic => Self::Anthropic,
+        }
+    }
+}
+
+/// The files among `paths`, and those directly in the folders among them, in the order of their
+/// names. None at all is an error: a check that looked at nothing has not passed.
+pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in paths {
+        let metadata = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
+        if metadata.is_file() {
+            files.push(path.clone());
+            continue;
+        }
+        for entry in fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))? {
+            let entry = entry?.path();
+            if entry.is_file() && is_transcript(&entry) {
+                files.push(entry);
+            }
+        }
+    }
+    if files.is_empty() {
+        bail!("no transcripts found: expected .jsonl or .json files");
+    }
+    files.sort();
+    files.dedup();
+    Ok(files)
+}
+
+fn is_transcript(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|ending| ending == "jsonl" || ending == "json")
+}
+
+/// A session id made of a file's name, and of what tells its sessions apart.
+pub(super) fn session_id(file: &Path, suffix: &str) -> String {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let mut id: String = stem
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' })
+        .skip_while(|c| !c.is_ascii_alphanumeric())
+        .collect();
+    if id.is_empty() {
+        id.push_str("session");
+    }
+    let suffix: String = suffix
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
+        .collect();
+    if !suffix.is_empty() {
+        id.truncate(100);
+        id.push('.');
+        id.push_str(&suffix);
+    }
+    id.truncate(128);
+    id
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn session_ids_are_legal() {
+        for (file, suffix, id) in [
+            ("a/b__c.1.jsonl", "", "b__c.1"),
+            ("-x y.jsonl", "7", "x-y.7"),
+            ("..jsonl", "", "jsonl"),
+            ("ä.jsonl", "", "session"),
+        ] {
+            assert_eq!(session_id(Path::new(file), suffix), id, "{file}");
+        }
+        let long = session_id(Path::new(&"x".repeat(300)), "suffix");
+        assert!(long.len() <= 128 && long.ends_with(".suffix"), "{long}");
+    }
+}

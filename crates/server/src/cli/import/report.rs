@@ -1,0 +1,104 @@
+//! What came of an import, for people and for programs.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::cli::output::{align_right, number, print, table};
+
+/// How many defects of a file a table shows.
+const MAX_SHOWN: usize = 10;
+
+/// What came of one file.
+#[derive(Debug, Serialize)]
+pub(super) struct FileReport {
+    pub(super) file: String,
+    pub(super) sessions: Vec<SessionReport>,
+    /// What could not be read or was refused, by line.
+    pub(super) defects: Vec<String>,
+    /// Lines that hold no message, by what they say they are.
+    pub(super) skipped: Vec<(String, usize)>,
+    /// Why the rest of the file was given up.
+    pub(super) failure: Option<String>,
+}
+
+/// What came of one session.
+#[derive(Debug, Serialize)]
+pub(super) struct SessionReport {
+    pub(super) name: String,
+    /// Messages that are new and in the view.
+    pub(super) messages: usize,
+    /// Messages that were there already.
+    pub(super) duplicates: usize,
+    /// Messages that say again what an earlier one said.
+    pub(super) re_emissions: usize,
+    /// Abandoned branches that were left.
+    pub(super) rewinds: usize,
+}
+
+impl FileReport {
+    pub(super) fn new(file: &Path) -> Self {
+        Self {
+            file: file.display().to_string(),
+            sessions: Vec::new(),
+            defects: Vec::new(),
+            skipped: Vec::new(),
+            failure: None,
+        }
+    }
+}
+
+impl SessionReport {
+    pub(super) fn new(parent: &str, id: &str) -> Self {
+        Self {
+            name: format!("{parent}/sessions/{id}"),
+            messages: 0,
+            duplicates: 0,
+            re_emissions: 0,
+            rewinds: 0,
+        }
+    }
+}
+
+pub(super) fn show(reports: &[FileReport], json: bool) -> anyhow::Result<()> {
+    if json {
+        return print(&format!("{}\n", serde_json::to_string_pretty(reports)?));
+    }
+    let header = ["session", "messages", "known", "repeated", "rewinds"];
+    let mut table = table(&header);
+    let mut sum = [0_usize; 4];
+    for session in reports.iter().flat_map(|report| &report.sessions) {
+        let counts = [
+            session.messages,
+            session.duplicates,
+            session.re_emissions,
+            session.rewinds,
+        ];
+        for (sum, count) in sum.iter_mut().zip(counts) {
+            *sum += count;
+        }
+        table.add_row(row(&session.name, &counts));
+    }
+    table.add_row(row("all", &sum));
+    align_right(&mut table, &[1, 2, 3, 4]);
+    print(&format!("{table}\n"))?;
+    for report in reports {
+        for defect in report.defects.iter().take(MAX_SHOWN) {
+            print(&format!("{}: {defect}\n", report.file))?;
+        }
+        if report.defects.len() > MAX_SHOWN {
+            let more = report.defects.len() - MAX_SHOWN;
+            print(&format!("{}: and {more} more (--json shows all)\n", report.file))?;
+        }
+        if let Some(failure) = &report.failure {
+            print(&format!("{}: given up: {failure}\n", report.file))?;
+        }
+    }
+    Ok(())
+}
+
+fn row(name: &str, counts: &[usize]) -> Vec<String> {
+    std::iter::once(name.to_owned())
+        .chain(counts.iter().map(|count| number(*count as u64)))
+        .collect()
+}

@@ -1,0 +1,216 @@
+//! `palimpsest inspect`: what a session's view holds, message by message, and what fills the window.
+
+use anstyle::AnsiColor;
+use clap::Args;
+use palimpsest_proto::context::v1::{
+    BudgetState, ListMessagesRequest, Message, MessageFilter, MessageForm, PrepareContextRequest,
+    PrepareContextResponse, Provider, Role, Target, TokenBreakdown, TranscriptMessage, Visibility,
+    block,
+};
+
+use super::client::{Clients, Remote, block_on, said};
+use super::output::{Part, align_right, context_bar, number, one_line, print, table};
+use super::view::{For, prepare};
+
+/// How wide the bar is.
+const BAR_CELLS: usize = 72;
+
+/// Show the view of a session: its messages, and what fills the window
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  palimpsest inspect my-session
+  palimpsest inspect my-session --all | less -R")]
+pub(super) struct Inspect {
+    /// The session: its id, or its full name
+    session: String,
+    /// For whom the view is
+    #[arg(long, value_enum, default_value = "anthropic")]
+    provider: For,
+    /// How many messages to show, the latest
+    #[arg(long, default_value_t = 40)]
+    limit: usize,
+    /// Show all messages
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+impl Inspect {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let (view, messages) = block_on(self.fetch())?;
+        let limit = if self.all { usize::MAX } else { self.limit };
+        show_messages(&messages, limit)?;
+        show_window(&view)?;
+        show_state(&view)
+    }
+
+    async fn fetch(&self) -> anyhow::Result<(PrepareContextResponse, Vec<TranscriptMessage>)> {
+        let mut clients = self.remote.connect().await?;
+        let session = self.remote.session(&self.session)?;
+        let request = PrepareContextRequest {
+            session: session.clone(),
+            target: Some(Target {
+                provider: Provider::from(self.provider).into(),
+                ..Target::default()
+            }),
+            dry_run: true,
+            ..PrepareContextRequest::default()
+        };
+        let view = prepare(&mut clients, request).await?;
+        let messages = list(&mut clients, session).await?;
+        Ok((view, messages))
+    }
+}
+
+async fn list(clients: &mut Clients, session: String) -> anyhow::Result<Vec<TranscriptMessage>> {
+    let mut messages = Vec::new();
+    let mut page_token = String::new();
+    loop {
+        let request = ListMessagesRequest {
+            session: session.clone(),
+            page_size: 1_000,
+            page_token,
+            filter: Some(MessageFilter {
+                visibilities: vec![Visibility::Visible.into()],
+                ..MessageFilter::default()
+            }),
+            form: MessageForm::Typed.into(),
+            ..ListMessagesRequest::default()
+        };
+        let reply = clients.sessions.list_messages(request).await;
+        let page = reply.map_err(|status| said(&status))?.into_inner();
+        messages.extend(page.messages);
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            return Ok(messages);
+        }
+    }
+}
+
+fn show_messages(messages: &[TranscriptMessage], limit: usize) -> anyhow::Result<()> {
+    let skipped = messages.len().saturating_sub(limit);
+    if skipped > 0 {
+        let shown = messages.len() - skipped;
+        print(&format!(
+            "The last {} of {} messages (--all shows all of them):\n",
+            number(shown as u64),
+            number(messages.len() as u64)
+        ))?;
+    }
+    let mut table = table(&["#", "role", "tokens", "id", "content"]);
+    for message in &messages[skipped..] {
+        let content = message.message.as_ref();
+        table.add_row([
+            number(message.ordinal),
+            content.map_or("", role).to_owned(),
+            number(message.tokens.into()),
+            message.id.clone(),
+            content.map(outline).unwrap_or_default(),
+        ]);
+    }
+    align_right(&mut table, &[0, 2]);
+    print(&format!("{table}\n"))
+}
+
+fn role(message: &Message) -> &'static str {
+    match message.role() {
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::System => "system",
+        Role::Unspecified => "",
+    }
+}
+
+/// What a message says, in a line.
+fn outline(message: &Message) -> String {
+    let parts = message.blocks.iter().filter_map(|block| {
+        Some(match block.block.as_ref()? {
+            block::Block::Text(text) => one_line(&text.text, 60),
+            block::Block::Image(_) => "[image]".to_owned(),
+            block::Block::Document(_) => "[document]".to_owned(),
+            block::Block::ToolUse(call) => {
+                let input = String::from_utf8_lossy(&call.input_json);
+                format!("→ {} {}", call.tool_name, one_line(&input, 40))
+            }
+            block::Block::ToolResult(result) => {
+                let failed = if result.is_error { "failed " } else { "" };
+                format!("← {failed}{}", result.call_key)
+            }
+            block::Block::Thinking(_) | block::Block::RedactedThinking(_) => "(thinks)".to_owned(),
+            block::Block::Opaque(other) => format!("[{}]", other.r#type),
+        })
+    });
+    parts.collect::<Vec<_>>().join("  ")
+}
+
+fn parts(breakdown: &TokenBreakdown) -> Vec<Part> {
+    let part = |name, tokens: u32, color, glyph| Part {
+        name,
+        tokens: tokens.into(),
+        color,
+        glyph,
+    };
+    vec![
+        part("system", breakdown.system_tokens, AnsiColor::Magenta, '█'),
+        part("tools", breakdown.tools_tokens, AnsiColor::Blue, '▓'),
+        part("memory", breakdown.memory_tokens, AnsiColor::Cyan, '▒'),
+        part("messages", breakdown.messages_tokens, AnsiColor::Green, '█'),
+        part("results", breakdown.results_tokens, AnsiColor::Yellow, '▓'),
+        part("attachments", breakdown.attachments_tokens, AnsiColor::Red, '▒'),
+    ]
+}
+
+fn show_window(view: &PrepareContextResponse) -> anyhow::Result<()> {
+    let (Some(tokens), Some(budget)) = (&view.tokens, &view.budget) else {
+        return Ok(());
+    };
+    let parts = parts(&tokens.breakdown.unwrap_or_default());
+    let bar = context_bar(
+        &parts,
+        budget.window_tokens.into(),
+        budget.compact_at_tokens.into(),
+        BAR_CELLS,
+    );
+    print(&format!("{bar}\n"))?;
+    for part in parts.iter().filter(|part| part.tokens > 0) {
+        let style = anstyle::Style::new().fg_color(Some(part.color.into()));
+        print(&format!(
+            "{style}{}{style:#} {} {}  ",
+            part.glyph,
+            part.name,
+            number(part.tokens)
+        ))?;
+    }
+    let state = match budget.state() {
+        BudgetState::Normal | BudgetState::Unspecified => "normal",
+        BudgetState::Warning => "warning",
+        BudgetState::Critical => "critical",
+        BudgetState::Exhausted => "exhausted",
+    };
+    print(&format!(
+        "· free {}\n{} of {} tokens, {state}; compaction is due at {}, {:.0} % are left until then\n",
+        number(budget.free_tokens.into()),
+        number(budget.used_tokens.into()),
+        number(budget.window_tokens.into()),
+        number(budget.compact_at_tokens.into()),
+        budget.left_percent,
+    ))
+}
+
+fn show_state(view: &PrepareContextResponse) -> anyhow::Result<()> {
+    let sendable = if view.sendable {
+        "can be sent".to_owned()
+    } else {
+        let reason = view.not_sendable_reason().as_str_name();
+        let reason = reason.trim_start_matches("NOT_SENDABLE_REASON_");
+        format!("cannot be sent yet ({})", reason.to_lowercase().replace('_', " "))
+    };
+    print(&format!(
+        "{} messages on the wire, {} repairs, revision {}, epoch {}: {sendable}\n",
+        number(view.view_messages.into()),
+        number(view.repairs.len() as u64),
+        view.revision,
+        view.epoch,
+    ))
+}

@@ -1,0 +1,146 @@
+//! Tables, numbers and bars for people.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use anstyle::{AnsiColor, Style};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+/// A table with a header, plain enough to be read in any terminal.
+pub(super) fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_preset(presets::UTF8_HORIZONTAL_ONLY)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header(header);
+    if !io::stdout().is_terminal() {
+        // A pipe has no width: nothing is cut for it.
+        table.set_content_arrangement(ContentArrangement::Disabled);
+    }
+    table
+}
+
+/// Numbers stand to the right.
+pub(super) fn align_right(table: &mut Table, columns: &[usize]) {
+    for column in columns {
+        if let Some(column) = table.column_mut(*column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+}
+
+/// `1234567` as `1,234,567`.
+pub(super) fn number(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Bytes in units of 1,024.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "one decimal is shown"
+)]
+pub(super) fn bytes(n: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if n < 1_024 {
+        return format!("{n} B");
+    }
+    let mut value = n as f64 / 1_024.0;
+    let mut unit = 0;
+    while value >= 1_024.0 && unit + 1 < UNITS.len() {
+        value /= 1_024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+/// One part of a bar.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    pub(super) name: &'static str,
+    pub(super) tokens: u64,
+    pub(super) color: AnsiColor,
+    pub(super) glyph: char,
+}
+
+/// The window as a bar: what fills it, by category, and what is free. A mark shows where compaction
+/// is due.
+pub(super) fn context_bar(parts: &[Part], window: u64, compact_at: u64, width: usize) -> String {
+    let window = window.max(1);
+    let cells = |tokens: u64| {
+        let cells = tokens.saturating_mul(width as u64).div_ceil(window);
+        usize::try_from(cells).unwrap_or(width).min(width)
+    };
+    let mut bar = String::new();
+    let (mut used, mut filled) = (0, 0);
+    for part in parts.iter().filter(|part| part.tokens > 0) {
+        used += part.tokens;
+        let until = cells(used).max(filled);
+        let style = Style::new().fg_color(Some(part.color.into()));
+        let glyphs: String = std::iter::repeat_n(part.glyph, until - filled).collect();
+        bar.push_str(&format!("{style}{glyphs}{style:#}"));
+        filled = until;
+    }
+    let mark = cells(compact_at);
+    for cell in filled..width {
+        bar.push(if cell + 1 == mark { '┊' } else { '·' });
+    }
+    bar
+}
+
+/// Writes to standard output; a reader that has seen enough is no error.
+pub(super) fn print(text: &str) -> anyhow::Result<()> {
+    match anstream::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        outcome => Ok(outcome?),
+    }
+}
+
+/// Text on one line, cut to a width.
+pub(super) fn one_line(text: &str, max_chars: usize) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(max_chars) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!(number(0), "0");
+        assert_eq!(number(999), "999");
+        assert_eq!(number(1_234_567), "1,234,567");
+    }
+
+    #[test]
+    fn bytes_have_units() {
+        assert_eq!(bytes(1_023), "1023 B");
+        assert_eq!(bytes(1_536), "1.5 KiB");
+        assert_eq!(bytes(5 * 1_024 * 1_024), "5.0 MiB");
+    }
+
+    #[test]
+    fn a_bar_shows_shares_and_the_mark() {
+        let part = |tokens, glyph| Part {
+            name: "",
+            tokens,
+            color: AnsiColor::Blue,
+            glyph,
+        };
+        let bar = context_bar(&[part(20, '#'), part(20, '=')], 100, 90, 10);
+        let plain = anstream::adapter::strip_str(&bar).to_string();
+        assert_eq!(plain, "##==····┊·");
+        let full = context_bar(&[part(500, '#')], 100, 90, 10);
+        assert_eq!(anstream::adapter::strip_str(&full).to_string(), "##########");
+    }
+}

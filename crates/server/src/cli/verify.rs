@@ -1,0 +1,219 @@
+//! `palimpsest verify`: would every view of these transcripts be right?
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use palimpsest_core::import::{self, Imported};
+use palimpsest_core::replay::{Pace, Report, replay};
+use palimpsest_core::view::Provider;
+
+use super::files::{self, Format};
+use super::output::{align_right, bytes, number, print, table};
+
+/// How many violations are shown.
+const MAX_SHOWN: usize = 20;
+
+/// Replay transcripts in process and check every view: valid, continuing, whole
+#[derive(Debug, Args)]
+#[command(after_help = "Every transcript is replayed twice: with a view prepared before each response, as an
+agent does, and with one after every line, which is the hardest case. Nothing is
+sent anywhere and no server is needed.
+
+Examples:
+  palimpsest verify --format claude-code ~/.claude/projects/my-project
+  palimpsest verify --format openai conversations.jsonl")]
+pub(super) struct Verify {
+    /// How the files are written
+    #[arg(long)]
+    format: Format,
+    /// Check what this provider would be sent [default: the format's own]
+    #[arg(long, value_parser = provider)]
+    provider: Option<Provider>,
+    /// Files, or folders of them
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+}
+
+fn provider(text: &str) -> Result<Provider, String> {
+    match text {
+        "anthropic" => Ok(Provider::Anthropic),
+        "openai" => Ok(Provider::OpenAi),
+        _ => Err("must be anthropic or openai".to_owned()),
+    }
+}
+
+/// What came of one file.
+#[derive(Debug, Default)]
+struct Outcome {
+    file: String,
+    sessions: usize,
+    per_response: Report,
+    per_line: Report,
+    import_defects: Vec<String>,
+}
+
+impl Verify {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let files = files::find(&self.paths)?;
+        let provider = self.provider.unwrap_or(match self.format {
+            Format::OpenAi => Provider::OpenAi,
+            Format::ClaudeCode | Format::Anthropic => Provider::Anthropic,
+        });
+        let outcomes = check_all(&files, self.format, provider)?;
+        show(&outcomes)
+    }
+}
+
+/// Checks files side by side, each on one thread.
+fn check_all(files: &[PathBuf], format: Format, provider: Provider) -> anyhow::Result<Vec<Outcome>> {
+    let style = ProgressStyle::with_template("{bar:40.cyan} {pos}/{len} files  {wide_msg}")?;
+    let progress = ProgressBar::new(files.len() as u64).with_style(style);
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads.min(files.len()) {
+            scope.spawn(|| {
+                while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    progress.set_message(name(file));
+                    let outcome = check(file, format, provider);
+                    progress.inc(1);
+                    if let Ok(mut done) = done.lock() {
+                        done.insert(file.clone(), outcome);
+                    }
+                }
+            });
+        }
+    });
+    progress.finish_and_clear();
+    let done = done.into_inner().unwrap_or_default();
+    done.into_values().collect()
+}
+
+fn name(file: &Path) -> String {
+    file.file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
+
+fn check(file: &Path, format: Format, provider: Provider) -> anyhow::Result<Outcome> {
+    let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let imported: Imported<'_> = import::read(format.into(), &text);
+    let mut outcome = Outcome {
+        file: name(file),
+        sessions: imported.sessions.len(),
+        import_defects: imported.defects.iter().map(ToString::to_string).collect(),
+        ..Outcome::default()
+    };
+    for session in &imported.sessions {
+        add(&mut outcome.per_response, replay(session, provider, Pace::PerResponse));
+        add(&mut outcome.per_line, replay(session, provider, Pace::PerLine));
+    }
+    Ok(outcome)
+}
+
+fn add(sum: &mut Report, report: Report) {
+    sum.messages += report.messages;
+    sum.reemissions += report.reemissions;
+    sum.known += report.known;
+    sum.prepares += report.prepares;
+    sum.sendable += report.sendable;
+    sum.view_changes += report.view_changes;
+    sum.invalid.extend(report.invalid);
+    sum.prefix_breaks.extend(report.prefix_breaks);
+    sum.delta_breaks.extend(report.delta_breaks);
+    for (name, count) in report.repairs {
+        *sum.repairs.entry(name).or_default() += count;
+    }
+    sum.largest_view_bytes = sum.largest_view_bytes.max(report.largest_view_bytes);
+    sum.defects.extend(report.defects);
+}
+
+const HEADER: [&str; 12] = [
+    "file", "sessions", "messages", "repeated", "prepares", "sendable", "changes", "repairs",
+    "largest", "invalid", "prefix", "delta",
+];
+
+fn show(outcomes: &[Outcome]) -> anyhow::Result<()> {
+    let mut table = table(&HEADER);
+    let mut total = (0, Report::default());
+    for outcome in outcomes {
+        let mut both = Report::default();
+        add(&mut both, outcome.per_response.clone());
+        add(&mut both, outcome.per_line.clone());
+        // The same messages were replayed twice.
+        both.messages = outcome.per_line.messages;
+        both.reemissions = outcome.per_line.reemissions;
+        both.view_changes = outcome.per_line.view_changes;
+        both.repairs.clone_from(&outcome.per_line.repairs);
+        table.add_row(row(&outcome.file, outcome.sessions, &both));
+        total.0 += outcome.sessions;
+        add(&mut total.1, both);
+    }
+    let label = format!("{} files", outcomes.len());
+    table.add_row(row(&label, total.0, &total.1));
+    align_right(&mut table, &(1..HEADER.len()).collect::<Vec<_>>());
+    print(&format!("{table}\n"))?;
+    show_repairs(&total.1)?;
+    let broken = show_problems(outcomes)?;
+    if broken > 0 {
+        bail!("{broken} checks failed");
+    }
+    print("Every sendable view is valid, continues the one before, and is what a caller has.\n")
+}
+
+fn row(file: &str, sessions: usize, report: &Report) -> Vec<String> {
+    let count = |n: usize| number(n as u64);
+    vec![
+        file.to_owned(),
+        count(sessions),
+        count(report.messages),
+        count(report.reemissions + report.known),
+        count(report.prepares),
+        count(report.sendable),
+        count(report.view_changes),
+        count(report.repairs.values().sum()),
+        bytes(report.largest_view_bytes as u64),
+        count(report.invalid.len()),
+        count(report.prefix_breaks.len()),
+        count(report.delta_breaks.len()),
+    ]
+}
+
+fn show_repairs(total: &Report) -> anyhow::Result<()> {
+    for (name, count) in &total.repairs {
+        print(&format!("  repaired: {name}: {}\n", number(*count as u64)))?;
+    }
+    Ok(())
+}
+
+/// Shows what did not hold and what could not be read; returns how many checks failed.
+fn show_problems(outcomes: &[Outcome]) -> anyhow::Result<usize> {
+    let mut broken = 0;
+    for outcome in outcomes {
+        for defect in &outcome.import_defects {
+            print(&format!("  unreadable: {} {defect}\n", outcome.file))?;
+        }
+        for defect in &outcome.per_line.defects {
+            print(&format!("  refused: {} {defect}\n", outcome.file))?;
+        }
+        for report in [&outcome.per_response, &outcome.per_line] {
+            for (line, violation) in report.invalid.iter().take(MAX_SHOWN) {
+                print(&format!("  INVALID: {} line {line}: {violation}\n", outcome.file))?;
+            }
+            for line in report.prefix_breaks.iter().take(MAX_SHOWN) {
+                print(&format!("  PREFIX: {} line {line}: a served view changed\n", outcome.file))?;
+            }
+            for line in report.delta_breaks.iter().take(MAX_SHOWN) {
+                print(&format!("  DELTA: {} line {line}: a caller has another view\n", outcome.file))?;
+            }
+            broken += report.invalid.len() + report.prefix_breaks.len() + report.delta_breaks.len();
+        }
+    }
+    Ok(broken)
+}

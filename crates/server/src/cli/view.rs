@@ -1,0 +1,119 @@
+//! `palimpsest view`: the array to send, as JSON.
+
+use bytes::Bytes;
+use clap::{Args, ValueEnum};
+use palimpsest_proto::context::v1::{
+    PrepareContextRequest, PrepareContextResponse, Provider, StreamContextRequest, Target,
+};
+
+use super::client::{Clients, Remote, block_on, said};
+use super::output::print;
+
+/// Whose API takes the view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum For {
+    /// Anthropic's Messages API
+    Anthropic,
+    /// `OpenAI`'s Chat Completions API
+    #[value(name = "openai")]
+    OpenAi,
+}
+
+impl From<For> for Provider {
+    fn from(provider: For) -> Self {
+        match provider {
+            For::Anthropic => Self::Anthropic,
+            For::OpenAi => Self::Openai,
+        }
+    }
+}
+
+/// Print the messages array of a session as it would be sent now
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  palimpsest view my-session --provider anthropic | jq length
+  palimpsest view my-session --provider openai --model gpt-4.1 > messages.json")]
+pub(super) struct View {
+    /// The session: its id, or its full name
+    session: String,
+    /// For whom
+    #[arg(long, value_enum, default_value = "anthropic")]
+    provider: For,
+    /// The model; its own thinking is shown to it [default: the one that the view was last for]
+    #[arg(long, default_value = "")]
+    model: String,
+    /// Show the view for a request with thinking on
+    #[arg(long)]
+    thinking: bool,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+impl View {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let messages = block_on(self.fetch())?;
+        print("[")?;
+        for (index, message) in messages.iter().enumerate() {
+            print(if index == 0 { "\n" } else { ",\n" })?;
+            print(&String::from_utf8_lossy(message))?;
+        }
+        print("\n]\n")
+    }
+
+    async fn fetch(&self) -> anyhow::Result<Vec<Bytes>> {
+        let mut clients = self.remote.connect().await?;
+        let session = self.remote.session(&self.session)?;
+        let target = Target {
+            provider: Provider::from(self.provider).into(),
+            model: self.model.clone(),
+            thinking: self.thinking,
+            ..Target::default()
+        };
+        whole(&mut clients, session, target).await
+    }
+}
+
+/// The whole array of a session, however large.
+async fn whole(clients: &mut Clients, session: String, target: Target) -> anyhow::Result<Vec<Bytes>> {
+    let mut request = PrepareContextRequest {
+        session: session.clone(),
+        target: Some(target),
+        dry_run: true,
+        ..PrepareContextRequest::default()
+    };
+    let looked = prepare(clients, request.clone()).await?;
+    if !looked.view_omitted {
+        return Ok(looked.messages_json);
+    }
+    // A view that is too large for one reply can be streamed once it has been served.
+    request.dry_run = false;
+    let served = prepare(clients, request).await?;
+    let request = StreamContextRequest {
+        session,
+        etag: served.etag,
+        skip_messages: 0,
+    };
+    let mut stream = clients
+        .context
+        .stream_context(request)
+        .await
+        .map_err(|status| said(&status))?
+        .into_inner();
+    let mut messages = Vec::new();
+    while let Some(chunk) = stream.message().await.map_err(|status| said(&status))? {
+        messages.extend(chunk.messages_json);
+        if chunk.last {
+            break;
+        }
+    }
+    Ok(messages)
+}
+
+/// Looks at a session as it would be served.
+pub(super) async fn prepare(
+    clients: &mut Clients,
+    request: PrepareContextRequest,
+) -> anyhow::Result<PrepareContextResponse> {
+    let reply = clients.context.prepare_context(request).await;
+    Ok(reply.map_err(|status| said(&status))?.into_inner())
+}
