@@ -10,6 +10,7 @@ use crate::ids::{MessageId, Ordinal, SessionKey, Timestamp};
 use crate::message::Message;
 use crate::policy::{Policy, WindowHint};
 use crate::session::{RequestStamp, Standing};
+use crate::tokens::Size;
 use crate::view::{Piece, Target, count};
 
 /// The version of the rules by which new decisions are taken. A session keeps the rules it has until
@@ -90,7 +91,7 @@ pub struct Appended {
     /// Where it stands with regard to the view.
     pub standing: Standing,
     /// Its estimated size, before calibration.
-    pub tokens: u32,
+    pub size: Size,
 }
 
 /// What had not been served yet was served.

@@ -149,7 +149,7 @@ impl<'s> Intake<'s> {
             _ => None,
         };
         self.new.push(Appended {
-            tokens: estimate_message(&message),
+            size: estimate_message(&message),
             message,
             standing,
         });
@@ -235,7 +235,7 @@ pub fn receipts(session: &Session, event: &MessagesAppended) -> Vec<Receipt> {
                 id,
                 ordinal,
                 standing: entry.standing,
-                tokens: entry.tokens,
+                tokens: entry.size.tokens,
                 known,
             })
         })

@@ -132,7 +132,7 @@ impl Session {
             digest: Digest::of_message(message),
             role: message.role,
             standing: appended.standing,
-            tokens: appended.tokens,
+            size: appended.size,
             content: visible.then(|| Arc::clone(message)),
         };
         let ordinal = self.transcript.push(entry, message);
@@ -145,7 +145,7 @@ impl Session {
             self.pair(ordinal, message);
             let (epoch, window) = (self.sealed.epoch(), self.thresholds().window);
             self.ledger
-                .add(message, ordinal, appended.tokens, epoch, window);
+                .add(message, ordinal, appended.size, epoch, window);
         }
     }
 
@@ -248,7 +248,7 @@ impl Session {
         let learned = ledger.calibration;
         for (ordinal, entry) in self.transcript.entries() {
             if let Some(message) = &entry.content {
-                ledger.add(message, ordinal, entry.tokens, epoch, window);
+                ledger.add(message, ordinal, entry.size, epoch, window);
             }
         }
         ledger.calibration = learned;

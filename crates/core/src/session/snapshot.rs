@@ -14,7 +14,7 @@ use super::{About, LastServed, Session};
 use crate::ids::{MessageId, Ordinal, Revision, SessionKey};
 use crate::message::{Digest, Message, Role};
 use crate::policy::Policy;
-use crate::tokens::Ledger;
+use crate::tokens::{Ledger, Size};
 use crate::view::Sealed;
 
 /// A session without its contents.
@@ -64,7 +64,7 @@ pub struct SnapshotEntry {
     /// Where it stands with regard to the view.
     pub standing: Standing,
     /// Its estimated size.
-    pub tokens: u32,
+    pub size: Size,
     /// The key under which a re-emission of it is recognised.
     pub emission: Option<Digest>,
 }
@@ -105,7 +105,7 @@ impl Snapshot {
                 digest: entry.digest,
                 role: entry.role,
                 standing: entry.standing,
-                tokens: entry.tokens,
+                size: entry.size,
                 content,
             };
             transcript.push_with(entry, emission);
@@ -152,7 +152,7 @@ impl Session {
                     digest: entry.digest,
                     role: entry.role,
                     standing: entry.standing,
-                    tokens: entry.tokens,
+                    size: entry.size,
                     emission: emissions.get(&ordinal).copied(),
                 })
                 .collect(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::ids::{MessageId, Ordinal, Revision};
 use crate::message::{Digest, Message, Role};
+use crate::tokens::Size;
 
 /// Where a message stands with regard to the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -34,7 +35,7 @@ pub struct Entry {
     /// Where it stands with regard to the view.
     pub standing: Standing,
     /// Its estimated size, before calibration.
-    pub tokens: u32,
+    pub size: Size,
     /// Its content, as long as the view may need it.
     pub content: Option<Arc<Message>>,
 }

@@ -4,7 +4,9 @@
 //! and tool output; so each kind has a ratio of its own, characters of CJK scripts count as they are
 //! tokenised, and the sum is padded by a third. A session's calibration then corrects what is left.
 
-use crate::message::{Block, Media, MediaKind, MediaSource, Message, ResultContent, Thinking};
+use crate::message::{
+    Block, Kind, Media, MediaKind, MediaSource, Message, ResultContent, Thinking,
+};
 
 /// What a picture, or a document of unknown size, counts.
 const MEDIA_TOKENS: u64 = 2_000;
@@ -17,10 +19,65 @@ const CALL_TOKENS: u64 = 12;
 const PROSE: u64 = 40;
 const CODE: u64 = 32;
 
+/// A message's size by kind of content; what a message costs beside its content counts as said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Breakdown {
+    /// What the operator says.
+    pub system: u64,
+    /// What users and models say, and calls.
+    pub messages: u64,
+    /// What tools say.
+    pub results: u64,
+    /// Summaries.
+    pub memory: u64,
+    /// Attachments, and what hooks say.
+    pub attachments: u64,
+}
+
+impl Breakdown {
+    /// The sum.
+    pub const fn total(&self) -> u64 {
+        self.system + self.messages + self.results + self.memory + self.attachments
+    }
+
+    /// Counts a message of this size in.
+    pub(super) fn add(&mut self, message: &Message, size: Size) {
+        let rest = u64::from(size.tokens.saturating_sub(size.result_tokens));
+        self.results += u64::from(size.result_tokens);
+        *match message.kind {
+            Kind::Summary => &mut self.memory,
+            Kind::Attachment | Kind::Hook => &mut self.attachments,
+            _ if message.role.is_system() => &mut self.system,
+            Kind::Ordinary | Kind::Boundary | Kind::Synthetic => &mut self.messages,
+        } += rest;
+    }
+}
+
+/// A message's estimated size. It is written down with the message, so that a better estimator never
+/// changes what an old session counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Size {
+    /// All of it.
+    pub tokens: u32,
+    /// The part that is results of tools.
+    pub result_tokens: u32,
+}
+
 /// Estimates a message.
-pub fn estimate_message(message: &Message) -> u32 {
-    let blocks: u64 = message.blocks.iter().map(estimate).sum();
-    u32::try_from(MESSAGE_TOKENS + blocks).unwrap_or(u32::MAX)
+pub fn estimate_message(message: &Message) -> Size {
+    let (mut tokens, mut result_tokens) = (MESSAGE_TOKENS, 0);
+    for block in &message.blocks {
+        let block_tokens = estimate(block);
+        tokens += block_tokens;
+        if matches!(block, Block::ToolResult(_)) {
+            result_tokens += block_tokens;
+        }
+    }
+    let short = |tokens: u64| u32::try_from(tokens).unwrap_or(u32::MAX);
+    Size {
+        tokens: short(tokens),
+        result_tokens: short(result_tokens),
+    }
 }
 
 /// Estimates one block.

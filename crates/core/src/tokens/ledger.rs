@@ -1,5 +1,6 @@
 //! The running count of a session: the anchor, what came after it, and how wrong estimates were.
 
+use super::{Breakdown, Size};
 use crate::ids::{Epoch, Ordinal};
 use crate::message::{Message, Role, Usage};
 
@@ -87,8 +88,8 @@ pub struct Ledger {
     pub anchor: Option<Anchor>,
     /// Estimate of what the anchor does not cover.
     pub tail: u64,
-    /// Estimate of everything visible.
-    pub all: u64,
+    /// Estimate of everything visible, by kind of content.
+    pub all: Breakdown,
     /// What usage has taught about the estimates.
     pub calibration: Calibration,
 }
@@ -106,7 +107,10 @@ impl Ledger {
                 }
             }
             None => Count {
-                tokens: self.calibration.apply(self.all).saturating_add(overhead),
+                tokens: self
+                    .calibration
+                    .apply(self.all.total())
+                    .saturating_add(overhead),
                 reported: 0,
                 method: CountMethod::Estimated,
             },
@@ -118,11 +122,11 @@ impl Ledger {
         &mut self,
         message: &Message,
         ordinal: Ordinal,
-        tokens: u32,
+        size: Size,
         epoch: Epoch,
         window: u64,
     ) {
-        self.all += u64::from(tokens);
+        self.all.add(message, size);
         let continues = self.anchor.as_mut().filter(|anchor| {
             message.role == Role::Assistant
                 && anchor.provider_message_id.is_some()
@@ -136,7 +140,7 @@ impl Ledger {
             return;
         }
         let Some(usage) = usage.filter(|_| message.role == Role::Assistant) else {
-            self.tail += u64::from(tokens);
+            self.tail += u64::from(size.tokens);
             return;
         };
         if let Some(before) = &self.anchor
@@ -191,7 +195,11 @@ mod tests {
     }
 
     fn add(ledger: &mut Ledger, message: &Message, tokens: u32) {
-        ledger.add(message, Ordinal::new(0), tokens, Epoch::default(), 200_000);
+        let size = Size {
+            tokens,
+            result_tokens: 0,
+        };
+        ledger.add(message, Ordinal::new(0), size, Epoch::default(), 200_000);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use palimpsest_core::ids::{Ordinal, SessionKey, Timestamp};
 use palimpsest_core::message::Digest;
 use palimpsest_core::policy::{BudgetPolicy, Policy};
 use palimpsest_core::session::{LastServed, Method, RequestStamp};
+use palimpsest_core::tokens::Size;
 
 use super::{DecodeError, message, sixteen, sixteens, v1, view};
 
@@ -104,7 +105,8 @@ fn write_appended(event: &MessagesAppended) -> v1::MessagesAppended {
             message: Some(message::write(&appended.message)),
             standing: standing.into(),
             standing_of: of,
-            tokens: appended.tokens,
+            tokens: appended.size.tokens,
+            result_tokens: appended.size.result_tokens,
         }
     };
     let known_ids: Vec<u8> = event
@@ -127,14 +129,17 @@ fn read_appended(stored: v1::MessagesAppended) -> Result<MessagesAppended, Decod
     }
     let appended = |appended: v1::Appended| {
         let standing = message::read_standing(appended.standing(), appended.standing_of)?;
-        let tokens = appended.tokens;
+        let size = Size {
+            tokens: appended.tokens,
+            result_tokens: appended.result_tokens,
+        };
         let stored = appended
             .message
             .ok_or(DecodeError::Damaged("an append without a message"))?;
         Ok(Appended {
             message: Arc::new(message::read(stored)?),
             standing,
-            tokens,
+            size,
         })
     };
     Ok(MessagesAppended {

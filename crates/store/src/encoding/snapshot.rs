@@ -8,7 +8,7 @@ use palimpsest_core::session::{
     About, Answered, Call, CallState, Method, Pairing, Pending, RequestStamp, Snapshot,
     SnapshotEntry,
 };
-use palimpsest_core::tokens::{Anchor, Calibration, Ledger};
+use palimpsest_core::tokens::{Anchor, Breakdown, Calibration, Ledger, Size};
 use palimpsest_core::view::{Seal, Sealed};
 use uuid::Uuid;
 
@@ -106,7 +106,8 @@ fn write_entries(entries: &[SnapshotEntry]) -> v1::Entries {
         stored.role.push(message::write_role(entry.role).into());
         stored.standing.push(standing.into());
         stored.standing_of.push(of);
-        stored.tokens.push(entry.tokens);
+        stored.tokens.push(entry.size.tokens);
+        stored.result_tokens.push(entry.size.result_tokens);
         if let Some(emission) = entry.emission {
             stored.emission_of.push(ordinal);
             emissions.extend_from_slice(emission.as_bytes());
@@ -137,7 +138,10 @@ fn read_entries(stored: &v1::Entries) -> Result<Vec<SnapshotEntry>, DecodeError>
             digest: Digest::from_bytes(*digests.get(index).ok_or(CUT)?),
             role: message::read_role(role)?,
             standing: message::read_standing(standing, of)?,
-            tokens: *stored.tokens.get(index).ok_or(CUT)?,
+            size: Size {
+                tokens: *stored.tokens.get(index).ok_or(CUT)?,
+                result_tokens: *stored.result_tokens.get(index).ok_or(CUT)?,
+            },
             emission: emissions.get(&index).copied().map(Digest::from_bytes),
         })
     };
@@ -190,13 +194,7 @@ fn read_calls(stored: &v1::Calls) -> Result<Vec<Call>, DecodeError> {
             state,
         })
     };
-    stored
-        .id
-        .clone()
-        .into_iter()
-        .enumerate()
-        .map(read)
-        .collect()
+    stored.id.iter().enumerate().map(read).collect()
 }
 
 fn write_pending(pending: &Pending) -> v1::Pending {
@@ -294,12 +292,19 @@ fn write_ledger(ledger: &Ledger) -> v1::Ledger {
             epoch: anchor.epoch.get(),
         }),
         tail: ledger.tail,
-        all: ledger.all,
+        all: Some(v1::Breakdown {
+            system: ledger.all.system,
+            messages: ledger.all.messages,
+            results: ledger.all.results,
+            memory: ledger.all.memory,
+            attachments: ledger.all.attachments,
+        }),
         calibration_milli: ledger.calibration.milli(),
     }
 }
 
 fn read_ledger(stored: v1::Ledger) -> Ledger {
+    let all = stored.all.unwrap_or_default();
     Ledger {
         anchor: stored.anchor.map(|anchor| Anchor {
             usage: message::read_usage(&anchor.usage.unwrap_or_default()),
@@ -308,7 +313,13 @@ fn read_ledger(stored: v1::Ledger) -> Ledger {
             epoch: Epoch::new(anchor.epoch),
         }),
         tail: stored.tail,
-        all: stored.all,
+        all: Breakdown {
+            system: all.system,
+            messages: all.messages,
+            results: all.results,
+            memory: all.memory,
+            attachments: all.attachments,
+        },
         calibration: Calibration::from_milli(stored.calibration_milli),
     }
 }
