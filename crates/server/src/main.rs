@@ -1,2 +1,39 @@
-//! The `palimpsest` binary.
-fn main() {}
+//! The `palimpsest` binary: reads the command line, runs the command, says what went wrong.
+
+mod cli;
+
+use std::process::ExitCode;
+
+use anstyle::{AnsiColor, Style};
+use clap::Parser as _;
+use palimpsest_server::config::ConfigErrors;
+
+/// The command line or the configuration is wrong (`EX_USAGE` of `sysexits.h`): to start it again
+/// the same way is of no use.
+const USAGE: u8 = 64;
+
+fn main() -> ExitCode {
+    let cli = match cli::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(answer) => {
+            // `--help` and `--version` are answers too, and no mistake. A closed pipe is nobody's.
+            let _ = answer.print();
+            return if answer.use_stderr() {
+                USAGE.into()
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    let Err(error) = cli.run() else {
+        return ExitCode::SUCCESS;
+    };
+    let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
+    // Every error says its cause itself, so that the chain would only repeat it.
+    anstream::eprintln!("{red}error{red:#}: {error}");
+    if error.is::<ConfigErrors>() {
+        USAGE.into()
+    } else {
+        ExitCode::FAILURE
+    }
+}

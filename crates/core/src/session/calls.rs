@@ -145,6 +145,25 @@ impl Calls {
             .unwrap_or(Pairing::Orphan)
     }
 
+    /// The call with this id whose result stands in a block.
+    pub fn answered_by(&self, id: &str, message: Ordinal, block: u16) -> Option<CallKey> {
+        let stands_there = |state| match state {
+            CallState::Answered {
+                message: m,
+                block: b,
+            }
+            | CallState::Late {
+                message: m,
+                block: b,
+            } => (m, b) == (message, block),
+            _ => false,
+        };
+        self.with_id(id)
+            .iter()
+            .copied()
+            .find(|key| stands_there(self.state(*key)))
+    }
+
     /// What became of a call.
     pub fn state(&self, key: CallKey) -> CallState {
         self.get(key).map_or(CallState::Gone, |call| call.state)

@@ -248,6 +248,30 @@ impl Session {
         }
     }
 
+    /// What the operator says before anyone else, where the provider takes that apart from the array.
+    pub fn system(&self, target: &Target) -> Vec<WireMessage<'_>> {
+        // These pieces lead; nothing after the first other one belongs to them.
+        let pieces = self.sealed.pieces();
+        let lead = pieces
+            .iter()
+            .position(|piece| {
+                piece.form.is_shown() && crate::view::side(piece, &self.transcript) != Side::System
+            })
+            .unwrap_or(pieces.len());
+        let mut messages = wire(&pieces[..lead], &self.transcript, &self.calls, target);
+        messages.retain(|message| Self::is_apart(target, message.role));
+        messages
+    }
+
+    /// The array that an etag names, when it is [`Etag::is_current`].
+    pub fn wire_of(&self, etag: Etag, target: &Target) -> Vec<WireMessage<'_>> {
+        let pieces = self.sealed.pieces();
+        let named = &pieces[..etag.pieces().min(pieces.len())];
+        let mut messages = wire(named, &self.transcript, &self.calls, target);
+        messages.retain(|message| !Self::is_apart(target, message.role));
+        messages
+    }
+
     /// Why a provider would not take the view yet.
     pub fn unsendable(&self) -> Option<Unsendable> {
         let tail = Tail::of(self.sealed.pieces(), &self.transcript);
@@ -276,7 +300,7 @@ impl Session {
             .collect()
     }
 
-    /// The wire messages that the operator's words make, where a provider takes them apart.
+    /// Whether a wire message stands apart from the provider's array.
     pub fn is_apart(target: &Target, role: WireRole) -> bool {
         target.provider == crate::view::Provider::Anthropic && role == WireRole::System
     }

@@ -13,8 +13,10 @@ const MAX_AGE_MS: u64 = 24 * 60 * 60 * 1_000;
 /// The method that a request called; a request id counts within one method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Method {
-    /// `AppendMessages`, alone or as a part of `PrepareContext`.
+    /// `AppendMessages`.
     Append,
+    /// `PrepareContext`.
+    Prepare,
     /// `CreateSession`.
     Create,
     /// `UpdateSession`.

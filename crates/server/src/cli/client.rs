@@ -35,7 +35,12 @@ pub(super) struct Clients {
 impl Remote {
     pub(super) async fn connect(&self) -> anyhow::Result<Clients> {
         let endpoint = Endpoint::from_shared(self.server.clone())
-            .with_context(|| format!("{} is not an address such as http://host:50051", self.server))?
+            .with_context(|| {
+                format!(
+                    "{} is not an address such as http://host:50051",
+                    self.server
+                )
+            })?
             .tcp_nodelay(true);
         let channel = endpoint.connect().await.map_err(|_| {
             anyhow!(
@@ -60,7 +65,8 @@ impl Remote {
         } else {
             format!("projects/{}/sessions/{name}", self.project)
         };
-        let key = SessionKey::parse(&full).map_err(|error| anyhow!("the session {full} {error}"))?;
+        let key =
+            SessionKey::parse(&full).map_err(|error| anyhow!("the session {full} {error}"))?;
         Ok(key.to_string())
     }
 }

@@ -11,11 +11,13 @@ use super::output::{bytes, number, print};
 
 /// Rewrite the embedded store so that it takes no more disk than its data needs
 #[derive(Debug, Args)]
-#[command(after_help = "The server must be stopped. The old folder is kept beside the new one, as
+#[command(
+    after_help = "The server must be stopped. The old folder is kept beside the new one, as
 {data-dir}/log.before-compaction, until you delete it.
 
 Examples:
-  palimpsest compact-store --data-dir /var/lib/palimpsest")]
+  palimpsest compact-store --data-dir /var/lib/palimpsest"
+)]
 pub(super) struct CompactStore {
     /// The folder that the server keeps its data in
     #[arg(long, value_name = "FOLDER", default_value = "data")]

@@ -34,12 +34,15 @@ impl From<Format> for ImportFormat {
 pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
-        let metadata = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let metadata =
+            fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
         if metadata.is_file() {
             files.push(path.clone());
             continue;
         }
-        for entry in fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))? {
+        for entry in
+            fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))?
+        {
             let entry = entry?.path();
             if entry.is_file() && is_transcript(&entry) {
                 files.push(entry);
@@ -64,7 +67,13 @@ pub(super) fn session_id(file: &Path, suffix: &str) -> String {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     let mut id: String = stem
         .chars()
-        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' })
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') {
+                c
+            } else {
+                '-'
+            }
+        })
         .skip_while(|c| !c.is_ascii_alphanumeric())
         .collect();
     if id.is_empty() {

@@ -21,12 +21,14 @@ const PARALLEL_FILES: usize = 4;
 
 /// Bring transcripts into a server, one session for each conversation
 #[derive(Debug, Args)]
-#[command(after_help = "A session is named after its file. Importing a file again changes nothing: messages
+#[command(
+    after_help = "A session is named after its file. Importing a file again changes nothing: messages
 keep their ids.
 
 Examples:
   palimpsest import --format claude-code ~/.claude/projects/my-project/*.jsonl
-  palimpsest import --format openai conversations.jsonl --project demo --json")]
+  palimpsest import --format openai conversations.jsonl --project demo --json"
+)]
 pub(super) struct Import {
     /// How the files are written
     #[arg(long)]
@@ -46,9 +48,15 @@ impl Import {
         let files = files::find(&self.paths)?;
         let reports = block_on(self.bring(files))?;
         report::show(&reports, self.json)?;
-        let failed = reports.iter().filter(|report| report.failure.is_some()).count();
+        let failed = reports
+            .iter()
+            .filter(|report| report.failure.is_some())
+            .count();
         if failed > 0 {
-            bail!("{failed} of {} files could not be brought in", reports.len());
+            bail!(
+                "{failed} of {} files could not be brought in",
+                reports.len()
+            );
         }
         Ok(())
     }

@@ -157,7 +157,12 @@ fn parts(breakdown: &TokenBreakdown) -> Vec<Part> {
         part("memory", breakdown.memory_tokens, AnsiColor::Cyan, '▒'),
         part("messages", breakdown.messages_tokens, AnsiColor::Green, '█'),
         part("results", breakdown.results_tokens, AnsiColor::Yellow, '▓'),
-        part("attachments", breakdown.attachments_tokens, AnsiColor::Red, '▒'),
+        part(
+            "attachments",
+            breakdown.attachments_tokens,
+            AnsiColor::Red,
+            '▒',
+        ),
     ]
 }
 
@@ -204,7 +209,10 @@ fn show_state(view: &PrepareContextResponse) -> anyhow::Result<()> {
     } else {
         let reason = view.not_sendable_reason().as_str_name();
         let reason = reason.trim_start_matches("NOT_SENDABLE_REASON_");
-        format!("cannot be sent yet ({})", reason.to_lowercase().replace('_', " "))
+        format!(
+            "cannot be sent yet ({})",
+            reason.to_lowercase().replace('_', " ")
+        )
     };
     print(&format!(
         "{} messages on the wire, {} repairs, revision {}, epoch {}: {sendable}\n",

@@ -42,10 +42,7 @@ pub(super) fn number(n: u64) -> String {
 }
 
 /// Bytes in units of 1,024.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "one decimal is shown"
-)]
+#[expect(clippy::cast_precision_loss, reason = "one decimal is shown")]
 pub(super) fn bytes(n: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if n < 1_024 {
@@ -141,6 +138,9 @@ mod tests {
         let plain = anstream::adapter::strip_str(&bar).to_string();
         assert_eq!(plain, "##==····┊·");
         let full = context_bar(&[part(500, '#')], 100, 90, 10);
-        assert_eq!(anstream::adapter::strip_str(&full).to_string(), "##########");
+        assert_eq!(
+            anstream::adapter::strip_str(&full).to_string(),
+            "##########"
+        );
     }
 }

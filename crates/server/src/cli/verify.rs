@@ -20,13 +20,15 @@ const MAX_SHOWN: usize = 20;
 
 /// Replay transcripts in process and check every view: valid, continuing, whole
 #[derive(Debug, Args)]
-#[command(after_help = "Every transcript is replayed twice: with a view prepared before each response, as an
+#[command(
+    after_help = "Every transcript is replayed twice: with a view prepared before each response, as an
 agent does, and with one after every line, which is the hardest case. Nothing is
 sent anywhere and no server is needed.
 
 Examples:
   palimpsest verify --format claude-code ~/.claude/projects/my-project
-  palimpsest verify --format openai conversations.jsonl")]
+  palimpsest verify --format openai conversations.jsonl"
+)]
 pub(super) struct Verify {
     /// How the files are written
     #[arg(long)]
@@ -70,7 +72,11 @@ impl Verify {
 }
 
 /// Checks files side by side, each on one thread.
-fn check_all(files: &[PathBuf], format: Format, provider: Provider) -> anyhow::Result<Vec<Outcome>> {
+fn check_all(
+    files: &[PathBuf],
+    format: Format,
+    provider: Provider,
+) -> anyhow::Result<Vec<Outcome>> {
     let style = ProgressStyle::with_template("{bar:40.cyan} {pos}/{len} files  {wide_msg}")?;
     let progress = ProgressBar::new(files.len() as u64).with_style(style);
     let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
@@ -111,8 +117,14 @@ fn check(file: &Path, format: Format, provider: Provider) -> anyhow::Result<Outc
         ..Outcome::default()
     };
     for session in &imported.sessions {
-        add(&mut outcome.per_response, replay(session, provider, Pace::PerResponse));
-        add(&mut outcome.per_line, replay(session, provider, Pace::PerLine));
+        add(
+            &mut outcome.per_response,
+            replay(session, provider, Pace::PerResponse),
+        );
+        add(
+            &mut outcome.per_line,
+            replay(session, provider, Pace::PerLine),
+        );
     }
     Ok(outcome)
 }
@@ -204,13 +216,22 @@ fn show_problems(outcomes: &[Outcome]) -> anyhow::Result<usize> {
         }
         for report in [&outcome.per_response, &outcome.per_line] {
             for (line, violation) in report.invalid.iter().take(MAX_SHOWN) {
-                print(&format!("  INVALID: {} line {line}: {violation}\n", outcome.file))?;
+                print(&format!(
+                    "  INVALID: {} line {line}: {violation}\n",
+                    outcome.file
+                ))?;
             }
             for line in report.prefix_breaks.iter().take(MAX_SHOWN) {
-                print(&format!("  PREFIX: {} line {line}: a served view changed\n", outcome.file))?;
+                print(&format!(
+                    "  PREFIX: {} line {line}: a served view changed\n",
+                    outcome.file
+                ))?;
             }
             for line in report.delta_breaks.iter().take(MAX_SHOWN) {
-                print(&format!("  DELTA: {} line {line}: a caller has another view\n", outcome.file))?;
+                print(&format!(
+                    "  DELTA: {} line {line}: a caller has another view\n",
+                    outcome.file
+                ))?;
             }
             broken += report.invalid.len() + report.prefix_breaks.len() + report.delta_breaks.len();
         }

@@ -74,7 +74,11 @@ impl View {
 }
 
 /// The whole array of a session, however large.
-async fn whole(clients: &mut Clients, session: String, target: Target) -> anyhow::Result<Vec<Bytes>> {
+async fn whole(
+    clients: &mut Clients,
+    session: String,
+    target: Target,
+) -> anyhow::Result<Vec<Bytes>> {
     let mut request = PrepareContextRequest {
         session: session.clone(),
         target: Some(target),

@@ -114,7 +114,11 @@ impl Inner {
                 from = used + 1;
                 continue;
             }
-            if let Some(slot) = self.order.remove(&used).and_then(|key| self.slots.remove(&key)) {
+            if let Some(slot) = self
+                .order
+                .remove(&used)
+                .and_then(|key| self.slots.remove(&key))
+            {
                 self.bytes -= slot.bytes;
             }
         }

@@ -76,8 +76,9 @@ fn restore(
         return Session::replay(key, log).map_err(damaged);
     };
     let at = snapshot.revision;
-    let (covered, later): (Vec<_>, Vec<_>) =
-        events.into_iter().partition(|(revision, _)| *revision <= at);
+    let (covered, later): (Vec<_>, Vec<_>) = events
+        .into_iter()
+        .partition(|(revision, _)| *revision <= at);
     let contents = covered
         .into_iter()
         .filter_map(|(_, recorded)| match recorded.event {
@@ -86,9 +87,9 @@ fn restore(
         })
         .flatten()
         .map(|appended| appended.message);
-    let mut session = snapshot
-        .restore(contents)
-        .ok_or(DecodeError::Damaged("a message that its snapshot names is missing"))?;
+    let mut session = snapshot.restore(contents).ok_or(DecodeError::Damaged(
+        "a message that its snapshot names is missing",
+    ))?;
     for (_, recorded) in later {
         session.apply(&recorded).map_err(damaged)?;
     }
@@ -101,7 +102,9 @@ pub(super) fn decode_frames(frames: &[Frame]) -> Result<Vec<(Revision, Recorded)
     for frame in frames {
         let decoded = decode_frame(&frame.bytes)?;
         if decoded.len() != frame.events as usize {
-            return Err(DecodeError::Damaged("a frame holds other events than it says"));
+            return Err(DecodeError::Damaged(
+                "a frame holds other events than it says",
+            ));
         }
         let revisions = (0..).map(|offset| frame.first.plus(offset));
         events.extend(revisions.zip(decoded));

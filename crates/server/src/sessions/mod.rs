@@ -11,6 +11,7 @@ mod load;
 mod row;
 mod transaction;
 
+use std::fmt;
 use std::sync::Arc;
 
 use palimpsest_core::command::{Create, Rejection};
@@ -22,10 +23,9 @@ use palimpsest_core::session::{About, Session};
 use palimpsest_store::encoding::{DecodeError, decode_about};
 use palimpsest_store::{Head, SessionLog, StoreError};
 
-pub use self::handle::Watcher;
-pub use self::transaction::{Outcome, Transaction};
 use self::cache::Cache;
-use self::handle::Handle;
+pub use self::handle::{Change, Watcher};
+pub use self::transaction::{Outcome, Transaction};
 use crate::clock::Clock;
 
 /// How often a change is decided again because somebody else committed first.
@@ -71,13 +71,18 @@ pub enum Missing {
 }
 
 /// The sessions of this process.
-#[derive(Debug)]
 pub struct Sessions {
     log: Arc<dyn SessionLog>,
     cache: Cache,
     clock: Arc<dyn Clock>,
     limits: Arc<Limits>,
     policy: Policy,
+}
+
+impl fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sessions").finish_non_exhaustive()
+    }
 }
 
 impl Sessions {
@@ -238,7 +243,9 @@ impl Sessions {
     ) -> Result<Vec<(Revision, Recorded)>, SessionsError> {
         let frames = self.log.read(key, after, READ_BYTES).await?;
         let decoded = tokio::task::spawn_blocking(move || load::decode_frames(&frames));
-        let events = load::joined(decoded).await.map_err(|error| self.unreadable(key, error))?;
+        let events = load::joined(decoded)
+            .await
+            .map_err(|error| self.unreadable(key, error))?;
         let later = events.into_iter().filter(|(revision, _)| *revision > after);
         Ok(later.collect())
     }
@@ -251,8 +258,7 @@ impl Sessions {
     ) -> Result<Option<Recorded>, SessionsError> {
         let before = Revision::new(revision.get().saturating_sub(1));
         let frames = self.log.read(key, before, 1).await?;
-        let events =
-            load::decode_frames(&frames).map_err(|error| self.unreadable(key, error))?;
+        let events = load::decode_frames(&frames).map_err(|error| self.unreadable(key, error))?;
         Ok(events
             .into_iter()
             .find_map(|(at, event)| (at == revision).then_some(event)))

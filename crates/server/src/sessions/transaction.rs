@@ -3,9 +3,7 @@
 use std::num::NonZeroU32;
 
 use bytes::Bytes;
-use palimpsest_core::command::{
-    Command, Context, Create, Decision, Rejection, create, decide,
-};
+use palimpsest_core::command::{Command, Context, Create, Decision, Rejection, create, decide};
 use palimpsest_core::event::{Event, Recorded};
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
@@ -120,7 +118,9 @@ impl<'a> Transaction<'a> {
 
     /// The session and what is to be appended for it.
     pub(super) fn into_parts(self) -> (Option<Loaded>, Revision, Option<(NonZeroU32, Bytes)>) {
-        let events = u32::try_from(self.events.len()).ok().and_then(NonZeroU32::new);
+        let events = u32::try_from(self.events.len())
+            .ok()
+            .and_then(NonZeroU32::new);
         let frame = events.map(|events| (events, encode_frame(&self.events)));
         (self.loaded, self.before, frame)
     }

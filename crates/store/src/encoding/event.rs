@@ -204,6 +204,7 @@ pub(super) fn write_stamp(stamp: &RequestStamp) -> v1::RequestStamp {
             Method::Create => v1::Method::Create,
             Method::Update => v1::Method::Update,
             Method::Rewind => v1::Method::Rewind,
+            Method::Prepare => v1::Method::Prepare,
         }
         .into(),
         digest: bytes::Bytes::copy_from_slice(stamp.digest.as_bytes()),
@@ -221,6 +222,7 @@ pub(super) fn read_stamp(
         v1::Method::Create => Method::Create,
         v1::Method::Update => Method::Update,
         v1::Method::Rewind => Method::Rewind,
+        v1::Method::Prepare => Method::Prepare,
         v1::Method::Unspecified => return Err(DecodeError::Damaged("an unknown method")),
     };
     Ok(Some(RequestStamp {

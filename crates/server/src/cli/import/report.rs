@@ -88,7 +88,10 @@ pub(super) fn show(reports: &[FileReport], json: bool) -> anyhow::Result<()> {
         }
         if report.defects.len() > MAX_SHOWN {
             let more = report.defects.len() - MAX_SHOWN;
-            print(&format!("{}: and {more} more (--json shows all)\n", report.file))?;
+            print(&format!(
+                "{}: and {more} more (--json shows all)\n",
+                report.file
+            ))?;
         }
         if let Some(failure) = &report.failure {
             print(&format!("{}: given up: {failure}\n", report.file))?;

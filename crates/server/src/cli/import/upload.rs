@@ -38,7 +38,10 @@ struct SessionPlan {
 }
 
 enum Call {
-    Append { lines: Vec<usize>, messages: Vec<MessageInput> },
+    Append {
+        lines: Vec<usize>,
+        messages: Vec<MessageInput>,
+    },
     Rewind(Option<MessageId>),
 }
 
@@ -148,7 +151,13 @@ pub(super) async fn run(mut clients: Clients, plan: Plan) -> FileReport {
     let mut report = plan.report;
     for session in plan.sessions {
         let mut session_report = SessionReport::new(&session.parent, &session.id);
-        let outcome = bring(&mut clients, session, &mut session_report, &mut report.defects).await;
+        let outcome = bring(
+            &mut clients,
+            session,
+            &mut session_report,
+            &mut report.defects,
+        )
+        .await;
         report.sessions.push(session_report);
         if let Err(status) = outcome {
             report.failure = Some(said(&status).to_string());
@@ -256,7 +265,9 @@ async fn rewind(
         session: report.name.clone(),
         // A second import must not rewind what a first one has brought in since.
         request_id: format!("import-rewind-{to}"),
-        target_message: Some(rewind_session_request::TargetMessage::ToMessageId(to.to_string())),
+        target_message: Some(rewind_session_request::TargetMessage::ToMessageId(
+            to.to_string(),
+        )),
         ..RewindSessionRequest::default()
     };
     match clients.context.rewind_session(request).await {

@@ -1,0 +1,72 @@
+//! The command line: one file for each command.
+
+mod client;
+mod compact_store;
+mod completions;
+mod config;
+mod export;
+mod files;
+mod import;
+mod inspect;
+mod output;
+mod serve;
+mod sessions;
+mod settings;
+mod verify;
+mod view;
+
+use clap::{Parser, Subcommand};
+
+/// Owns the context of LLM agents: messages go in over gRPC, the array to send comes out.
+#[derive(Debug, Parser)]
+#[command(name = "palimpsest", version, arg_required_else_help = true)]
+#[command(after_help = "Examples:
+  palimpsest serve                          everything on this machine, nothing to set up
+  palimpsest serve --data-dir /var/lib/palimpsest --log-format json
+  palimpsest config                         every setting, its value, and where it is set")]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Serve(serve::Serve),
+    Import(import::Import),
+    Sessions(sessions::Sessions),
+    Inspect(inspect::Inspect),
+    View(view::View),
+    Export(export::Export),
+    Verify(verify::Verify),
+    CompactStore(compact_store::CompactStore),
+    Config(config::Print),
+    Completions(completions::Completions),
+}
+
+impl Cli {
+    /// Does what the command says.
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        match self.command {
+            Command::Serve(command) => command.run(),
+            Command::Import(command) => command.run(),
+            Command::Sessions(command) => command.run(),
+            Command::Inspect(command) => command.run(),
+            Command::View(command) => command.run(),
+            Command::Export(command) => command.run(),
+            Command::Verify(command) => command.run(),
+            Command::CompactStore(command) => command.run(),
+            Command::Config(command) => command.run(),
+            Command::Completions(command) => command.run(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        super::Cli::command().debug_assert();
+    }
+}

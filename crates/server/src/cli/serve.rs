@@ -1,0 +1,48 @@
+//! `palimpsest serve`: the server.
+
+use std::time::Duration;
+
+use clap::Args;
+use palimpsest_server::serve::Server;
+use palimpsest_server::{app, signals, telemetry};
+
+use super::settings::Settings;
+
+/// How long tasks may take to end once everything is closed: nothing depends on them any more.
+const RUNTIME_CLOSE: Duration = Duration::from_secs(1);
+
+/// Serve gRPC, and health and metrics over HTTP, until SIGTERM or SIGINT
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  palimpsest serve
+  palimpsest serve --data-dir /var/lib/palimpsest --blobs s3://bucket/palimpsest
+  palimpsest serve --listen 0.0.0.0:50051 --insecure-listen-anywhere
+  PALIMPSEST_LOG_LEVEL=debug palimpsest serve --config palimpsest.toml
+
+`palimpsest config` shows every setting. The first signal lets calls in flight finish; a second
+one ends the server at once.")]
+pub(super) struct Serve {
+    #[command(flatten)]
+    settings: Settings,
+}
+
+impl Serve {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let loaded = self.settings.load()?;
+        let telemetry = telemetry::init(&loaded.config.log)?;
+        for warning in &loaded.warnings {
+            tracing::warn!("{warning}");
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()?;
+        let outcome = runtime.block_on(async {
+            let stop = signals::stop_on_signals()?;
+            let server = Server::bind(loaded.config).await?;
+            Ok(server.run(app::build, stop).await?)
+        });
+        runtime.shutdown_timeout(RUNTIME_CLOSE);
+        telemetry.shutdown();
+        outcome
+    }
+}

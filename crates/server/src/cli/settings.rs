@@ -1,0 +1,78 @@
+//! The flags that set the most common settings; `--set` sets any.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use palimpsest_server::config::{ConfigErrors, Flags, Loaded, ProcessSource, load};
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Settings")]
+#[expect(
+    clippy::doc_markdown,
+    reason = "the comments are shown by --help as they are"
+)]
+pub(super) struct Settings {
+    /// A TOML file with settings; `palimpsest config` prints one to begin with
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where the gRPC services listen [default: 127.0.0.1:50051]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Where metrics and health listen, over HTTP [default: 127.0.0.1:50052]
+    #[arg(long, value_name = "ADDRESS")]
+    admin_listen: Option<String>,
+    /// The folder of the embedded store [default: data]
+    #[arg(long, value_name = "FOLDER")]
+    data_dir: Option<String>,
+    /// Where tool results and summaries are kept, such as s3://bucket/prefix [default: in the data
+    /// folder]
+    #[arg(long, value_name = "URL")]
+    blobs: Option<String>,
+    /// How a line of the log looks: auto, pretty or json [default: auto]
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<String>,
+    /// What is logged: a level, or levels by module such as info,h2=debug [default: info]
+    #[arg(long, value_name = "FILTER")]
+    log_level: Option<String>,
+    /// Allow addresses that other machines can reach although nothing asks callers who they are
+    #[arg(long)]
+    insecure_listen_anywhere: bool,
+    /// Any setting by its key, such as limits.max_messages=500; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    set: Vec<(String, String)>,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text
+        .split_once('=')
+        .ok_or("must have the form KEY=VALUE, such as limits.max_messages=500")?;
+    Ok((key.trim().to_owned(), value.trim().to_owned()))
+}
+
+impl Settings {
+    /// The configuration that these flags, the environment and the file make.
+    pub(super) fn load(self) -> Result<Loaded, ConfigErrors> {
+        let anywhere = self.insecure_listen_anywhere.then(|| "true".to_owned());
+        let mut flags = Flags {
+            file: self.config,
+            ..Flags::default()
+        };
+        // The flags that have a name win over `--set`, which is less specific.
+        for (key, value) in self.set {
+            flags = flags.with("--set", &key, Some(value));
+        }
+        let flags = flags
+            .with("--listen", "listen", self.listen)
+            .with("--admin-listen", "admin.listen", self.admin_listen)
+            .with("--data-dir", "data_dir", self.data_dir)
+            .with("--blobs", "blobs.url", self.blobs)
+            .with("--log-format", "log.format", self.log_format)
+            .with("--log-level", "log.level", self.log_level)
+            .with(
+                "--insecure-listen-anywhere",
+                "insecure_listen_anywhere",
+                anywhere,
+            );
+        load(&flags, &ProcessSource)
+    }
+}

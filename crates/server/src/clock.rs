@@ -1,0 +1,189 @@
+//! The one place that reads the clock and makes ids. Everything else is given both, so that tests
+//! decide what time it is and which ids there are.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use palimpsest_core::ids::{MessageId, Timestamp};
+use uuid::{ContextV7, Uuid};
+
+/// What time it is.
+pub trait Clock: fmt::Debug + Send + Sync {
+    /// The time of day, which may jump when the machine's clock is set.
+    fn now(&self) -> Timestamp;
+
+    /// Time that only moves forward, since some moment of the clock's own: for durations.
+    fn monotonic(&self) -> Duration;
+}
+
+/// The machine's clock.
+#[derive(Debug)]
+pub struct SystemClock {
+    started: Instant,
+}
+
+impl SystemClock {
+    /// A clock whose monotonic time begins now.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one reader of the clock"
+    )]
+    pub fn new() -> Self {
+        Self {
+            started: Instant::now(),
+        }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one reader of the clock"
+    )]
+    fn now(&self) -> Timestamp {
+        // A machine whose clock stands before 1970 gets 1970: no call fails because of its date.
+        let since_epoch = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        Timestamp::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.started.elapsed()
+    }
+}
+
+/// A clock that stands still until a test moves it.
+#[derive(Debug)]
+pub struct ManualClock {
+    started: i64,
+    millis: AtomicI64,
+}
+
+impl ManualClock {
+    /// A clock that shows `start`.
+    pub fn at(start: Timestamp) -> Self {
+        Self {
+            started: start.as_millis(),
+            millis: AtomicI64::new(start.as_millis()),
+        }
+    }
+
+    /// Moves the clock forward.
+    pub fn advance(&self, by: Duration) {
+        let by = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
+        self.millis.fetch_add(by, Ordering::Relaxed);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.millis.load(Ordering::Relaxed))
+    }
+
+    fn monotonic(&self) -> Duration {
+        let passed = self.millis.load(Ordering::Relaxed) - self.started;
+        Duration::from_millis(passed.unsigned_abs())
+    }
+}
+
+/// Makes ids: version 7 UUIDs, which sort by the time at which they were made.
+#[derive(Debug)]
+pub struct IdSource {
+    clock: Arc<dyn Clock>,
+    bits: Bits,
+}
+
+/// What fills an id beside the time.
+#[derive(Debug)]
+enum Bits {
+    /// A counter within each millisecond, so that ids made in a row sort in that order, and
+    /// randomness.
+    Random(Mutex<ContextV7>),
+    /// A counter alone.
+    Counting(AtomicU64),
+}
+
+impl IdSource {
+    /// Ids that nobody can guess.
+    pub fn random(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            bits: Bits::Random(Mutex::new(ContextV7::new())),
+        }
+    }
+
+    /// Ids that are the same in every run of a test.
+    pub fn counting(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            bits: Bits::Counting(AtomicU64::new(0)),
+        }
+    }
+
+    /// A new id.
+    pub fn uuid(&self) -> Uuid {
+        let millis = self.clock.now().as_millis().max(0).unsigned_abs();
+        match &self.bits {
+            Bits::Random(context) => {
+                let nanos = u32::try_from(millis % 1_000 * 1_000_000).unwrap_or(0);
+                Uuid::new_v7(uuid::Timestamp::from_unix(context, millis / 1_000, nanos))
+            }
+            Bits::Counting(next) => {
+                let mut bytes = [0; 10];
+                bytes[2..].copy_from_slice(&next.fetch_add(1, Ordering::Relaxed).to_be_bytes());
+                uuid::Builder::from_unix_timestamp_millis(millis, &bytes).into_uuid()
+            }
+        }
+    }
+
+    /// The id of a message that came without one.
+    pub fn message_id(&self) -> MessageId {
+        MessageId::new(self.uuid())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Timestamp = Timestamp::from_millis(1_700_000_000_123);
+
+    #[test]
+    fn a_manual_clock_moves_only_when_it_is_moved() {
+        let clock = ManualClock::at(START);
+        assert_eq!((clock.now(), clock.monotonic()), (START, Duration::ZERO));
+        clock.advance(Duration::from_millis(7));
+        assert_eq!(clock.now().millis_since(START), 7);
+        assert_eq!(clock.monotonic(), Duration::from_millis(7));
+    }
+
+    #[test]
+    fn ids_made_in_one_millisecond_sort_in_the_order_they_were_made() {
+        let ids = IdSource::random(Arc::new(ManualClock::at(START)));
+        let made: Vec<Uuid> = (0..1_000).map(|_| ids.uuid()).collect();
+        assert!(made.is_sorted());
+        assert_eq!(made[0].get_version_num(), 7);
+        let (seconds, nanos) = made[0].get_timestamp().expect("it has a time").to_unix();
+        assert_eq!((seconds, nanos), (1_700_000_000, 123_000_000));
+    }
+
+    #[test]
+    fn counted_ids_are_the_same_in_every_run() {
+        let make = || {
+            let ids = IdSource::counting(Arc::new(ManualClock::at(START)));
+            [ids.message_id(), ids.message_id()]
+        };
+        assert_eq!(make(), make());
+        assert!(make()[0] < make()[1]);
+    }
+}

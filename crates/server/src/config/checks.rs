@@ -1,0 +1,81 @@
+//! What must hold between settings, each of which is fine alone.
+
+use super::Config;
+
+/// Settings that do not go together.
+pub(super) struct Mismatch {
+    /// Those settings; the sentence begins with the first.
+    pub(super) keys: &'static [&'static str],
+    /// What is wrong.
+    pub(super) what: String,
+}
+
+/// Every mismatch of a configuration.
+pub(super) fn all(config: &Config) -> Vec<Mismatch> {
+    let mut found = Vec::new();
+    let mut check = |fine: bool, keys: &'static [&'static str], what: &str| {
+        if !fine {
+            let what = what.to_owned();
+            found.push(Mismatch { keys, what });
+        }
+    };
+
+    let reachable = "can be reached by other machines, and nothing asks callers who they are: \
+                     choose a loopback address such as 127.0.0.1, put a proxy that authenticates in \
+                     front, or accept it with --insecure-listen-anywhere \
+                     (PALIMPSEST_INSECURE_LISTEN_ANYWHERE=true)";
+    let anywhere = config.insecure_listen_anywhere;
+    check(
+        anywhere || config.listen.ip().is_loopback(),
+        &["listen", "insecure_listen_anywhere"],
+        reachable,
+    );
+    check(
+        anywhere || config.admin.listen.ip().is_loopback(),
+        &["admin.listen", "insecure_listen_anywhere"],
+        reachable,
+    );
+    check(
+        // Port 0 means any free port, which is never the same one twice.
+        config.listen.port() == 0 || config.listen != config.admin.listen,
+        &["admin.listen", "listen"],
+        "is the address of the gRPC services too: give each its own port",
+    );
+    check(
+        config.limits.max_message_bytes <= config.limits.max_request_bytes,
+        &["limits.max_message_bytes", "limits.max_request_bytes"],
+        "is more than limits.max_request_bytes: no such message could arrive",
+    );
+    check(
+        config.grpc.request_timeout_ms <= config.grpc.max_request_timeout_ms,
+        &["grpc.request_timeout_ms", "grpc.max_request_timeout_ms"],
+        "is more than grpc.max_request_timeout_ms",
+    );
+    budget(config, &mut check);
+    found
+}
+
+fn budget(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &str)) {
+    let budget = config.policy.seed.budget;
+    let below_window =
+        budget.output_reserve_tokens + budget.compact_buffer_tokens + budget.warn_buffer_tokens;
+    check(
+        below_window < budget.window_tokens,
+        &[
+            "policy.budget.window_tokens",
+            "policy.budget.output_reserve_tokens",
+            "policy.budget.compact_buffer_tokens",
+            "policy.budget.warn_buffer_tokens",
+        ],
+        "leaves no room: it must be more than output_reserve_tokens + compact_buffer_tokens + \
+         warn_buffer_tokens",
+    );
+    check(
+        budget.block_buffer_tokens <= budget.compact_buffer_tokens,
+        &[
+            "policy.budget.block_buffer_tokens",
+            "policy.budget.compact_buffer_tokens",
+        ],
+        "is more than compact_buffer_tokens: requests would be blocked before compaction is due",
+    );
+}

@@ -1,0 +1,198 @@
+//! The settings of the server: defaults, then a TOML file, then the environment, then flags.
+//!
+//! Loading reports every mistake at once, with the line, variable or flag it stands in, and every
+//! value knows where it came from. The common crates (config, figment, confique) stop at the first
+//! value that does not fit, and those that gather errors do so per source, without lines; since
+//! both matter most to somebody who sets up a server, one table of settings over `toml`'s spans
+//! does it here.
+
+mod checks;
+mod file;
+mod load;
+mod problem;
+mod render;
+mod settings;
+mod source;
+#[cfg(test)]
+#[expect(
+    clippy::needless_raw_string_hashes,
+    reason = "as expect-test writes them"
+)]
+mod tests;
+mod value;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use palimpsest_core::limits::Limits;
+use palimpsest_core::policy::Policy;
+
+pub use load::{Flags, Loaded, load};
+pub use problem::{ConfigErrors, Origin, Problem};
+pub use source::{FixedSource, ProcessSource, Source};
+pub use value::{LogFilter, LogFormat, Preset};
+
+/// Every setting of the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Where the gRPC services listen.
+    pub listen: SocketAddr,
+    /// Whether listening beyond this machine is allowed although nothing asks callers who they are.
+    pub insecure_listen_anywhere: bool,
+    /// The folder of the embedded store.
+    pub data_dir: PathBuf,
+    /// The HTTP port for those who run the server.
+    pub admin: AdminConfig,
+    /// Where tool results and summaries are kept.
+    pub blobs: BlobsConfig,
+    /// What is logged, and how.
+    pub log: LogConfig,
+    /// How much one call may bring.
+    pub limits: Limits,
+    /// Sessions in memory.
+    pub sessions: SessionsConfig,
+    /// The gRPC server.
+    pub grpc: GrpcConfig,
+    /// Going down.
+    pub shutdown: ShutdownConfig,
+    /// The embedded store.
+    pub store: StoreConfig,
+    /// What new sessions start with.
+    pub policy: PolicyConfig,
+}
+
+/// The HTTP port for those who run the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdminConfig {
+    /// Where it listens.
+    pub listen: SocketAddr,
+}
+
+/// Where tool results and summaries are kept.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BlobsConfig {
+    /// A URL such as `s3://bucket/prefix`; without one, a folder in the data folder.
+    pub url: Option<String>,
+}
+
+/// What is logged, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LogConfig {
+    /// How a line looks.
+    pub format: LogFormat,
+    /// What is logged.
+    pub level: LogFilter,
+}
+
+/// Sessions in memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionsConfig {
+    /// Bytes of loaded sessions; past it the ones unused longest are dropped from memory.
+    pub cache_bytes: u64,
+}
+
+/// The gRPC server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrpcConfig {
+    /// Calls at one time; one more is refused, not queued.
+    pub max_concurrent_requests: usize,
+    /// Watches (streams without an end) at one time.
+    pub max_watches: usize,
+    /// Streams of one connection at one time.
+    pub max_streams_per_connection: u32,
+    /// How long a call may take whose caller gives no deadline.
+    pub request_timeout_ms: u64,
+    /// The longest deadline that a caller is given.
+    pub max_request_timeout_ms: u64,
+    /// After this time a connection is asked to close, so that load spreads over new replicas.
+    pub max_connection_age_ms: u64,
+    /// After this much more it is closed.
+    pub max_connection_age_grace_ms: u64,
+    /// How often a silent connection is asked whether it still lives.
+    pub keepalive_ms: u64,
+    /// How long it may take to answer.
+    pub keepalive_timeout_ms: u64,
+}
+
+/// Going down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShutdownConfig {
+    /// How long calls in flight may take to finish.
+    pub drain_ms: u64,
+}
+
+/// The embedded store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreConfig {
+    /// Bytes of its page cache.
+    pub cache_bytes: u64,
+    /// How often it writes to disk what nobody waits for, and collects garbage.
+    pub flush_every_ms: u64,
+    /// How often readiness writes to it to see whether it can.
+    pub canary_every_ms: u64,
+}
+
+/// What new sessions start with.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PolicyConfig {
+    /// The preset that the rest amends.
+    pub preset: Preset,
+    /// The policy itself.
+    pub seed: Policy,
+}
+
+const MIB: u64 = 1024 * 1024;
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 50051)),
+            insecure_listen_anywhere: false,
+            data_dir: "data".into(),
+            admin: AdminConfig {
+                listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 50052)),
+            },
+            blobs: BlobsConfig::default(),
+            log: LogConfig::default(),
+            limits: Limits::default(),
+            sessions: SessionsConfig {
+                cache_bytes: 256 * MIB,
+            },
+            grpc: GrpcConfig::default(),
+            shutdown: ShutdownConfig { drain_ms: 25_000 },
+            store: StoreConfig {
+                cache_bytes: 64 * MIB,
+                flush_every_ms: 200,
+                canary_every_ms: 5_000,
+            },
+            policy: PolicyConfig::default(),
+        }
+    }
+}
+
+impl Default for GrpcConfig {
+    fn default() -> Self {
+        Self {
+            max_concurrent_requests: 1_024,
+            max_watches: 1_024,
+            max_streams_per_connection: 1_024,
+            request_timeout_ms: 60_000,
+            max_request_timeout_ms: 600_000,
+            max_connection_age_ms: 30 * 60_000,
+            max_connection_age_grace_ms: 60_000,
+            keepalive_ms: 30_000,
+            keepalive_timeout_ms: 20_000,
+        }
+    }
+}
+
+impl GrpcConfig {
+    /// How long a call may take that asks for `asked`, or for nothing.
+    pub fn timeout(&self, asked: Option<Duration>) -> Duration {
+        let longest = Duration::from_millis(self.max_request_timeout_ms);
+        asked.map_or(Duration::from_millis(self.request_timeout_ms), |asked| {
+            asked.min(longest)
+        })
+    }
+}

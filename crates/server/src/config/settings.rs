@@ -1,0 +1,178 @@
+//! The table of settings: each one's key, meaning and range. Files, variables, flags and
+//! `palimpsest config` all go by it.
+
+use super::Config;
+use super::value::{Raw, Value};
+
+/// One setting.
+pub(super) struct Setting {
+    /// Its path, as in a file.
+    pub(super) key: &'static str,
+    /// What it means.
+    pub(super) doc: &'static str,
+    /// Reads a value into a configuration.
+    pub(super) set: fn(&mut Config, &Raw) -> Result<(), String>,
+    /// The value as TOML; nothing when it has none.
+    pub(super) toml: fn(&Config) -> Option<String>,
+}
+
+impl Setting {
+    /// The variable that sets it.
+    pub(super) fn variable(&self) -> String {
+        let name = self.key.replace('.', "_").to_uppercase();
+        format!("{VARIABLE_PREFIX}{name}")
+    }
+}
+
+/// What the names of variables begin with.
+pub(super) const VARIABLE_PREFIX: &str = "PALIMPSEST_";
+
+/// The most bytes of a limit or a cache: far above any sensible value, and far below overflow.
+const MAX_BYTES: u64 = 1 << 40;
+/// An hour.
+const HOUR_MS: u64 = 3_600_000;
+/// The largest number of tokens that a policy may name.
+const MAX_TOKENS: u64 = 1_000_000_000;
+
+macro_rules! settings {
+    ($($key:literal => $($field:ident).+ $(in $range:expr)?, $doc:literal;)*) => {
+        /// Every setting, those of one section side by side, top-level ones first.
+        pub(super) const SETTINGS: &[Setting] = &[$(Setting {
+            key: $key,
+            doc: $doc,
+            set: |config, raw| {
+                let range = None$(.or(Some($range)))?;
+                config.$($field).+ = Value::read(raw, range)?;
+                Ok(())
+            },
+            toml: |config| config.$($field).+.toml(),
+        }),*];
+    };
+}
+
+settings! {
+    "listen" => listen,
+        "Where the gRPC services listen.";
+    "insecure_listen_anywhere" => insecure_listen_anywhere,
+        "Allows addresses that other machines can reach although nothing asks callers who they are.";
+    "data_dir" => data_dir,
+        "The folder of the embedded store.";
+    "admin.listen" => admin.listen,
+        "Where the admin port listens: metrics and health over HTTP.";
+    "blobs.url" => blobs.url,
+        "Where tool results and summaries are kept. Without it: a folder in data_dir.";
+    "log.format" => log.format,
+        "auto (pretty on a terminal, else JSON), pretty or json.";
+    "log.level" => log.level,
+        "error, warn, info, debug, trace, or levels by module such as info,h2=debug.";
+    "limits.max_request_bytes" => limits.max_request_bytes in 1_024..=(1 << 31),
+        "Bytes of one call.";
+    "limits.max_message_bytes" => limits.max_message_bytes in 1_024..=(1 << 31),
+        "Bytes of one message's content.";
+    "limits.max_messages" => limits.max_messages in 1..=1_000_000,
+        "Messages of one call.";
+    "limits.max_blocks" => limits.max_blocks in 1..=1_000_000,
+        "Blocks of one message.";
+    "limits.max_id_bytes" => limits.max_id_bytes in 16..=4_096,
+        "Bytes of a tool call's id, a provider's message id, a model's or a tool's name.";
+    "limits.max_attributes" => limits.max_attributes in 0..=10_000,
+        "Attributes of one message or session.";
+    "limits.max_attribute_bytes" => limits.max_attribute_bytes in 1..=(1 << 20),
+        "Bytes of one attribute, name and value together.";
+    "limits.max_request_id_bytes" => limits.max_request_id_bytes in 16..=4_096,
+        "Bytes of a request id.";
+    "limits.max_title_bytes" => limits.max_title_bytes in 16..=(1 << 20),
+        "Bytes of a title.";
+    "limits.max_pattern_bytes" => limits.max_pattern_bytes in 16..=(1 << 16),
+        "Bytes of a search pattern.";
+    "limits.max_reply_bytes" => limits.max_reply_bytes in 1_024..=(1 << 31),
+        "Bytes of one reply's view; a longer one comes in chunks. Clients take 4 MiB by default.";
+    "limits.max_page_size" => limits.max_page_size in 1..=100_000,
+        "Items of one page.";
+    "sessions.cache_bytes" => sessions.cache_bytes in 0..=MAX_BYTES,
+        "Bytes of sessions kept in memory.";
+    "grpc.max_concurrent_requests" => grpc.max_concurrent_requests in 1..=1_000_000,
+        "Calls at one time; one more is refused with RESOURCE_EXHAUSTED.";
+    "grpc.max_watches" => grpc.max_watches in 0..=1_000_000,
+        "Streams without an end (watches, health watches, reflection) at one time.";
+    "grpc.max_streams_per_connection" => grpc.max_streams_per_connection in 1..=1_000_000,
+        "Calls of one connection at one time.";
+    "grpc.request_timeout_ms" => grpc.request_timeout_ms in 1..=HOUR_MS,
+        "How long a call may take whose caller gives no deadline.";
+    "grpc.max_request_timeout_ms" => grpc.max_request_timeout_ms in 1..=HOUR_MS,
+        "The longest deadline that a caller is given.";
+    "grpc.max_connection_age_ms" => grpc.max_connection_age_ms in 1_000..=(24 * HOUR_MS),
+        "After this time a connection is asked to close, so that load spreads over new replicas.";
+    "grpc.max_connection_age_grace_ms" => grpc.max_connection_age_grace_ms in 0..=HOUR_MS,
+        "After this much more it is closed, whatever is in flight.";
+    "grpc.keepalive_ms" => grpc.keepalive_ms in 1_000..=HOUR_MS,
+        "How often a silent connection is asked whether it still lives.";
+    "grpc.keepalive_timeout_ms" => grpc.keepalive_timeout_ms in 100..=HOUR_MS,
+        "How long it may take to answer.";
+    "shutdown.drain_ms" => shutdown.drain_ms in 0..=HOUR_MS,
+        "How long calls in flight may take to finish when the server goes down.";
+    "store.cache_bytes" => store.cache_bytes in (1 << 20)..=MAX_BYTES,
+        "Bytes of the store's page cache.";
+    "store.flush_every_ms" => store.flush_every_ms in 10..=10_000,
+        "How often the store writes what nobody waits for, and collects garbage.";
+    "store.canary_every_ms" => store.canary_every_ms in 100..=HOUR_MS,
+        "How often readiness writes to the store to see whether it can.";
+    "policy.preset" => policy.preset,
+        "What the policy of a new session starts from.";
+    "policy.budget.window_tokens" => policy.seed.budget.window_tokens in 1..=MAX_TOKENS,
+        "The model's context window, where a call does not say.";
+    "policy.budget.output_reserve_tokens" => policy.seed.budget.output_reserve_tokens in 0..=MAX_TOKENS,
+        "The most that is set aside for the model's answer.";
+    "policy.budget.compact_buffer_tokens" => policy.seed.budget.compact_buffer_tokens in 0..=MAX_TOKENS,
+        "How far below the effective window compaction is due.";
+    "policy.budget.warn_buffer_tokens" => policy.seed.budget.warn_buffer_tokens in 0..=MAX_TOKENS,
+        "How far below that a warning is due.";
+    "policy.budget.block_buffer_tokens" => policy.seed.budget.block_buffer_tokens in 0..=MAX_TOKENS,
+        "How far below the effective window requests are to be blocked.";
+}
+
+/// The setting with this key.
+pub(super) fn by_key(key: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.key == key)
+}
+
+/// The setting of this variable.
+pub(super) fn by_variable(name: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.variable() == name)
+}
+
+/// The candidate that `given` is most likely a misspelling of.
+pub(super) fn did_you_mean(given: &str, candidates: impl Iterator<Item = String>) -> String {
+    candidates
+        .map(|candidate| (strsim::jaro_winkler(given, &candidate), candidate))
+        .filter(|(likeness, _)| *likeness > 0.8)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map_or_else(String::new, |(_, best)| format!(": did you mean {best}?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_setting_has_a_variable_of_its_own() {
+        let variables: BTreeSet<_> = SETTINGS.iter().map(Setting::variable).collect();
+        assert_eq!(variables.len(), SETTINGS.len());
+    }
+
+    #[test]
+    fn every_default_is_in_its_own_range() {
+        let defaults = Config::default();
+        for setting in SETTINGS {
+            let Some(value) = (setting.toml)(&defaults) else {
+                continue;
+            };
+            let text = value.trim_matches('"').to_owned();
+            let mut config = defaults.clone();
+            (setting.set)(&mut config, &Raw::Text(text)).expect(setting.key);
+            assert_eq!(config, defaults, "{}", setting.key);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! What a setting's value can be, and how it is read from TOML, from text, and written again.
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use tracing_subscriber::EnvFilter;
+
+/// The largest whole number that TOML has.
+const MAX_INTEGER: u64 = i64::MAX as u64;
+
+/// A value as it was given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Raw {
+    /// From a variable or a flag: text for any kind of setting.
+    Text(String),
+    /// A string of a file.
+    String(String),
+    /// A whole number of a file.
+    Integer(i128),
+    /// A truth value of a file.
+    Bool(bool),
+    /// Anything else of a file, by the name of its kind.
+    Other(&'static str),
+}
+
+impl Raw {
+    /// What was given, for an error. Text is shown as it is: settings hold no secrets so far, and
+    /// those that will must not come through here.
+    fn shown(&self) -> String {
+        match self {
+            Self::Text(text) | Self::String(text) => format!("{text:?}"),
+            Self::Integer(number) => number.to_string(),
+            Self::Bool(truth) => truth.to_string(),
+            Self::Other(kind) => format!("a TOML {kind}"),
+        }
+    }
+
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) | Self::String(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    fn refused(&self, expected: &str) -> String {
+        format!("must be {expected}, is {}", self.shown())
+    }
+}
+
+/// A kind of value.
+pub(super) trait Value: Sized {
+    /// Reads one; `range` holds for numbers.
+    fn read(raw: &Raw, range: Option<RangeInclusive<u64>>) -> Result<Self, String>;
+
+    /// Writes one as TOML; nothing when it is not set.
+    fn toml(&self) -> Option<String>;
+}
+
+fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
+fn whole_number(raw: &Raw, range: Option<RangeInclusive<u64>>) -> Result<u64, String> {
+    let range = range.unwrap_or(0..=MAX_INTEGER);
+    let number = match raw {
+        Raw::Text(text) => text.trim().replace('_', "").parse().ok(),
+        Raw::Integer(number) => Some(*number),
+        _ => None,
+    };
+    number
+        .and_then(|number: i128| u64::try_from(number).ok())
+        .filter(|number| range.contains(number))
+        .ok_or_else(|| {
+            let (low, high) = range.into_inner();
+            raw.refused(&format!("a whole number from {low} to {high}"))
+        })
+}
+
+macro_rules! numbers {
+    ($($kind:ty),*) => {$(
+        impl Value for $kind {
+            fn read(raw: &Raw, range: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+                let number = whole_number(raw, range)?;
+                // Every range lies within its kind.
+                Self::try_from(number).map_err(|_| raw.refused("a smaller number"))
+            }
+
+            fn toml(&self) -> Option<String> {
+                Some(self.to_string())
+            }
+        }
+    )*};
+}
+
+numbers!(u32, u64, usize);
+
+impl Value for bool {
+    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+        match raw {
+            Raw::Bool(truth) => Some(*truth),
+            Raw::Text(text) => match text.trim() {
+                "true" | "1" => Some(true),
+                "false" | "0" => Some(false),
+                _ => None,
+            },
+            _ => None,
+        }
+        .ok_or_else(|| raw.refused("true or false"))
+    }
+
+    fn toml(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
+impl Value for SocketAddr {
+    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+        raw.text()
+            .and_then(|text| text.trim().parse().ok())
+            .ok_or_else(|| raw.refused("an address with a port, such as \"127.0.0.1:50051\""))
+    }
+
+    fn toml(&self) -> Option<String> {
+        Some(quoted(&self.to_string()))
+    }
+}
+
+impl Value for PathBuf {
+    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+        raw.text()
+            .filter(|text| !text.is_empty())
+            .map(Self::from)
+            .ok_or_else(|| raw.refused("the path of a folder"))
+    }
+
+    fn toml(&self) -> Option<String> {
+        Some(quoted(&self.to_string_lossy()))
+    }
+}
+
+/// A URL. Only its form is checked here: which schemes there are, the blob store knows.
+impl Value for Option<String> {
+    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+        raw.text()
+            .filter(|text| text.split_once("://").is_some_and(|(s, _)| !s.is_empty()))
+            .map(|text| Some(text.to_owned()))
+            .ok_or_else(|| raw.refused("a URL, such as \"s3://bucket/prefix\""))
+    }
+
+    fn toml(&self) -> Option<String> {
+        self.as_deref().map(quoted)
+    }
+}
+
+/// A setting with a few named values.
+macro_rules! choices {
+    ($(#[$doc:meta])* $name:ident { $first_doc:literal $first:ident = $first_text:literal
+        $(, $each_doc:literal $each:ident = $text:literal)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        pub enum $name {
+            #[doc = $first_doc]
+            #[default]
+            $first,
+            $(#[doc = $each_doc] $each,)*
+        }
+
+        impl $name {
+            const NAMES: &[(&str, Self)] = &[
+                ($first_text, Self::$first), $(($text, Self::$each)),*
+            ];
+
+            /// Its name in the configuration.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    Self::$first => $first_text,
+                    $(Self::$each => $text,)*
+                }
+            }
+        }
+
+        impl Value for $name {
+            fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+                let named = |text: &str| Self::NAMES.iter().find(|(name, _)| *name == text);
+                raw.text().and_then(named).map(|(_, value)| *value).ok_or_else(|| {
+                    let names: Vec<_> =
+                        Self::NAMES.iter().map(|(name, _)| format!("{name:?}")).collect();
+                    raw.refused(&names.join(" or "))
+                })
+            }
+
+            fn toml(&self) -> Option<String> {
+                Some(quoted(self.name()))
+            }
+        }
+    };
+}
+
+choices! {
+    /// How a line of the log looks.
+    LogFormat {
+        "For people on a terminal, JSON otherwise." Auto = "auto",
+        "For people." Pretty = "pretty",
+        "One JSON object a line." Json = "json"
+    }
+}
+
+choices! {
+    /// What a policy starts from.
+    Preset {
+        "As Claude Code does it." ClaudeCode = "claude-code"
+    }
+}
+
+/// What is logged: a level, or levels by module as `tracing_subscriber::EnvFilter` writes them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogFilter(String);
+
+impl LogFilter {
+    /// The text of the filter.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        // The parser takes any word for a module's name, so that `inof` would silence everything.
+        let is_level = |part: &str| {
+            part.parse::<tracing_subscriber::filter::LevelFilter>()
+                .is_ok()
+        };
+        let plausible = text
+            .split(',')
+            .all(|part| part.contains(['=', '[']) || is_level(part.trim()));
+        let valid = !text.trim().is_empty() && plausible && EnvFilter::try_new(text).is_ok();
+        valid.then(|| Self(text.to_owned()))
+    }
+}
+
+impl Default for LogFilter {
+    fn default() -> Self {
+        Self("info".to_owned())
+    }
+}
+
+impl Value for LogFilter {
+    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+        raw.text().and_then(Self::parse).ok_or_else(|| {
+            raw.refused(
+                "a level (error, warn, info, debug, trace) or a filter such as \"info,h2=debug\"",
+            )
+        })
+    }
+
+    fn toml(&self) -> Option<String> {
+        Some(quoted(&self.0))
+    }
+}

@@ -1,0 +1,304 @@
+//! Typed blocks into the domain's.
+
+use std::collections::HashSet;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use palimpsest_core::codec;
+use palimpsest_core::ids::MessageId;
+use palimpsest_core::json::{self, Extra, JsonError, RawJson};
+use palimpsest_core::message::{
+    Block, Media, MediaKind, MediaSource, ResultContent, Thinking, ToolInput, ToolResult, ToolUse,
+};
+use palimpsest_core::view::Provider;
+use palimpsest_proto::context::v1;
+use v1::block::Block as Typed;
+use v1::media_source::Source;
+use v1::tool_result_content::Content;
+
+use super::{FieldError, Problem, Under, required};
+
+/// The types of block that have a message of their own in the contract.
+pub(super) const KNOWN_TYPES: [&str; 7] = [
+    "text",
+    "image",
+    "document",
+    "tool_use",
+    "tool_result",
+    "thinking",
+    "redacted_thinking",
+];
+
+/// One typed block.
+pub(super) fn block(block: v1::Block) -> Result<Block, FieldError> {
+    let json = &block.extra_json;
+    let Some(typed) = block.block else {
+        return Err(FieldError::missing("block"));
+    };
+    Ok(match typed {
+        Typed::Text(text) => Block::Text {
+            text: text.text.into(),
+            extra: extra(json, &["type", "text"], &[])?,
+        },
+        Typed::Image(image) => Block::Media(Media {
+            kind: MediaKind::Image,
+            source: source(image.source, MediaKind::Image).under("image.source")?,
+            extra: extra(json, &["type", "source", "image_url", "url"], &[])?,
+        }),
+        Typed::Document(document) => Block::Media(Media {
+            kind: MediaKind::Document,
+            source: source(document.source, MediaKind::Document).under("document.source")?,
+            extra: extra(
+                json,
+                &["type", "source", "title", "context"],
+                &[("title", &document.title), ("context", &document.context)],
+            )?,
+        }),
+        Typed::ToolUse(call) => Block::ToolUse(ToolUse {
+            id: required(&call.tool_use_id, "tool_use.tool_use_id")?.into(),
+            name: required(&call.tool_name, "tool_use.tool_name")?.into(),
+            input: input(&call.input_json).under("tool_use.input_json")?,
+            extra: extra(
+                json,
+                &["type", "id", "name", "input", "function", "custom"],
+                &[],
+            )?,
+        }),
+        Typed::ToolResult(result) => Block::ToolResult(ToolResult {
+            tool_use_id: required(&result.tool_use_id, "tool_result.tool_use_id")?.into(),
+            content: content(result.content).under("tool_result.content")?,
+            is_error: result.is_error.then_some(true),
+            extra: extra(json, &["type", "tool_use_id", "content", "is_error"], &[])?,
+        }),
+        Typed::Thinking(thinking) => Block::Thinking(Thinking::Plain {
+            thinking: thinking.thinking.into(),
+            signature: (!thinking.signature.is_empty()).then(|| thinking.signature.into()),
+            extra: extra(json, &["type", "thinking", "signature"], &[])?,
+        }),
+        Typed::RedactedThinking(redacted) => Block::Thinking(Thinking::Redacted {
+            data: required(&redacted.data, "redacted_thinking.data")?.into(),
+            extra: extra(json, &["type", "data"], &[])?,
+        }),
+        Typed::Opaque(_) if !json.is_empty() => {
+            return Err(FieldError::invalid(
+                "extra_json",
+                "must be empty: `opaque.json` holds the whole block",
+            ));
+        }
+        Typed::Opaque(block) => opaque(&block).under("opaque")?,
+    })
+}
+
+/// Unknown fields: a JSON object that names each field once, and none that has a place of its own.
+/// `more` are fields that the contract has and the domain does not.
+pub(super) fn extra(
+    bytes: &[u8],
+    known: &[&str],
+    more: &[(&str, &str)],
+) -> Result<Extra, FieldError> {
+    let given = if bytes.is_empty() {
+        Extra::default()
+    } else {
+        object(bytes).under("extra_json")?
+    };
+    let mut names = HashSet::new();
+    for (name, _) in given.iter() {
+        if let Some(known) = known.iter().find(|known| **known == name) {
+            let what = format!("must not hold the field `{known}`, which has a place of its own");
+            return Err(FieldError::invalid("extra_json", what));
+        }
+        if !names.insert(name) {
+            return Err(FieldError::invalid("extra_json", "names a field twice"));
+        }
+    }
+    let more: Vec<_> = more.iter().filter(|(_, text)| !text.is_empty()).collect();
+    if more.is_empty() {
+        return Ok(given);
+    }
+    let mut fields: Vec<String> = more
+        .iter()
+        .map(|(name, text)| format!("{}:{}", quoted(name), quoted(text)))
+        .collect();
+    let rest = given
+        .iter()
+        .map(|(name, value)| format!("{}:{}", quoted(name), value.as_str()));
+    fields.extend(rest);
+    Extra::from_object(&format!("{{{}}}", fields.join(","))).map_err(payload_error)
+}
+
+fn object(bytes: &[u8]) -> Result<Extra, FieldError> {
+    let text = json::document(bytes).map_err(payload_error)?;
+    Extra::from_object(&text).map_err(payload_error)
+}
+
+/// A JSON text of a string.
+pub(super) fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+pub(super) fn payload_error(error: JsonError) -> FieldError {
+    FieldError::new(
+        "",
+        Problem::Payload {
+            path: String::new(),
+            error,
+        },
+    )
+}
+
+fn source(source: Option<v1::MediaSource>, kind: MediaKind) -> Result<MediaSource, FieldError> {
+    let source = source.ok_or_else(|| FieldError::missing(""))?;
+    let media_type = source.media_type;
+    let raw = |json: &str| RawJson::parse(json).map_err(payload_error);
+    Ok(match source.source {
+        None => return Err(FieldError::missing("source")),
+        Some(Source::Data(data)) if data.is_empty() => return Err(FieldError::missing("data")),
+        Some(Source::Data(data)) => MediaSource::Base64 {
+            media_type: required(&media_type, "media_type")?.into(),
+            data: STANDARD.encode(data).into(),
+        },
+        Some(Source::Url(url)) => MediaSource::Url(required(&url, "url")?.into()),
+        Some(Source::FileId(id)) => MediaSource::Other(raw(&format!(
+            "{{\"type\":\"file\",\"file_id\":{}}}",
+            quoted(required(&id, "file_id")?)
+        ))?),
+        Some(Source::Text(_)) if kind == MediaKind::Image => {
+            return Err(FieldError::invalid("text", "is for documents only"));
+        }
+        Some(Source::Text(text)) => MediaSource::Other(raw(&format!(
+            "{{\"type\":\"text\",\"media_type\":{},\"data\":{}}}",
+            quoted(if media_type.is_empty() {
+                "text/plain"
+            } else {
+                &media_type
+            }),
+            quoted(required(&text, "text")?)
+        ))?),
+    })
+}
+
+/// What a model wrote as a tool's input need not be JSON; then it is kept as the text that it is.
+fn input(bytes: &[u8]) -> Result<ToolInput, FieldError> {
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        payload_error(JsonError::Utf8 {
+            at: error.valid_up_to(),
+        })
+    })?;
+    required(text, "")?;
+    let parsed = json::document(bytes).map(|mended| ToolInput::parse(&mended));
+    Ok(match parsed {
+        Ok(ToolInput::Object(json)) => ToolInput::Object(json),
+        _ => ToolInput::Text(text.into()),
+    })
+}
+
+fn content(content: Option<v1::ToolResultContent>) -> Result<ResultContent, FieldError> {
+    let Some(content) = content else {
+        return Ok(ResultContent::None);
+    };
+    match content.content {
+        None => Err(FieldError::missing("content")),
+        Some(Content::Text(text)) => Ok(ResultContent::Text(text.into())),
+        Some(Content::Blocks(list)) => list
+            .blocks
+            .into_iter()
+            .enumerate()
+            .map(|(index, block)| nested(block).at("blocks.blocks", index))
+            .collect::<Result<_, _>>()
+            .map(ResultContent::Blocks),
+        Some(Content::Json(json)) => from_json(&json).under("json"),
+    }
+}
+
+/// What may stand inside a result.
+fn nested(typed: v1::Block) -> Result<Block, FieldError> {
+    match typed.block {
+        Some(
+            Typed::ToolUse(_)
+            | Typed::ToolResult(_)
+            | Typed::Thinking(_)
+            | Typed::RedactedThinking(_),
+        ) => Err(FieldError::invalid(
+            "block",
+            "must be a text, an image, a document or an opaque block: a result holds no other",
+        )),
+        _ => block(typed),
+    }
+}
+
+/// A result's blocks in the provider's schema. The codec reads whole messages, so one is put around
+/// them and taken off its error paths.
+fn from_json(bytes: &[u8]) -> Result<ResultContent, FieldError> {
+    const BEFORE: &str =
+        r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"x","content":"#;
+    let text = json::document(bytes).map_err(payload_error)?;
+    let array = RawJson::parse(&text).map_err(payload_error)?;
+    if !array.as_str().starts_with('[') {
+        return Err(payload_error(JsonError::Kind {
+            expected: "an array of blocks",
+        }));
+    }
+    let around = format!("{BEFORE}{}}}]}}", array.as_str());
+    let mut no_id = || MessageId::new(uuid::Uuid::nil());
+    let messages =
+        codec::read(Provider::Anthropic, around.as_bytes(), &mut no_id).map_err(|error| {
+            let path = error.path.strip_prefix("content[0].content");
+            let path = path.unwrap_or(&error.path).to_owned();
+            let error = error.error;
+            FieldError::new("", Problem::Payload { path, error })
+        })?;
+    let read = messages.into_iter().flat_map(|message| message.blocks);
+    let content = read.into_iter().find_map(|block| match block {
+        Block::ToolResult(result) => Some(result.content),
+        _ => None,
+    });
+    match content {
+        Some(ResultContent::Blocks(blocks)) => {
+            for (index, block) in blocks.iter().enumerate() {
+                if matches!(
+                    block,
+                    Block::ToolUse(_) | Block::ToolResult(_) | Block::Thinking(_)
+                ) {
+                    let error = JsonError::Kind {
+                        expected: "a block that a result may hold",
+                    };
+                    let path = format!("[{index}]");
+                    return Err(FieldError::new("", Problem::Payload { path, error }));
+                }
+            }
+            Ok(ResultContent::Blocks(blocks))
+        }
+        other => Ok(other.unwrap_or(ResultContent::None)),
+    }
+}
+
+fn opaque(block: &v1::OpaqueBlock) -> Result<Block, FieldError> {
+    let kind = required(&block.r#type, "type")?;
+    if KNOWN_TYPES.contains(&kind) {
+        return Err(FieldError::invalid(
+            "type",
+            "names a type that has a block of its own",
+        ));
+    }
+    if block.json.is_empty() {
+        return Err(FieldError::missing("json"));
+    }
+    let fields = object(&block.json).under("json")?;
+    let mut types = fields.iter().filter(|(name, _)| *name == "type");
+    let (first, second) = (types.next(), types.next());
+    let named = first.and_then(|(_, raw)| serde_json::from_str::<String>(raw.as_str()).ok());
+    if second.is_some() || named.as_deref() != Some(kind) {
+        return Err(FieldError::invalid(
+            "json",
+            "must hold the field `type` with the value of `opaque.type`",
+        ));
+    }
+    let json = json::document(&block.json)
+        .and_then(|text| RawJson::parse(&text))
+        .map_err(payload_error)
+        .under("json")?;
+    Ok(Block::Opaque {
+        kind: kind.into(),
+        json,
+    })
+}

@@ -1,0 +1,279 @@
+//! The domain's blocks as typed ones.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+use bytes::Bytes;
+use palimpsest_core::codec;
+use palimpsest_core::ids::CallKey;
+use palimpsest_core::json::{Extra, RawJson};
+use palimpsest_core::message::{Media, MediaKind, MediaSource, Thinking, ToolInput};
+use palimpsest_core::session::Calls;
+use palimpsest_core::view::{Provider, WireBlock, WireMessage, WireResult, WireRole};
+use palimpsest_proto::context::v1;
+use v1::block::Block as Typed;
+use v1::media_source::Source;
+use v1::tool_result_content::Content;
+
+/// What the ids begin with that views give to calls whose own id cannot stand there.
+const MAPPED_PREFIX: &str = "palimpsest_";
+
+/// Callers leave padding out, and providers take that.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
+
+/// For whom blocks are written.
+#[derive(Clone, Copy)]
+pub(super) enum Reader {
+    /// A model: inputs are what its provider takes, and cache markers are left out.
+    Model(Provider),
+    /// Whoever reads the transcript: everything as it came.
+    Transcript,
+}
+
+/// One message of a view, typed: ids are those of the wire, and each call has its key.
+pub fn view_message(message: &WireMessage<'_>, calls: &Calls, provider: Provider) -> v1::Message {
+    let reader = Reader::Model(provider);
+    let blocks = message
+        .blocks
+        .iter()
+        .map(|block| {
+            let key = match block {
+                WireBlock::Call { id, .. } | WireBlock::Result { id, .. } => {
+                    key_of_wire_id(id, calls)
+                }
+                _ => None,
+            };
+            self::block(block, key, reader)
+        })
+        .collect();
+    let role = match message.role {
+        WireRole::System | WireRole::Developer => v1::Role::System,
+        WireRole::User | WireRole::Tool => v1::Role::User,
+        WireRole::Assistant => v1::Role::Assistant,
+    };
+    v1::Message {
+        role: role.into(),
+        blocks,
+        extra_json: extra(message.extra, reader, &[]),
+    }
+}
+
+/// The call that an id of a view stands for. An id of the caller's own stands for the first call
+/// that has it: all later ones are mapped.
+fn key_of_wire_id(id: &str, calls: &Calls) -> Option<CallKey> {
+    match id.strip_prefix(MAPPED_PREFIX).and_then(CallKey::parse) {
+        Some(key) => Some(key),
+        None => calls.with_id(id).first().copied(),
+    }
+}
+
+/// One block.
+pub(super) fn block(block: &WireBlock<'_>, key: Option<CallKey>, reader: Reader) -> v1::Block {
+    let call_key = key.map(|key| key.to_string()).unwrap_or_default();
+    let (typed, extra_json) = match block {
+        WireBlock::Text { text, extra } => (
+            Typed::Text(v1::TextBlock {
+                text: text.to_string(),
+            }),
+            self::extra(*extra, reader, &[]),
+        ),
+        WireBlock::Media { media, extra } => return self::media(block, media, *extra, reader),
+        WireBlock::Call {
+            id,
+            name,
+            input,
+            extra,
+        } => (
+            Typed::ToolUse(v1::ToolUseBlock {
+                tool_use_id: id.to_string(),
+                tool_name: name.to_string(),
+                input_json: self::input(input, reader),
+                call_key,
+            }),
+            self::extra(*extra, reader, &[]),
+        ),
+        WireBlock::Result {
+            id,
+            content,
+            is_error,
+            extra,
+        } => (
+            Typed::ToolResult(v1::ToolResultBlock {
+                tool_use_id: id.to_string(),
+                content: self::content(content, reader),
+                is_error: is_error.unwrap_or(false),
+                call_key,
+            }),
+            self::extra(*extra, reader, &[]),
+        ),
+        WireBlock::Thinking { thinking, extra } => {
+            (self::thinking(thinking), self::extra(*extra, reader, &[]))
+        }
+        WireBlock::Opaque(json) => return opaque(json.as_str().to_owned()),
+    };
+    v1::Block {
+        extra_json,
+        block: Some(typed),
+    }
+}
+
+/// Unknown fields as a JSON object; empty when there is none. `known` are those that have a place
+/// of their own in the contract.
+fn extra(extra: Option<&Extra>, reader: Reader, known: &[&str]) -> Bytes {
+    let mut out = String::new();
+    for (name, value) in extra.into_iter().flat_map(Extra::iter) {
+        let hidden = matches!(reader, Reader::Model(_)) && name == "cache_control";
+        if hidden || known.contains(&name) {
+            continue;
+        }
+        out.push(if out.is_empty() { '{' } else { ',' });
+        out.push_str(&super::blocks_in::quoted(name));
+        out.push(':');
+        out.push_str(value.as_str());
+    }
+    if !out.is_empty() {
+        out.push('}');
+    }
+    out.into()
+}
+
+/// Anthropic's API takes objects alone, so a view for it wraps what is none.
+fn input(input: &ToolInput, reader: Reader) -> Bytes {
+    let text: Cow<'_, str> = match (input, reader) {
+        (ToolInput::Text(text), Reader::Model(Provider::Anthropic)) => {
+            let quoted = super::blocks_in::quoted(text);
+            format!("{{\"raw_arguments\":{quoted}}}").into()
+        }
+        (input, _) => input.as_str().into(),
+    };
+    Bytes::copy_from_slice(text.as_bytes())
+}
+
+fn content(content: &WireResult<'_>, reader: Reader) -> Option<v1::ToolResultContent> {
+    let content = match content {
+        WireResult::None => return None,
+        WireResult::Text(text) => Content::Text(text.to_string()),
+        WireResult::Blocks(blocks) => Content::Blocks(v1::BlockList {
+            blocks: blocks
+                .iter()
+                .map(|block| self::block(block, None, reader))
+                .collect(),
+        }),
+    };
+    Some(v1::ToolResultContent {
+        content: Some(content),
+    })
+}
+
+fn thinking(thinking: &Thinking) -> Typed {
+    match thinking {
+        Thinking::Plain {
+            thinking,
+            signature,
+            ..
+        } => Typed::Thinking(v1::ThinkingBlock {
+            thinking: thinking.to_string(),
+            signature: signature.as_deref().unwrap_or_default().to_owned(),
+        }),
+        Thinking::Redacted { data, .. } => Typed::RedactedThinking(v1::RedactedThinkingBlock {
+            data: data.to_string(),
+        }),
+    }
+}
+
+/// A picture or a document; one whose source the contract has no words for goes as the JSON that it
+/// is.
+fn media(block: &WireBlock<'_>, media: &Media, extra: Option<&Extra>, reader: Reader) -> v1::Block {
+    let Some(source) = source(&media.source) else {
+        let mut json = Vec::new();
+        codec::write_block(Provider::Anthropic, block, &mut json);
+        return opaque(String::from_utf8_lossy(&json).into_owned());
+    };
+    let source = Some(source);
+    let mut known = Vec::new();
+    let typed = match media.kind {
+        MediaKind::Image => Typed::Image(v1::ImageBlock {
+            source,
+            width_pixels: None,
+            height_pixels: None,
+        }),
+        MediaKind::Document => {
+            let mut take = |name: &'static str| match extra.and_then(|extra| extra.get(name)) {
+                Some(raw) if raw.as_str() == "null" => {
+                    known.push(name);
+                    String::new()
+                }
+                Some(raw) => match serde_json::from_str(raw.as_str()) {
+                    Ok(text) => {
+                        known.push(name);
+                        text
+                    }
+                    Err(_) => String::new(),
+                },
+                None => String::new(),
+            };
+            let (title, context) = (take("title"), take("context"));
+            Typed::Document(v1::DocumentBlock {
+                source,
+                title,
+                context,
+            })
+        }
+    };
+    v1::Block {
+        extra_json: self::extra(extra, reader, &known),
+        block: Some(typed),
+    }
+}
+
+fn source(source: &MediaSource) -> Option<v1::MediaSource> {
+    let (source, media_type) = match source {
+        MediaSource::Base64 { media_type, data } => {
+            let data = LENIENT
+                .decode(&**data)
+                .ok()
+                .filter(|data| !data.is_empty())?;
+            (Source::Data(data.into()), media_type.to_string())
+        }
+        MediaSource::Url(url) => (Source::Url(url.to_string()), String::new()),
+        MediaSource::Other(json) => other_source(json)?,
+    };
+    Some(v1::MediaSource {
+        media_type,
+        source: Some(source),
+    })
+}
+
+/// The two sources that the contract has and the domain keeps as JSON.
+fn other_source(json: &RawJson) -> Option<(Source, String)> {
+    let fields: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_str(json.as_str()).ok()?;
+    let text = |name: &str| fields.get(name)?.as_str().map(str::to_owned);
+    match (text("type")?.as_str(), fields.len()) {
+        ("file", 2) => Some((Source::FileId(text("file_id")?), String::new())),
+        ("text", 3) => Some((Source::Text(text("data")?), text("media_type")?)),
+        _ => None,
+    }
+}
+
+fn opaque(json: String) -> v1::Block {
+    let kind = Extra::from_object(&json)
+        .ok()
+        .and_then(|fields| serde_json::from_str(fields.get("type")?.as_str()).ok())
+        .unwrap_or_default();
+    v1::Block {
+        extra_json: Bytes::new(),
+        block: Some(Typed::Opaque(v1::OpaqueBlock {
+            r#type: kind,
+            json: json.into(),
+        })),
+    }
+}

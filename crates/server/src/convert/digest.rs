@@ -1,0 +1,257 @@
+//! The digest of a request's body: the same request always gives the same one.
+//!
+//! A prost map is encoded in an order that changes from one encoding to the next, so maps are taken
+//! out, sorted and digested by themselves.
+
+use palimpsest_core::limits::Limits;
+use palimpsest_core::message::Digest;
+use palimpsest_core::session::{Method, RequestStamp};
+use palimpsest_proto::context::v1;
+use prost::Message as _;
+
+use super::FieldError;
+
+/// A request whose body has a digest.
+pub trait Canonical: prost::Message + Clone {
+    /// Clears what a repeat may say otherwise, and takes every map out, in a fixed order.
+    fn reduce(&mut self) -> Vec<Vec<(String, Vec<u8>)>>;
+}
+
+/// The digest of a body.
+pub fn body_digest<T: Canonical>(request: &T) -> Digest {
+    let mut reduced = request.clone();
+    let maps = reduced.reduce();
+    let mut body = Vec::new();
+    let field = |bytes: &[u8], body: &mut Vec<u8>| {
+        body.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+        body.extend_from_slice(bytes);
+    };
+    field(&reduced.encode_to_vec(), &mut body);
+    for mut map in maps {
+        map.sort();
+        body.extend_from_slice(&(map.len() as u64).to_le_bytes());
+        for (name, value) in map {
+            field(name.as_bytes(), &mut body);
+            field(&value, &mut body);
+        }
+    }
+    Digest::of_bytes(&body)
+}
+
+/// What makes a repeat of a request known; `None` without a `request_id`. The digest is worked out
+/// only when there is one.
+pub fn request_stamp(
+    request_id: &str,
+    method: Method,
+    digest: impl FnOnce() -> Digest,
+    limits: &Limits,
+) -> Result<Option<RequestStamp>, FieldError> {
+    if request_id.is_empty() {
+        return Ok(None);
+    }
+    let (limit, len) = (limits.max_request_id_bytes, request_id.len());
+    if len > limit {
+        let what = format!("must have at most {limit} characters, has {len}");
+        return Err(FieldError::invalid("request_id", what));
+    }
+    Ok(Some(RequestStamp {
+        id: request_id.into(),
+        method,
+        digest: digest(),
+    }))
+}
+
+type Map = Vec<(String, Vec<u8>)>;
+
+fn take<M>(map: &mut M) -> Map
+where
+    M: Default + IntoIterator<Item = (String, String)>,
+{
+    std::mem::take(map)
+        .into_iter()
+        .map(|(name, value)| (name, value.into_bytes()))
+        .collect()
+}
+
+fn of_inputs(inputs: &mut [v1::MessageInput]) -> Vec<Map> {
+    inputs
+        .iter_mut()
+        .map(|input| match &mut input.metadata {
+            Some(metadata) => take(&mut metadata.attributes),
+            None => Map::new(),
+        })
+        .collect()
+}
+
+fn of_session(session: Option<&mut v1::Session>) -> Vec<Map> {
+    let Some(session) = session else {
+        return Vec::new();
+    };
+    // What only answers hold is ignored in requests.
+    session.policy = None;
+    let rules = session
+        .policy_overrides
+        .as_mut()
+        .and_then(|policy| policy.tool_results.as_mut())
+        .map(|results| std::mem::take(&mut results.rules))
+        .unwrap_or_default();
+    let rules = rules
+        .into_iter()
+        .map(|(name, rule)| (name, rule.encode_to_vec()))
+        .collect();
+    vec![take(&mut session.attributes), rules]
+}
+
+impl Canonical for v1::AppendMessagesRequest {
+    fn reduce(&mut self) -> Vec<Map> {
+        self.request_id.clear();
+        of_inputs(&mut self.messages)
+    }
+}
+
+impl Canonical for v1::PrepareContextRequest {
+    fn reduce(&mut self) -> Vec<Map> {
+        self.request_id.clear();
+        self.known_etag.clear();
+        self.form = 0;
+        of_inputs(&mut self.messages)
+    }
+}
+
+impl Canonical for v1::CreateSessionRequest {
+    fn reduce(&mut self) -> Vec<Map> {
+        self.request_id.clear();
+        of_session(self.session.as_mut())
+    }
+}
+
+impl Canonical for v1::UpdateSessionRequest {
+    fn reduce(&mut self) -> Vec<Map> {
+        self.request_id.clear();
+        of_session(self.session.as_mut())
+    }
+}
+
+impl Canonical for v1::RewindSessionRequest {
+    fn reduce(&mut self) -> Vec<Map> {
+        self.request_id.clear();
+        Vec::new()
+    }
+}
+
+impl Canonical for v1::DeleteSessionRequest {
+    fn reduce(&mut self) -> Vec<Map> {
+        self.request_id.clear();
+        Vec::new()
+    }
+}
+
+impl Canonical for v1::ListSessionsRequest {
+    fn reduce(&mut self) -> Vec<Map> {
+        (self.page_size, self.page_token) = (0, String::new());
+        match &mut self.filter {
+            Some(filter) => vec![take(&mut filter.attributes)],
+            None => Vec::new(),
+        }
+    }
+}
+
+macro_rules! pages {
+    ($($request:ident),*) => {$(
+        impl Canonical for v1::$request {
+            fn reduce(&mut self) -> Vec<Map> {
+                (self.page_size, self.page_token) = (0, String::new());
+                Vec::new()
+            }
+        }
+    )*};
+}
+
+pages!(
+    ListMessagesRequest,
+    SearchMessagesRequest,
+    ListEventsRequest
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn append() -> v1::PrepareContextRequest {
+        let attributes = (0..20).map(|n| (format!("name {n}"), "value".to_owned()));
+        v1::PrepareContextRequest {
+            session: "projects/p/sessions/s".into(),
+            request_id: "r".into(),
+            messages: vec![v1::MessageInput {
+                metadata: Some(v1::MessageMetadata {
+                    attributes: attributes.collect(),
+                    ..v1::MessageMetadata::default()
+                }),
+                ..v1::MessageInput::default()
+            }],
+            ..v1::PrepareContextRequest::default()
+        }
+    }
+
+    #[test]
+    fn a_repeat_has_the_same_digest_and_another_body_has_not() {
+        let digest = body_digest(&append());
+        for _ in 0..20 {
+            assert_eq!(body_digest(&append()), digest);
+        }
+        let mut repeat = append();
+        repeat.request_id = "q".into();
+        repeat.known_etag = bytes::Bytes::from_static(b"e");
+        repeat.form = 2;
+        assert_eq!(body_digest(&repeat), digest);
+        for change in [
+            (|r| r.messages[0].id = "x".into()) as fn(&mut v1::PrepareContextRequest),
+            |r| r.dry_run = true,
+            |r| {
+                let metadata = r.messages[0].metadata.as_mut().unwrap();
+                metadata.attributes.insert("name 3".into(), "other".into());
+            },
+            |r| {
+                let metadata = r.messages[0].metadata.take();
+                r.messages.insert(
+                    0,
+                    v1::MessageInput {
+                        metadata,
+                        ..v1::MessageInput::default()
+                    },
+                );
+            },
+        ] {
+            let mut other = append();
+            change(&mut other);
+            assert_ne!(body_digest(&other), digest);
+        }
+    }
+
+    #[test]
+    fn pages_differ_in_size_and_place_alone() {
+        let list = |page_size, page_token: &str, project_path: &str| v1::ListSessionsRequest {
+            parent: "projects/p".into(),
+            page_size,
+            page_token: page_token.into(),
+            filter: Some(v1::SessionFilter {
+                project_path: project_path.into(),
+                attributes: (0..9).map(|n| (format!("{n}"), String::new())).collect(),
+                ..v1::SessionFilter::default()
+            }),
+            order: 0,
+        };
+        let first = body_digest(&list(5, "", "/a"));
+        assert_eq!(body_digest(&list(9, "t", "/a")), first);
+        assert_ne!(body_digest(&list(5, "", "/b")), first);
+    }
+
+    #[test]
+    fn a_stamp_needs_an_id_that_is_not_too_long() {
+        let limits = Limits::default();
+        let stamp = |id: &str| request_stamp(id, Method::Append, || Digest::of_bytes(b""), &limits);
+        assert_eq!(stamp("").unwrap(), None);
+        assert_eq!(&*stamp("r").unwrap().unwrap().id, "r");
+        assert_eq!(stamp(&"r".repeat(129)).unwrap_err().path, "request_id");
+    }
+}

@@ -1,0 +1,223 @@
+//! What happened in a session, in the contract's words.
+
+use palimpsest_core::event::{self, Event, Recorded};
+use palimpsest_core::ids::{MessageId, Ordinal, Revision};
+use palimpsest_core::session::{Method, Session, Standing};
+use palimpsest_core::view::Form;
+use palimpsest_proto::context::v1;
+use v1::session_event::Event as Out;
+
+use super::FieldError;
+use super::appended::call_ref;
+use super::filter::known;
+use super::scalars::export_timestamp;
+use super::target::export_target;
+use super::tokens::last_place;
+
+/// What is known beside an event itself.
+#[derive(Debug, Clone, Copy)]
+pub struct EventContext<'a> {
+    /// The session after the event, however much later.
+    pub session: &'a Session,
+    /// The rewinds before the event, with the last message that each left. What had left the view
+    /// before cannot leave it again. Empty when there were none.
+    pub earlier_rewinds: &'a [(Revision, Option<Ordinal>)],
+    /// How large the view was that was served; `None` when nobody counted.
+    pub served: Option<ServedSize>,
+}
+
+/// How large a view was when it was served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServedSize {
+    /// The messages of the array.
+    pub view_messages: u32,
+    /// The tokens of the request.
+    pub tokens: u32,
+}
+
+/// The events that a recorded one is for a watcher: usually one; two when serving closed calls;
+/// none for the record of a request that changed nothing.
+pub fn events(
+    recorded: &Recorded,
+    revision: Revision,
+    context: EventContext<'_>,
+) -> Vec<v1::SessionEvent> {
+    let session = context.session;
+    let request = recorded.event.request();
+    let request_id = request
+        .map(|stamp| stamp.id.to_string())
+        .unwrap_or_default();
+    let mut effect = None;
+    let happened = match &recorded.event {
+        Event::SessionCreated(event) => vec![Out::SessionCreated(created(event))],
+        Event::SessionUpdated(event) => updated(event),
+        Event::MessagesAppended(event) => appended(event, session),
+        Event::ViewServed(event) => served(event, context),
+        Event::Rewound(event) => {
+            let (rewound, tokens) = rewound(event, revision, context);
+            effect = Some(v1::LevelEffect {
+                trigger: v1::Trigger::Manual.into(),
+                freed_tokens: tokens,
+                ..v1::LevelEffect::default()
+            });
+            vec![Out::SessionRewound(rewound)]
+        }
+    };
+    happened
+        .into_iter()
+        .map(|event| v1::SessionEvent {
+            revision: revision.get(),
+            time: Some(export_timestamp(recorded.at)),
+            request_id: request_id.clone(),
+            epoch: session.epoch_at(revision).get().into(),
+            effect: effect.clone(),
+            event: Some(event),
+        })
+        .collect()
+}
+
+fn created(event: &event::SessionCreated) -> v1::SessionCreated {
+    let method = event.request.as_ref().map(|request| request.method);
+    v1::SessionCreated {
+        implicit: method == Some(Method::Append),
+        parent_session: event
+            .parent
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+    }
+}
+
+fn updated(event: &event::SessionUpdated) -> Vec<Out> {
+    let changed = [
+        ("title", event.title.is_some()),
+        ("attributes", event.attributes.is_some()),
+    ];
+    let paths: Vec<String> = changed
+        .into_iter()
+        .filter(|(_, is_changed)| *is_changed)
+        .map(|(path, _)| path.to_owned())
+        .collect();
+    if paths.is_empty() {
+        return Vec::new();
+    }
+    vec![Out::SessionUpdated(v1::SessionUpdated { paths })]
+}
+
+fn appended(event: &event::MessagesAppended, session: &Session) -> Vec<Out> {
+    let Some(first) = event.messages.first() else {
+        return Vec::new();
+    };
+    let first = session.transcript().find(first.message.id);
+    let tokens = event.messages.iter().map(|appended| appended.size.tokens);
+    let re_emitted = event
+        .messages
+        .iter()
+        .filter(|appended| matches!(appended.standing, Standing::Reemission(_)));
+    vec![Out::MessagesAppended(v1::MessagesAppended {
+        message_ids: event
+            .messages
+            .iter()
+            .map(|appended| appended.message.id.to_string())
+            .collect(),
+        first_ordinal: first.map_or(0, |first| u64::from(first.get()) + 1),
+        re_emission_ids: re_emitted
+            .map(|appended| appended.message.id.to_string())
+            .collect(),
+        tokens: tokens.fold(0, u32::saturating_add),
+    })]
+}
+
+fn served(event: &event::ViewServed, context: EventContext<'_>) -> Vec<Out> {
+    let session = context.session;
+    let interrupted: Vec<v1::CallRef> = event
+        .pieces
+        .iter()
+        .filter_map(|piece| match piece.form {
+            Form::Interrupted(call) => Some(call_ref(session, call)),
+            _ => None,
+        })
+        .collect();
+    let last = last_place(&event.pieces).and_then(|last| session.transcript().get(last));
+    let mut all = Vec::new();
+    if !interrupted.is_empty() {
+        all.push(Out::CallsInterrupted(v1::CallsInterrupted {
+            calls: interrupted,
+        }));
+    }
+    all.push(Out::ViewServed(v1::ViewServed {
+        target: Some(export_target(&event.target, event.window)),
+        last_message_id: last.map(|entry| entry.id.to_string()).unwrap_or_default(),
+        view_messages: context.served.map_or(0, |served| served.view_messages),
+        tokens: context.served.map_or(0, |served| served.tokens),
+    }));
+    all
+}
+
+/// The messages that left, and their size.
+fn rewound(
+    event: &event::Rewound,
+    revision: Revision,
+    context: EventContext<'_>,
+) -> (v1::SessionRewound, u32) {
+    let transcript = context.session.transcript();
+    let to = event.to.and_then(|to| transcript.get(to));
+    let from = event.to.map_or(0, |to| to.index() + 1);
+    let had_left = |ordinal: Ordinal, arrived: Revision| {
+        context
+            .earlier_rewinds
+            .iter()
+            .any(|(at, to)| *at < revision && arrived < *at && to.is_none_or(|to| ordinal > to))
+    };
+    let mut tokens = 0_u32;
+    let mut left: Vec<MessageId> = Vec::new();
+    for (ordinal, entry) in transcript.entries().skip(from) {
+        if entry.standing == Standing::Rewound
+            && entry.revision < revision
+            && !had_left(ordinal, entry.revision)
+        {
+            left.push(entry.id);
+            tokens = tokens.saturating_add(entry.size.tokens);
+        }
+    }
+    let rewound = v1::SessionRewound {
+        to_message_id: to.map(|entry| entry.id.to_string()).unwrap_or_default(),
+        message_ids: left.iter().map(ToString::to_string).collect(),
+    };
+    (rewound, tokens)
+}
+
+/// The kind of an event, for filters.
+pub const fn event_kind(event: &v1::SessionEvent) -> v1::EventKind {
+    use v1::EventKind as Kind;
+    match &event.event {
+        None => Kind::Unspecified,
+        Some(Out::SessionCreated(_)) => Kind::SessionCreated,
+        Some(Out::SessionUpdated(_)) => Kind::SessionUpdated,
+        Some(Out::PolicyChanged(_)) => Kind::PolicyChanged,
+        Some(Out::MessagesAppended(_)) => Kind::MessagesAppended,
+        Some(Out::CallsInterrupted(_)) => Kind::CallsInterrupted,
+        Some(Out::ViewServed(_)) => Kind::ViewServed,
+        Some(Out::LevelStarted(_)) => Kind::LevelStarted,
+        Some(Out::LevelFailed(_)) => Kind::LevelFailed,
+        Some(Out::ResultsPersisted(_)) => Kind::ResultsPersisted,
+        Some(Out::ContentSnipped(_)) => Kind::ContentSnipped,
+        Some(Out::ResultsCleared(_)) => Kind::ResultsCleared,
+        Some(Out::SpansStaged(_)) => Kind::SpansStaged,
+        Some(Out::SpansCollapsed(_)) => Kind::SpansCollapsed,
+        Some(Out::Compacted(_)) => Kind::Compacted,
+        Some(Out::ContextRestored(_)) => Kind::ContextRestored,
+        Some(Out::SessionRewound(_)) => Kind::SessionRewound,
+        Some(Out::MemoryUpdateStarted(_)) => Kind::MemoryUpdateStarted,
+        Some(Out::MemoryUpdated(_)) => Kind::MemoryUpdated,
+        Some(Out::MemoryUpdateFailed(_)) => Kind::MemoryUpdateFailed,
+        Some(Out::WorkingStateUpdated(_)) => Kind::WorkingStateUpdated,
+        Some(Out::HookCalled(_)) => Kind::HookCalled,
+        Some(Out::CacheEditsIssued(_)) => Kind::CacheEditsIssued,
+    }
+}
+
+/// The kinds that a request asks for, of the field `kinds`; empty for all.
+pub fn event_kinds(kinds: &[i32]) -> Result<Vec<v1::EventKind>, FieldError> {
+    known(kinds, "kinds")
+}

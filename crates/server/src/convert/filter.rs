@@ -1,0 +1,184 @@
+//! Which messages of a transcript a request means.
+
+use palimpsest_core::command::Rejection;
+use palimpsest_core::ids::{MessageId, Ordinal, Timestamp};
+use palimpsest_core::message::{Block, Kind, Message, Role};
+use palimpsest_core::session::{CallState, Entry, Session, Transcript};
+use palimpsest_proto::context::v1;
+
+use super::FieldError;
+use super::scalars::{message_id, optional_timestamp, unknown};
+use super::transcript::visibility;
+
+/// Which messages are meant. All conditions hold; one that is not set always does.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Filter {
+    roles: Vec<v1::Role>,
+    kinds: Vec<v1::MessageKind>,
+    visibilities: Vec<v1::Visibility>,
+    first_id: Option<MessageId>,
+    last_id: Option<MessageId>,
+    /// Counted from 0, both included.
+    first: u64,
+    last: Option<u64>,
+    /// No message can be meant.
+    nothing: bool,
+    from: Option<Timestamp>,
+    before: Option<Timestamp>,
+    tool_names: Vec<String>,
+    user_turns_only: bool,
+}
+
+/// Reads a filter, of the field `filter`.
+pub fn message_filter(filter: Option<v1::MessageFilter>) -> Result<Filter, FieldError> {
+    let filter = filter.unwrap_or_default();
+    let id = |id: &str, field: &str| match id {
+        "" => Ok(None),
+        id => message_id(id, field).map(Some),
+    };
+    Ok(Filter {
+        roles: known(&filter.roles, "filter.roles")?,
+        kinds: known(&filter.kinds, "filter.kinds")?,
+        visibilities: known(&filter.visibilities, "filter.visibilities")?,
+        first_id: id(&filter.first_message_id, "filter.first_message_id")?,
+        last_id: id(&filter.last_message_id, "filter.last_message_id")?,
+        first: filter.first_ordinal.saturating_sub(1),
+        last: filter.last_ordinal.map(|last| last.saturating_sub(1)),
+        // The contract counts from 1: up to 0 there is nothing. No level collapses spans yet.
+        nothing: filter.last_ordinal == Some(0) || !filter.collapse_id.is_empty(),
+        from: optional_timestamp(filter.from_time, "filter.from_time")?,
+        before: optional_timestamp(filter.before_time, "filter.before_time")?,
+        tool_names: filter.tool_names,
+        user_turns_only: filter.user_turns_only,
+    })
+}
+
+/// The values of a repeated enum; neither zero nor one that this version does not know may be there.
+pub(super) fn known<T: TryFrom<i32> + Into<i32> + Copy>(
+    values: &[i32],
+    field: &str,
+) -> Result<Vec<T>, FieldError> {
+    values
+        .iter()
+        .enumerate()
+        .map(|(index, value)| match T::try_from(*value) {
+            Ok(known) if *value != 0 => Ok(known),
+            Ok(_) => Err(FieldError::missing(format!("{field}[{index}]"))),
+            Err(_) => Err(unknown(&format!("{field}[{index}]"))),
+        })
+        .collect()
+}
+
+impl Filter {
+    /// Finds the messages that it names. A name that stands for none is refused.
+    pub fn resolve(mut self, transcript: &Transcript) -> Result<Self, Rejection> {
+        let place = |id: MessageId| match transcript.find(id) {
+            Some(ordinal) => Ok(u64::from(ordinal.get())),
+            None => Err(Rejection::NoSuchMessage { id }),
+        };
+        if let Some(id) = self.first_id.take() {
+            self.first = self.first.max(place(id)?);
+        }
+        if let Some(id) = self.last_id.take() {
+            let last = place(id)?;
+            self.last = Some(self.last.map_or(last, |before| before.min(last)));
+        }
+        Ok(self)
+    }
+
+    /// The places that can be meant at all, for a transcript of `len` messages.
+    pub fn range(&self, len: usize) -> std::ops::Range<usize> {
+        let place = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(len);
+        let end = self.last.map_or(len, |last| place(last.saturating_add(1)));
+        if self.nothing {
+            return 0..0;
+        }
+        place(self.first).min(end)..end
+    }
+
+    /// What the index alone can tell; what passes is asked again with its content when
+    /// [`Self::needs_content`] says so.
+    pub fn admits(&self, ordinal: Ordinal, entry: &Entry) -> bool {
+        let place = u64::from(ordinal.get());
+        let role = match entry.role {
+            Role::User => v1::Role::User,
+            Role::Assistant => v1::Role::Assistant,
+            Role::System | Role::Developer => v1::Role::System,
+        };
+        !self.nothing
+            && place >= self.first
+            && self.last.is_none_or(|last| place <= last)
+            && is_among(&self.roles, role)
+            && is_among(&self.visibilities, visibility(entry.standing))
+            && !(self.user_turns_only && entry.role != Role::User)
+    }
+
+    /// Whether the content has a say.
+    pub fn needs_content(&self) -> bool {
+        !self.kinds.is_empty()
+            || !self.tool_names.is_empty()
+            || self.user_turns_only
+            || self.from.is_some()
+            || self.before.is_some()
+    }
+
+    /// Whether a message is meant. `arrived` is when it was appended.
+    pub fn matches(
+        &self,
+        session: &Session,
+        (ordinal, entry): (Ordinal, &Entry),
+        message: &Message,
+        arrived: Timestamp,
+    ) -> bool {
+        let said = message.at.unwrap_or(arrived);
+        self.admits(ordinal, entry)
+            && is_among(&self.kinds, kind(message.kind))
+            && self.from.is_none_or(|from| said >= from)
+            && self.before.is_none_or(|before| said < before)
+            && (!self.user_turns_only || message.is_real_user_input())
+            && (self.tool_names.is_empty() || self.names_tool(session, ordinal, message))
+    }
+
+    fn names_tool(&self, session: &Session, ordinal: Ordinal, message: &Message) -> bool {
+        let wanted = |name: &str| self.tool_names.iter().any(|wanted| wanted == name);
+        (0_u16..)
+            .zip(&message.blocks)
+            .any(|(index, block)| match block {
+                Block::ToolUse(call) => wanted(&call.name),
+                Block::ToolResult(result) => {
+                    answered_tool(session, ordinal, index, &result.tool_use_id).is_some_and(wanted)
+                }
+                _ => false,
+            })
+    }
+}
+
+/// The tool whose result stands in a block, as long as the message of its call is in the view.
+fn answered_tool<'s>(
+    session: &'s Session,
+    message: Ordinal,
+    block: u16,
+    id: &str,
+) -> Option<&'s str> {
+    let calls = session.calls();
+    let answer = CallState::Answered { message, block };
+    let same = calls.with_id(id);
+    let key = same
+        .iter()
+        .find(|key| calls.state(**key) == answer)
+        .or_else(|| same.last())?;
+    let call = calls.get(*key)?;
+    let message = session.transcript().content(call.message)?;
+    match message.blocks.get(usize::from(call.block))? {
+        Block::ToolUse(call) => Some(&call.name),
+        _ => None,
+    }
+}
+
+fn is_among<T: PartialEq>(wanted: &[T], value: T) -> bool {
+    wanted.is_empty() || wanted.contains(&value)
+}
+
+const fn kind(kind: Kind) -> v1::MessageKind {
+    super::scalars::export_kind(kind)
+}

@@ -1,0 +1,311 @@
+//! Messages on their way in: typed ones and payloads, with what is known about them.
+
+use palimpsest_core::codec;
+use palimpsest_core::ids::MessageId;
+use palimpsest_core::limits::Limits;
+use palimpsest_core::message::{Block, Kind, Message, Usage};
+use palimpsest_proto::context::v1;
+use v1::message_input::Content;
+
+use super::scalars::{message_id, optional_timestamp, payload_format, role, unknown};
+use super::{FieldError, Problem, Under, blocks_in};
+
+/// A message, and where it stood in the request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InputMessage {
+    /// The entry of the request's `messages` that it came from, from 0.
+    pub input_index: u32,
+    /// The message.
+    pub message: Message,
+}
+
+/// Reads the messages of a request, those inside payloads included, in order. `next_id` names those
+/// that come without an id.
+pub fn messages(
+    inputs: Vec<v1::MessageInput>,
+    limits: &Limits,
+    next_id: &mut dyn FnMut() -> MessageId,
+) -> Result<Vec<InputMessage>, FieldError> {
+    let mut all = Vec::with_capacity(inputs.len().min(limits.max_messages));
+    for (index, input) in inputs.into_iter().enumerate() {
+        let path = format!("messages[{index}]");
+        let read = self::input(input, limits, next_id).under(&path)?;
+        if all.len() + read.len() > limits.max_messages {
+            let what = format!(
+                "must hold at most {} messages, those inside payloads included",
+                limits.max_messages
+            );
+            return Err(FieldError::invalid("messages", what));
+        }
+        let input_index = u32::try_from(index).unwrap_or(u32::MAX);
+        all.extend(read.into_iter().map(|message| InputMessage {
+            input_index,
+            message,
+        }));
+    }
+    Ok(all)
+}
+
+fn input(
+    input: v1::MessageInput,
+    limits: &Limits,
+    next_id: &mut dyn FnMut() -> MessageId,
+) -> Result<Vec<Message>, FieldError> {
+    let id = match input.id.as_str() {
+        "" => None,
+        id => Some(message_id(id, "id")?),
+    };
+    let metadata = Metadata::read(input.metadata.unwrap_or_default(), limits).under("metadata")?;
+    let mut messages = match input.content {
+        None => return Err(FieldError::missing("content")),
+        Some(Content::Message(typed)) => {
+            let id = id.unwrap_or_else(&mut *next_id);
+            vec![self::typed(id, typed, limits).under("message")?]
+        }
+        Some(Content::Payload(payload)) => {
+            let mut read = self::payload(&payload, limits, next_id).under("payload")?;
+            match (id, read.as_mut_slice()) {
+                (None, _) => {}
+                (Some(id), [message]) => message.id = id,
+                (Some(_), _) => {
+                    return Err(FieldError::invalid(
+                        "id",
+                        "must not be set with a payload that does not hold exactly one message",
+                    ));
+                }
+            }
+            read
+        }
+    };
+    let mut before = metadata.parent;
+    for message in &mut messages {
+        message.parent = before.replace(message.id);
+        metadata.apply(message);
+    }
+    Ok(messages)
+}
+
+fn typed(id: MessageId, typed: v1::Message, limits: &Limits) -> Result<Message, FieldError> {
+    let role = role(typed.role, "role")?;
+    check_block_count(typed.blocks.len(), limits, "blocks")?;
+    // What a provider's message has beside its content and what we know of it.
+    const KNOWN: [&str; 9] = [
+        "role",
+        "content",
+        "type",
+        "id",
+        "model",
+        "usage",
+        "refusal",
+        "tool_calls",
+        "tool_call_id",
+    ];
+    let extra = blocks_in::extra(&typed.extra_json, &KNOWN, &[])?;
+    let blocks = typed
+        .blocks
+        .into_iter()
+        .enumerate()
+        .map(|(index, block)| {
+            let block = blocks_in::block(block).at("blocks", index)?;
+            check_names(&block, limits)
+                .map_err(|(field, error)| error.under(field).under(&format!("blocks[{index}]")))?;
+            Ok(block)
+        })
+        .collect::<Result<_, FieldError>>()?;
+    let mut message = Message::new(id, role, blocks);
+    message.extra = extra;
+    check_size(&message, limits)?;
+    Ok(message)
+}
+
+fn payload(
+    payload: &v1::Payload,
+    limits: &Limits,
+    next_id: &mut dyn FnMut() -> MessageId,
+) -> Result<Vec<Message>, FieldError> {
+    let Some(provider) = payload_format(payload.format, "format")? else {
+        return Err(FieldError::missing("format"));
+    };
+    let json = &payload.json;
+    if json.is_empty() {
+        return Err(FieldError::missing("json"));
+    }
+    // An array may be as long as a call; a single object is one message.
+    let is_array = json.trim_ascii_start().starts_with(b"[");
+    let limit = if is_array {
+        limits.max_request_bytes
+    } else {
+        limits.max_message_bytes
+    };
+    check_bytes(json.len(), limit).under("json")?;
+    let messages = codec::read(provider, json, next_id).map_err(|error| {
+        let (path, error) = (error.path, error.error);
+        FieldError::new("json", Problem::Payload { path, error })
+    })?;
+    for message in &messages {
+        check_block_count(message.blocks.len(), limits, "json")?;
+        check_size(message, limits).under("json")?;
+        for block in &message.blocks {
+            check_names(block, limits).map_err(|(_, error)| error.under("json"))?;
+        }
+        let names = [&message.provider_message_id, &message.model];
+        for name in names.into_iter().flatten() {
+            check_name(name, limits).under("json")?;
+        }
+    }
+    Ok(messages)
+}
+
+fn check_block_count(count: usize, limits: &Limits, field: &str) -> Result<(), FieldError> {
+    let limit = limits.max_blocks.min(usize::from(u16::MAX));
+    if count <= limit {
+        return Ok(());
+    }
+    let what = format!("must hold at most {limit} blocks in one message, holds {count}");
+    Err(FieldError::invalid(field, what))
+}
+
+fn check_size(message: &Message, limits: &Limits) -> Result<(), FieldError> {
+    let extra = message.extra.iter().map(|(_, raw)| raw.as_str().len());
+    let actual = message.content_bytes() + extra.sum::<usize>();
+    check_bytes(actual, limits.max_message_bytes)
+}
+
+fn check_bytes(actual: usize, limit: usize) -> Result<(), FieldError> {
+    if actual <= limit {
+        return Ok(());
+    }
+    Err(FieldError::new("", Problem::TooLarge { limit, actual }))
+}
+
+/// Checks the names that a block holds; says which field of the typed block is wrong.
+fn check_names(block: &Block, limits: &Limits) -> Result<(), (&'static str, FieldError)> {
+    let names: &[(&'static str, &str)] = match block {
+        Block::ToolUse(call) => &[
+            ("tool_use.tool_use_id", &call.id),
+            ("tool_use.tool_name", &call.name),
+        ],
+        Block::ToolResult(result) => &[("tool_result.tool_use_id", &result.tool_use_id)],
+        _ => &[],
+    };
+    for (field, name) in names {
+        check_name(name, limits).map_err(|error| (*field, error))?;
+    }
+    Ok(())
+}
+
+fn check_name(name: &str, limits: &Limits) -> Result<(), FieldError> {
+    let (limit, len) = (limits.max_id_bytes, name.len());
+    if len <= limit {
+        return Ok(());
+    }
+    let what = format!("must have ids and names of at most {limit} bytes, has one of {len}");
+    Err(FieldError::invalid("", what))
+}
+
+/// What a caller says about a message beside its content.
+struct Metadata {
+    parent: Option<MessageId>,
+    at: Option<palimpsest_core::ids::Timestamp>,
+    provider_message_id: Option<Box<str>>,
+    model: Option<Box<str>>,
+    usage: Option<Usage>,
+    kind: Kind,
+    meta: bool,
+    transcript_only: bool,
+    attributes: Vec<(Box<str>, Box<str>)>,
+}
+
+impl Metadata {
+    fn read(metadata: v1::MessageMetadata, limits: &Limits) -> Result<Self, FieldError> {
+        let name = |text: String, field: &str| {
+            check_name(&text, limits).under(field)?;
+            Ok((!text.is_empty()).then(|| text.into_boxed_str()))
+        };
+        Ok(Self {
+            parent: match metadata.parent_id.as_str() {
+                "" => None,
+                id => Some(message_id(id, "parent_id")?),
+            },
+            at: optional_timestamp(metadata.create_time, "create_time")?,
+            provider_message_id: name(metadata.provider_message_id, "provider_message_id")?,
+            model: name(metadata.model, "model")?,
+            usage: metadata.usage.map(usage).filter(|u| u.total_tokens() > 0),
+            kind: kind(metadata.kind)?,
+            meta: metadata.meta,
+            transcript_only: metadata.transcript_only,
+            attributes: attributes(metadata.attributes, limits)?,
+        })
+    }
+
+    /// What the caller says goes before what a payload says of itself.
+    fn apply(&self, message: &mut Message) {
+        message.at = self.at;
+        if let Some(id) = &self.provider_message_id {
+            message.provider_message_id = Some(id.clone());
+        }
+        if let Some(model) = &self.model {
+            message.model = Some(model.clone());
+        }
+        if let Some(usage) = self.usage {
+            message.usage = Some(usage);
+        }
+        message.kind = self.kind;
+        message.meta = self.meta;
+        message.transcript_only = self.transcript_only;
+        message.attributes.clone_from(&self.attributes);
+    }
+}
+
+fn usage(usage: v1::Usage) -> Usage {
+    Usage {
+        input_tokens: usage.input_tokens.into(),
+        cache_read_tokens: usage.cache_read_tokens.into(),
+        cache_write_tokens: usage.cache_write_tokens.into(),
+        output_tokens: usage.output_tokens.into(),
+    }
+}
+
+fn kind(kind: i32) -> Result<Kind, FieldError> {
+    match v1::MessageKind::try_from(kind) {
+        Ok(v1::MessageKind::Unspecified | v1::MessageKind::Ordinary) => Ok(Kind::Ordinary),
+        Ok(v1::MessageKind::Attachment) => Ok(Kind::Attachment),
+        Ok(v1::MessageKind::Hook) => Ok(Kind::Hook),
+        Ok(v1::MessageKind::Summary | v1::MessageKind::Boundary | v1::MessageKind::Synthetic) => {
+            Err(FieldError::invalid(
+                "kind",
+                "must be ORDINARY, ATTACHMENT or HOOK: the service makes the others",
+            ))
+        }
+        Err(_) => Err(unknown("kind")),
+    }
+}
+
+/// Attributes in the order of their names: a map has none, and the log must not depend on chance.
+pub(super) fn attributes(
+    attributes: impl IntoIterator<Item = (String, String)>,
+    limits: &Limits,
+) -> Result<Vec<(Box<str>, Box<str>)>, FieldError> {
+    let invalid = |what: String| Err(FieldError::invalid("attributes", what));
+    let mut sorted: Vec<(Box<str>, Box<str>)> = attributes
+        .into_iter()
+        .map(|(name, value)| (name.into(), value.into()))
+        .collect();
+    sorted.sort();
+    let (limit, count) = (limits.max_attributes, sorted.len());
+    if count > limit {
+        return invalid(format!("must hold at most {limit} entries, holds {count}"));
+    }
+    for (name, value) in &sorted {
+        if name.is_empty() {
+            return invalid("must not hold an empty name".to_owned());
+        }
+        let (limit, size) = (limits.max_attribute_bytes, name.len() + value.len());
+        if size > limit {
+            return invalid(format!(
+                "must hold entries of at most {limit} bytes, has one of {size}"
+            ));
+        }
+    }
+    Ok(sorted)
+}

@@ -1,0 +1,158 @@
+//! The boundary: the one place where the contract's types and the domain's meet.
+//!
+//! Inward, everything is checked once and a refusal names the field's path; outward, nothing can
+//! fail. Not here: what a refusal's status is, and which session a request reaches.
+
+mod appended;
+mod blocks_in;
+mod blocks_out;
+mod digest;
+mod events;
+mod filter;
+mod messages_in;
+mod page;
+mod pattern;
+mod repairs;
+mod scalars;
+mod session_in;
+mod session_out;
+mod sessions_listed;
+mod target;
+#[cfg(test)]
+mod tests;
+mod tokens;
+mod transcript;
+
+pub use appended::{append_result, not_sendable, open_calls, tool_call, warnings};
+pub use blocks_out::view_message;
+pub use digest::{Canonical, body_digest, request_stamp};
+pub use events::{EventContext, ServedSize, event_kind, event_kinds, events};
+pub use filter::{Filter, message_filter};
+pub use messages_in::{InputMessage, messages};
+pub use page::{BadPageToken, Cursor, page_size, page_token, page_token_text};
+pub use pattern::{PatternError, text_pattern};
+pub use repairs::{repair_warnings, repairs};
+pub use scalars::{
+    Form, call_key, export_kind, export_role, export_timestamp, form, message_id,
+    optional_timestamp, payload_format, project, session_key, timestamp,
+};
+pub use session_in::{NewSession, create, update};
+pub use session_out::{Listed, listed_session, session, session_state};
+pub use sessions_listed::{SessionFilter, session_filter};
+pub use target::{PrefixTokens, etag, export_etag, export_target, prompt_prefix, target};
+pub use tokens::{breakdown, budget, token_report};
+pub use transcript::{BlockStatuses, Content, json_messages, transcript_message, visibility};
+
+use std::fmt;
+
+use palimpsest_core::json::JsonError;
+
+/// A field of a request that is not as it must be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldError {
+    /// The path of the field, such as `messages[3].metadata.parent_id`.
+    pub path: String,
+    /// What is wrong with it.
+    pub problem: Problem,
+}
+
+/// What is wrong with a field. None of these ever repeats content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Problem {
+    /// It must be there and is not.
+    Missing,
+    /// It is there and wrong; completes a sentence that begins with the path.
+    Invalid(String),
+    /// A message, or a payload, has more bytes than the server takes.
+    TooLarge {
+        /// The limit in bytes.
+        limit: usize,
+        /// What was given.
+        actual: usize,
+    },
+    /// JSON that cannot be read, or is not of its format.
+    Payload {
+        /// Where in the JSON; empty for the whole of it.
+        path: String,
+        /// What is wrong there.
+        error: JsonError,
+    },
+}
+
+impl FieldError {
+    /// A field that must be there and is not.
+    pub fn missing(path: impl Into<String>) -> Self {
+        Self::new(path, Problem::Missing)
+    }
+
+    /// A field that is wrong; `what` completes a sentence that begins with the path.
+    pub fn invalid(path: impl Into<String>, what: impl Into<String>) -> Self {
+        Self::new(path, Problem::Invalid(what.into()))
+    }
+
+    fn new(path: impl Into<String>, problem: Problem) -> Self {
+        Self {
+            path: path.into(),
+            problem,
+        }
+    }
+
+    /// The same error, seen from the message that `field` belongs to.
+    #[must_use]
+    pub fn under(mut self, field: &str) -> Self {
+        self.path = match self.path.as_str() {
+            "" => field.to_owned(),
+            rest if rest.starts_with('[') => format!("{field}{rest}"),
+            rest => format!("{field}.{rest}"),
+        };
+        self
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = &self.path;
+        match &self.problem {
+            Problem::Missing => write!(f, "{path} must be set"),
+            Problem::Invalid(what) => write!(f, "{path} {what}"),
+            Problem::TooLarge { limit, actual } => write!(
+                f,
+                "{path} has {actual} bytes, and the limit is {limit} bytes"
+            ),
+            Problem::Payload { path: at, error } if at.is_empty() => write!(f, "{path} {error}"),
+            Problem::Payload { path: at, error } => write!(f, "{path}: {at} {error}"),
+        }
+    }
+}
+
+impl std::error::Error for FieldError {}
+
+/// Says where an error happened, from the inside out.
+trait Under<T> {
+    fn under(self, field: &str) -> Result<T, FieldError>;
+    fn at(self, field: &str, index: usize) -> Result<T, FieldError>;
+}
+
+impl<T> Under<T> for Result<T, FieldError> {
+    fn under(self, field: &str) -> Self {
+        self.map_err(|error| error.under(field))
+    }
+
+    fn at(self, field: &str, index: usize) -> Self {
+        self.map_err(|error| error.under(&format!("{field}[{index}]")))
+    }
+}
+
+/// A field that must not be empty.
+fn required<'a>(text: &'a str, field: &str) -> Result<&'a str, FieldError> {
+    if text.is_empty() {
+        Err(FieldError::missing(field))
+    } else {
+        Ok(text)
+    }
+}
+
+/// The contract counts tokens in 32 bits; what does not fit is as much as fits.
+fn tokens32(tokens: u64) -> u32 {
+    u32::try_from(tokens).unwrap_or(u32::MAX)
+}

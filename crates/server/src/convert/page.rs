@@ -1,0 +1,108 @@
+//! Where the next page begins: opaque, versioned, and bound to the request that it continues.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use palimpsest_core::message::Digest;
+
+use super::FieldError;
+
+const VERSION: u8 = 1;
+const HEAD: usize = 1 + 16 + 1;
+
+/// Where the next page begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cursor {
+    /// A place in a numbered list.
+    Number(u64),
+    /// A place in a list that is ordered by a number and a name.
+    Named(i64, String),
+}
+
+/// A page token that is malformed, or of another request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("page_token is not a token of this request: every field but page_size must be as it was")]
+pub struct BadPageToken;
+
+/// The token with which the next page is asked for. `request` is the digest of everything in the
+/// request that must stay as it is.
+pub fn page_token_text(cursor: &Cursor, request: Digest) -> String {
+    let mut bytes = vec![VERSION];
+    bytes.extend_from_slice(request.as_bytes());
+    match cursor {
+        Cursor::Number(number) => {
+            bytes.push(0);
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        Cursor::Named(number, name) => {
+            bytes.push(1);
+            bytes.extend_from_slice(&number.to_le_bytes());
+            bytes.extend_from_slice(name.as_bytes());
+        }
+    }
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// Reads a token; an empty one asks for the first page.
+pub fn page_token(token: &str, request: Digest) -> Result<Option<Cursor>, BadPageToken> {
+    if token.is_empty() {
+        return Ok(None);
+    }
+    let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| BadPageToken)?;
+    let (head, rest) = bytes.split_at_checked(HEAD).ok_or(BadPageToken)?;
+    let (number, name) = rest.split_first_chunk::<8>().ok_or(BadPageToken)?;
+    if head[0] != VERSION || head[1..17] != request.as_bytes()[..] {
+        return Err(BadPageToken);
+    }
+    match head[17] {
+        0 if name.is_empty() => Ok(Some(Cursor::Number(u64::from_le_bytes(*number)))),
+        1 => {
+            let name = std::str::from_utf8(name).map_err(|_| BadPageToken)?;
+            let number = i64::from_le_bytes(*number);
+            Ok(Some(Cursor::Named(number, name.to_owned())))
+        }
+        _ => Err(BadPageToken),
+    }
+}
+
+/// The size of a page: the default when it is not said, and refused over the limit.
+pub fn page_size(given: u32, default: u32, max: usize) -> Result<usize, FieldError> {
+    let size = if given == 0 { default } else { given } as usize;
+    if given as usize > max {
+        let what = format!("must be between 1 and {max}");
+        return Err(FieldError::invalid("page_size", what));
+    }
+    Ok(size.min(max))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_holds_for_its_request_alone() {
+        let (mine, other) = (Digest::of_bytes(b"a"), Digest::of_bytes(b"b"));
+        for cursor in [
+            Cursor::Number(u64::MAX),
+            Cursor::Named(-5, "projects/p/sessions/ä".into()),
+            Cursor::Named(0, String::new()),
+        ] {
+            let text = page_token_text(&cursor, mine);
+            assert_eq!(page_token(&text, mine), Ok(Some(cursor)));
+            assert_eq!(page_token(&text, other), Err(BadPageToken));
+            assert_eq!(page_token(&text[1..], mine), Err(BadPageToken));
+            assert_eq!(page_token(&text[..24], mine), Err(BadPageToken));
+        }
+        assert_eq!(page_token("", mine), Ok(None));
+        assert_eq!(page_token("!", mine), Err(BadPageToken));
+    }
+
+    #[test]
+    fn a_page_has_a_size() {
+        assert_eq!(page_size(0, 50, 1_000), Ok(50));
+        assert_eq!(page_size(1_000, 50, 1_000), Ok(1_000));
+        assert_eq!(
+            page_size(1_001, 50, 1_000).unwrap_err().to_string(),
+            "page_size must be between 1 and 1000"
+        );
+    }
+}

@@ -1,0 +1,141 @@
+//! What to search for.
+
+use palimpsest_core::limits::Limits;
+use palimpsest_proto::context::v1;
+use regex::{Regex, RegexBuilder};
+use v1::text_pattern::Pattern;
+
+use super::{FieldError, required};
+
+/// The most memory that a compiled expression may take.
+const MAX_PROGRAM_BYTES: usize = 1024 * 1024;
+/// The most memory that a search may take for states that it works out on the way.
+const MAX_CACHE_BYTES: usize = 2 * 1024 * 1024;
+
+/// Why there is nothing to search with.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// The field is missing or too long.
+    #[error(transparent)]
+    Field(#[from] FieldError),
+    /// It does not compile. The expression itself is never repeated.
+    #[error("{field} is not a regular expression (character {char_offset})")]
+    Syntax {
+        /// The path of the field.
+        field: String,
+        /// Where it is wrong, in characters from 0.
+        char_offset: usize,
+    },
+}
+
+/// Compiles a pattern.
+pub fn text_pattern(
+    pattern: Option<v1::TextPattern>,
+    limits: &Limits,
+    field: &str,
+) -> Result<Regex, PatternError> {
+    let pattern = pattern.ok_or_else(|| FieldError::missing(field))?;
+    let (name, text, expression) = match pattern.pattern {
+        None => return Err(FieldError::missing(format!("{field}.pattern")).into()),
+        Some(Pattern::Literal(text)) => {
+            let escaped = regex::escape(&text);
+            ("literal", text, escaped)
+        }
+        Some(Pattern::Regex(text)) => ("regex", text.clone(), text),
+    };
+    let field = format!("{field}.{name}");
+    required(&text, &field)?;
+    let (limit, len) = (limits.max_pattern_bytes, text.chars().count());
+    if len > limit {
+        let what = format!("must have at most {limit} characters, has {len}");
+        return Err(FieldError::invalid(field, what).into());
+    }
+    RegexBuilder::new(&expression)
+        .case_insensitive(pattern.ignore_case)
+        .size_limit(MAX_PROGRAM_BYTES)
+        .dfa_size_limit(MAX_CACHE_BYTES)
+        .build()
+        .map_err(|error| match error {
+            regex::Error::CompiledTooBig(_) => {
+                FieldError::invalid(field, "is too large once it is compiled").into()
+            }
+            _ => PatternError::Syntax {
+                char_offset: char_offset(&expression),
+                field,
+            },
+        })
+}
+
+fn char_offset(expression: &str) -> usize {
+    let at = match regex_syntax::Parser::new().parse(expression) {
+        Err(regex_syntax::Error::Parse(error)) => error.span().start.offset,
+        Err(regex_syntax::Error::Translate(error)) => error.span().start.offset,
+        _ => 0,
+    };
+    expression
+        .char_indices()
+        .take_while(|(index, _)| *index < at)
+        .count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compiled(pattern: Pattern, ignore_case: bool) -> Result<Regex, PatternError> {
+        let pattern = v1::TextPattern {
+            ignore_case,
+            pattern: Some(pattern),
+        };
+        text_pattern(Some(pattern), &Limits::default(), "pattern")
+    }
+
+    #[test]
+    fn literals_are_literal_and_case_counts_unless_told() {
+        let dot = compiled(Pattern::Literal("a.c".into()), false).unwrap();
+        assert!(dot.is_match("xa.cx") && !dot.is_match("abc") && !dot.is_match("A.C"));
+        assert!(
+            compiled(Pattern::Literal("a.c".into()), true)
+                .unwrap()
+                .is_match("A.C")
+        );
+        assert!(
+            compiled(Pattern::Regex("a.c".into()), false)
+                .unwrap()
+                .is_match("abc")
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_searched_for_is_refused() {
+        let error = |pattern| compiled(pattern, false).unwrap_err();
+        assert_eq!(
+            error(Pattern::Regex("äö(".into())),
+            PatternError::Syntax {
+                field: "pattern.regex".into(),
+                char_offset: 2,
+            }
+        );
+        let field = |error| match error {
+            PatternError::Field(error) => error.to_string(),
+            PatternError::Syntax { .. } => unreachable!(),
+        };
+        assert_eq!(
+            field(error(Pattern::Literal(String::new()))),
+            "pattern.literal must be set"
+        );
+        assert_eq!(
+            field(error(Pattern::Literal("x".repeat(1_025)))),
+            "pattern.literal must have at most 1024 characters, has 1025"
+        );
+        assert_eq!(
+            field(error(Pattern::Regex(r"(\w{500}){500}".into()))),
+            "pattern.regex is too large once it is compiled"
+        );
+        let limits = Limits::default();
+        let none = text_pattern(None, &limits, "pattern").unwrap_err();
+        assert_eq!(field(none), "pattern must be set");
+        let empty = text_pattern(Some(v1::TextPattern::default()), &limits, "pattern");
+        assert_eq!(field(empty.unwrap_err()), "pattern.pattern must be set");
+    }
+}

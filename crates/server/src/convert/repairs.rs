@@ -1,0 +1,165 @@
+//! What was done to make a view valid, in the contract's words.
+
+use palimpsest_core::ids::CallKey;
+use palimpsest_core::message::MediaProblem;
+use palimpsest_core::session::Session;
+use palimpsest_core::view::{Repair, RepairKind};
+use palimpsest_proto::context::v1;
+
+use super::appended::call_ref;
+
+/// The longest id of a mapping: what both providers take.
+const MAX_WIRE_ID_LEN: usize = 40;
+
+/// The repairs of a view.
+pub fn repairs(session: &Session, repairs: &[Repair]) -> Vec<v1::Repair> {
+    repairs
+        .iter()
+        .map(|repair| self::repair(session, repair))
+        .collect()
+}
+
+fn repair(session: &Session, repair: &Repair) -> v1::Repair {
+    let (kind, detail) = described(session, repair.kind);
+    let call = call_of(repair.kind);
+    // What is synthetic has no block; an interruption is about the block that made the call.
+    let (message, block) = match repair.kind {
+        RepairKind::Opening => (repair.message, None),
+        RepairKind::InterruptedCall(key) => match session.calls().get(key) {
+            Some(call) => (call.message, Some(call.block)),
+            None => (repair.message, None),
+        },
+        _ => (repair.message, Some(repair.block)),
+    };
+    let entry = session.transcript().get(message);
+    v1::Repair {
+        kind: kind.into(),
+        message_id: entry.map(|entry| entry.id.to_string()).unwrap_or_default(),
+        block_index: block.map(u32::from),
+        call: call.map(|key| call_ref(session, key)),
+        view_tool_use_id: match repair.kind {
+            RepairKind::MappedCallId(key) => {
+                session.calls().wire_id(key, MAX_WIRE_ID_LEN).into_owned()
+            }
+            _ => String::new(),
+        },
+        detail: detail.to_owned(),
+    }
+}
+
+const fn call_of(kind: RepairKind) -> Option<CallKey> {
+    match kind {
+        RepairKind::DuplicateResult(call)
+        | RepairKind::LateResult(call)
+        | RepairKind::LateResultHidden(call)
+        | RepairKind::InterruptedCall(call)
+        | RepairKind::MappedCallId(call) => Some(call),
+        RepairKind::BlankText
+        | RepairKind::OrphanResult
+        | RepairKind::Media(_)
+        | RepairKind::TrailingThinking
+        | RepairKind::UnsignedThinking
+        | RepairKind::WrongRole
+        | RepairKind::Opening => None,
+    }
+}
+
+fn described(session: &Session, kind: RepairKind) -> (v1::RepairKind, &'static str) {
+    use v1::RepairKind as Out;
+    match kind {
+        RepairKind::BlankText => (Out::BlankTextDropped, "Blank text was left out."),
+        RepairKind::DuplicateResult(_) => (
+            Out::DuplicateResultDropped,
+            "A second result of the call was left out; the first counts.",
+        ),
+        RepairKind::OrphanResult => (
+            Out::OrphanResultAsText,
+            "No call has the id of this result; it is shown as text.",
+        ),
+        RepairKind::LateResult(_) => (
+            Out::LateResultAsText,
+            "The result came after its call was reported as interrupted; it is shown as text.",
+        ),
+        RepairKind::LateResultHidden(_) => (
+            Out::LateResultDropped,
+            "The result's call is no longer in the view, so the result is not shown.",
+        ),
+        RepairKind::InterruptedCall(_) => (
+            Out::CallInterrupted,
+            "The conversation went on without a result; an error result stands in its place.",
+        ),
+        RepairKind::Media(problem) => (Out::MediaAsMarker, media(problem)),
+        RepairKind::TrailingThinking => (
+            Out::ThinkingDropped,
+            "A message must not end with thinking; it was left out.",
+        ),
+        RepairKind::UnsignedThinking => (
+            Out::ThinkingDropped,
+            "Thinking without a signature is not taken back by its provider; it was left out.",
+        ),
+        RepairKind::WrongRole => (
+            Out::UnsupportedBlockReplaced,
+            "A message of this role must not hold such a block; it was left out.",
+        ),
+        RepairKind::Opening => (
+            Out::FirstUserMessageAdded,
+            "The conversation begins with the model; a user message was put first.",
+        ),
+        RepairKind::MappedCallId(key) if is_illegal(session, key) => (
+            Out::IllegalToolUseIdMapped,
+            "The provider does not allow this tool_use id; the view shows another.",
+        ),
+        RepairKind::MappedCallId(_) => (
+            Out::RepeatedToolUseIdMapped,
+            "An earlier call has this tool_use id; the view shows another.",
+        ),
+    }
+}
+
+/// A call is mapped when its id is illegal or taken. When it is legal, the first call that has it
+/// goes by it.
+fn is_illegal(session: &Session, key: CallKey) -> bool {
+    let calls = session.calls();
+    let first = calls
+        .get(key)
+        .and_then(|call| calls.with_id(&call.id).first());
+    first
+        .and_then(|first| calls.get(*first))
+        .is_some_and(|first| first.mapped)
+}
+
+const fn media(problem: MediaProblem) -> &'static str {
+    match problem {
+        MediaProblem::TooManyBytes => {
+            "It has more bytes than the provider takes; a marker stands in its place."
+        }
+        MediaProblem::TooManyPixels => {
+            "It has more pixels than the provider takes; a marker stands in its place."
+        }
+        MediaProblem::BadType => {
+            "It is not of a type that the provider takes; a marker stands in its place."
+        }
+        MediaProblem::TooMany => {
+            "The request holds as many images as the provider takes; a marker stands in its place."
+        }
+    }
+}
+
+/// Warnings for repairs that hide something which the caller may be waiting to see.
+pub fn repair_warnings(session: &Session, repairs: &[Repair]) -> Vec<v1::Warning> {
+    repairs
+        .iter()
+        .filter_map(|repair| match repair.kind {
+            RepairKind::LateResultHidden(key) => {
+                let entry = session.transcript().get(repair.message);
+                Some(v1::Warning {
+                    code: v1::WarningCode::LateResult.into(),
+                    detail: "A result came for a call that is no longer in the view.".to_owned(),
+                    message_id: entry.map(|entry| entry.id.to_string()).unwrap_or_default(),
+                    call: Some(call_ref(session, key)),
+                })
+            }
+            _ => None,
+        })
+        .collect()
+}

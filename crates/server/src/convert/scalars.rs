@@ -1,0 +1,204 @@
+//! Names, ids, times and the small enums.
+
+use palimpsest_core::ids::{CallKey, MessageId, ProjectId, SessionKey, Timestamp};
+use palimpsest_core::message::{Kind, Role};
+use palimpsest_core::view::Provider;
+use palimpsest_proto::context::v1;
+
+use super::{FieldError, required};
+
+/// The first and the last second that a `google.protobuf.Timestamp` may name.
+const SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
+
+/// How messages come back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Form {
+    /// As a provider's JSON.
+    #[default]
+    Json,
+    /// As typed messages.
+    Typed,
+}
+
+/// A session's resource name.
+pub fn session_key(name: &str, field: &str) -> Result<SessionKey, FieldError> {
+    SessionKey::parse(required(name, field)?)
+        .map_err(|error| FieldError::invalid(field, error.to_string()))
+}
+
+/// A project's resource name, `projects/{project}`.
+pub fn project(name: &str, field: &str) -> Result<ProjectId, FieldError> {
+    let id = required(name, field)?
+        .strip_prefix("projects/")
+        .ok_or_else(|| FieldError::invalid(field, "must have the form projects/{project}"))?;
+    ProjectId::new(id).map_err(|error| FieldError::invalid(field, error.to_string()))
+}
+
+/// A message's id.
+pub fn message_id(id: &str, field: &str) -> Result<MessageId, FieldError> {
+    MessageId::parse(required(id, field)?)
+        .ok_or_else(|| FieldError::invalid(field, "must be a UUID"))
+}
+
+/// A call's own key.
+pub fn call_key(key: &str, field: &str) -> Result<CallKey, FieldError> {
+    CallKey::parse(required(key, field)?)
+        .ok_or_else(|| FieldError::invalid(field, "is not a key that this service gives"))
+}
+
+/// A point in time. What is finer than a millisecond is cut off.
+pub fn timestamp(time: prost_types::Timestamp, field: &str) -> Result<Timestamp, FieldError> {
+    if !SECONDS.contains(&time.seconds) {
+        return Err(FieldError::invalid(
+            field,
+            "must lie between the years 1 and 9999",
+        ));
+    }
+    if !(0..1_000_000_000).contains(&time.nanos) {
+        return Err(FieldError::invalid(
+            field,
+            "must have nanos between 0 and 999,999,999",
+        ));
+    }
+    Ok(Timestamp::from_millis(
+        time.seconds * 1_000 + i64::from(time.nanos / 1_000_000),
+    ))
+}
+
+/// The same for a field that may be left out.
+pub fn optional_timestamp(
+    time: Option<prost_types::Timestamp>,
+    field: &str,
+) -> Result<Option<Timestamp>, FieldError> {
+    time.map(|time| timestamp(time, field)).transpose()
+}
+
+/// A point in time on its way out; one that the contract cannot name becomes the nearest that it
+/// can.
+pub fn export_timestamp(time: Timestamp) -> prost_types::Timestamp {
+    let millis = time.as_millis();
+    let seconds = millis.div_euclid(1_000);
+    let nanos = i32::try_from(millis.rem_euclid(1_000) * 1_000_000).unwrap_or_default();
+    if SECONDS.contains(&seconds) {
+        return prost_types::Timestamp { seconds, nanos };
+    }
+    let seconds = seconds.clamp(*SECONDS.start(), *SECONDS.end());
+    prost_types::Timestamp { seconds, nanos: 0 }
+}
+
+/// How messages are to come back; JSON unless said otherwise.
+pub fn form(form: i32, field: &str) -> Result<Form, FieldError> {
+    match v1::MessageForm::try_from(form) {
+        Ok(v1::MessageForm::Unspecified | v1::MessageForm::Json) => Ok(Form::Json),
+        Ok(v1::MessageForm::Typed) => Ok(Form::Typed),
+        Err(_) => Err(unknown(field)),
+    }
+}
+
+/// A provider's format of messages. `None` when it was not given: the field says what that means.
+pub fn payload_format(format: i32, field: &str) -> Result<Option<Provider>, FieldError> {
+    match v1::Format::try_from(format) {
+        Ok(v1::Format::Unspecified) => Ok(None),
+        Ok(v1::Format::AnthropicMessages) => Ok(Some(Provider::Anthropic)),
+        Ok(v1::Format::OpenaiChat) => Ok(Some(Provider::OpenAi)),
+        Ok(v1::Format::PalimpsestJsonl | v1::Format::ClaudeCodeJsonl) => Err(FieldError::invalid(
+            field,
+            "must be FORMAT_ANTHROPIC_MESSAGES or FORMAT_OPENAI_CHAT",
+        )),
+        Err(_) => Err(unknown(field)),
+    }
+}
+
+/// An enum's number that this contract does not have.
+pub(super) fn unknown(field: &str) -> FieldError {
+    FieldError::invalid(field, "is a value that this version does not know")
+}
+
+pub(super) fn role(role: i32, field: &str) -> Result<Role, FieldError> {
+    match v1::Role::try_from(role) {
+        Ok(v1::Role::Unspecified) => Err(FieldError::missing(field)),
+        Ok(v1::Role::User) => Ok(Role::User),
+        Ok(v1::Role::Assistant) => Ok(Role::Assistant),
+        Ok(v1::Role::System) => Ok(Role::System),
+        Err(_) => Err(unknown(field)),
+    }
+}
+
+/// Who speaks.
+pub const fn export_role(role: Role) -> v1::Role {
+    match role {
+        Role::User => v1::Role::User,
+        Role::Assistant => v1::Role::Assistant,
+        Role::System | Role::Developer => v1::Role::System,
+    }
+}
+
+/// What a message is.
+pub const fn export_kind(kind: Kind) -> v1::MessageKind {
+    match kind {
+        Kind::Ordinary => v1::MessageKind::Ordinary,
+        Kind::Summary => v1::MessageKind::Summary,
+        Kind::Boundary => v1::MessageKind::Boundary,
+        Kind::Attachment => v1::MessageKind::Attachment,
+        Kind::Hook => v1::MessageKind::Hook,
+        Kind::Synthetic => v1::MessageKind::Synthetic,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_which_field_is_wrong() {
+        let said = |result: Result<SessionKey, FieldError>| result.unwrap_err().to_string();
+        assert_eq!(said(session_key("", "session")), "session must be set");
+        assert_eq!(
+            said(session_key("projects/p", "session")),
+            "session must have the form projects/{project}/sessions/{session}"
+        );
+        assert!(session_key("projects/p/sessions/s", "session").is_ok());
+        assert!(project("projects/p", "parent").is_ok());
+        for bad in ["", "p", "projects/", "projects/p/sessions/s", "projects/.."] {
+            assert_eq!(project(bad, "parent").unwrap_err().path, "parent", "{bad}");
+        }
+        assert!(message_id("x", "id").is_err());
+        assert!(call_key("c01", "call.call_key").is_err());
+    }
+
+    #[test]
+    fn times_are_checked_and_come_back() {
+        for (seconds, nanos) in [
+            (-62_135_596_800, 0),
+            (-1, 999_000_000),
+            (253_402_300_799, 0),
+        ] {
+            let time = prost_types::Timestamp { seconds, nanos };
+            assert_eq!(export_timestamp(timestamp(time, "t").unwrap()), time);
+        }
+        for (seconds, nanos) in [
+            (-62_135_596_801, 0),
+            (253_402_300_800, 0),
+            (i64::MAX, 0),
+            (0, -1),
+            (0, 1_000_000_000),
+        ] {
+            assert!(timestamp(prost_types::Timestamp { seconds, nanos }, "t").is_err());
+        }
+        let far = export_timestamp(Timestamp::from_millis(i64::MAX));
+        assert_eq!(far.seconds, 253_402_300_799);
+    }
+
+    #[test]
+    fn enums_take_no_unknown_number() {
+        assert_eq!(form(0, "form"), Ok(Form::Json));
+        assert_eq!(form(2, "form"), Ok(Form::Typed));
+        assert!(form(3, "form").is_err());
+        assert_eq!(payload_format(0, "f"), Ok(None));
+        assert_eq!(payload_format(2, "f"), Ok(Some(Provider::OpenAi)));
+        assert!(payload_format(3, "f").is_err());
+        assert!(payload_format(99, "f").is_err());
+        assert_eq!(role(0, "role"), Err(FieldError::missing("role")));
+        assert!(role(4, "role").is_err());
+    }
+}

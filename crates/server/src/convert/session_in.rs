@@ -1,0 +1,240 @@
+//! Sessions on their way in: creating one, and changing fields of one.
+
+use palimpsest_core::command::{Create, Update};
+use palimpsest_core::ids::{ProjectId, Revision, SessionId, SessionKey};
+use palimpsest_core::limits::Limits;
+use palimpsest_proto::context::v1;
+
+use super::messages_in::attributes;
+use super::scalars::{project, session_key};
+use super::{FieldError, Under};
+
+/// A session to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewSession {
+    /// Whose it is.
+    pub project: ProjectId,
+    /// Its id, when the caller chose one.
+    pub session: Option<SessionId>,
+    /// What is known about it. Its policy and its stamp are still the defaults.
+    pub create: Create,
+}
+
+/// Reads `CreateSession`.
+pub fn create(
+    request: v1::CreateSessionRequest,
+    limits: &Limits,
+) -> Result<NewSession, FieldError> {
+    let project = project(&request.parent, "parent")?;
+    let session = match request.session_id.as_str() {
+        "" => None,
+        id => Some(
+            SessionId::new(id)
+                .map_err(|error| FieldError::invalid("session_id", error.to_string()))?,
+        ),
+    };
+    let given = request.session.unwrap_or_default();
+    refuse_unsupported(&given)?;
+    let parent = match given.parent_session.as_str() {
+        "" => None,
+        name => Some(session_key(name, "session.parent_session")?),
+    };
+    if parent
+        .as_ref()
+        .is_some_and(|parent| parent.project != project)
+    {
+        return Err(FieldError::invalid(
+            "session.parent_session",
+            "must be a session of the same project",
+        ));
+    }
+    let create = Create {
+        title: title(given.title, limits)?,
+        parent,
+        attributes: attributes(given.attributes, limits).under("session")?,
+        ..Create::default()
+    };
+    Ok(NewSession {
+        project,
+        session,
+        create,
+    })
+}
+
+/// Reads `UpdateSession`. The stamp is the caller's to add.
+pub fn update(
+    request: v1::UpdateSessionRequest,
+    limits: &Limits,
+) -> Result<(SessionKey, Update), FieldError> {
+    let given = request
+        .session
+        .ok_or_else(|| FieldError::missing("session"))?;
+    let key = session_key(&given.name, "session.name")?;
+    let mut update = Update {
+        expected_revision: request.expected_revision.map(Revision::new),
+        ..Update::default()
+    };
+    let paths = request.update_mask.map(|mask| mask.paths);
+    let paths = paths.unwrap_or_default();
+    if paths.is_empty() {
+        refuse_unsupported(&given)?;
+    }
+    for (index, path) in paths.iter().enumerate() {
+        check_path(path).at("update_mask.paths", index)?;
+    }
+    let named = |name: &str, is_set: bool| {
+        if paths.is_empty() {
+            is_set
+        } else {
+            paths.iter().any(|path| path == name)
+        }
+    };
+    if named("title", !given.title.is_empty()) {
+        update.title = Some(title(given.title, limits)?);
+    }
+    if named("attributes", !given.attributes.is_empty()) {
+        update.attributes = Some(attributes(given.attributes, limits).under("session")?);
+    }
+    Ok((key, update))
+}
+
+fn title(title: String, limits: &Limits) -> Result<Box<str>, FieldError> {
+    let (limit, len) = (limits.max_title_bytes, title.len());
+    if len > limit {
+        let what = format!("must have at most {limit} bytes, has {len}");
+        return Err(FieldError::invalid("session.title", what));
+    }
+    Ok(title.into())
+}
+
+/// The fields that the contract lets a caller set and that this version cannot yet keep.
+fn refuse_unsupported(session: &v1::Session) -> Result<(), FieldError> {
+    let set = [
+        ("project_path", !session.project_path.is_empty()),
+        ("branch", !session.branch.is_empty()),
+        ("policy_overrides", session.policy_overrides.is_some()),
+    ];
+    match set.into_iter().find(|(_, is_set)| *is_set) {
+        Some((field, _)) => Err(FieldError::invalid(
+            format!("session.{field}"),
+            "is not supported yet",
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Whether a path of a mask names something that can change.
+fn check_path(path: &str) -> Result<(), FieldError> {
+    let what = match path {
+        "title" | "attributes" => return Ok(()),
+        "project_path" => "names `project_path`, which is not supported yet",
+        "branch" => "names `branch`, which is not supported yet",
+        path if path == "policy_overrides" || path.starts_with("policy_overrides.") => {
+            "names `policy_overrides`, which is not supported yet"
+        }
+        _ => "does not name a field that can be changed",
+    };
+    Err(FieldError::invalid("", what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(paths: &[&str]) -> v1::UpdateSessionRequest {
+        v1::UpdateSessionRequest {
+            session: Some(v1::Session {
+                name: "projects/p/sessions/s".into(),
+                attributes: [("b".into(), "2".into()), ("a".into(), "1".into())].into(),
+                ..v1::Session::default()
+            }),
+            update_mask: (!paths.is_empty()).then(|| prost_types::FieldMask {
+                paths: paths.iter().map(ToString::to_string).collect(),
+            }),
+            expected_revision: Some(4),
+            ..v1::UpdateSessionRequest::default()
+        }
+    }
+
+    #[test]
+    fn the_mask_decides_and_without_one_what_is_set() {
+        let limits = Limits::default();
+        let changed = |paths: &[&str]| update(request(paths), &limits).unwrap().1;
+        let attributes = Some(vec![("a".into(), "1".into()), ("b".into(), "2".into())]);
+        let all = changed(&[]);
+        assert_eq!((&all.title, &all.attributes), (&None, &attributes));
+        assert_eq!(all.expected_revision, Some(Revision::new(4)));
+        let title = changed(&["title"]);
+        assert_eq!((title.title, title.attributes), (Some("".into()), None));
+        assert_eq!(changed(&["attributes", "title"]).attributes, attributes);
+    }
+
+    #[test]
+    fn a_refused_update_names_the_path() {
+        let limits = Limits::default();
+        let refused = |request| update(request, &limits).unwrap_err().to_string();
+        assert_eq!(
+            refused(v1::UpdateSessionRequest::default()),
+            "session must be set"
+        );
+        assert_eq!(
+            refused(request(&["title", "branch"])),
+            "update_mask.paths[1] names `branch`, which is not supported yet"
+        );
+        assert_eq!(
+            refused(request(&["policy_overrides.snip"])),
+            "update_mask.paths[0] names `policy_overrides`, which is not supported yet"
+        );
+        for path in ["name", "*", "counts", "Title", "policy_overridesx"] {
+            assert_eq!(
+                refused(request(&[path])),
+                "update_mask.paths[0] does not name a field that can be changed"
+            );
+        }
+        let with = |set: fn(&mut v1::Session)| {
+            let mut request = request(&[]);
+            set(request.session.as_mut().unwrap());
+            refused(request)
+        };
+        assert_eq!(with(|s| s.name.clear()), "session.name must be set");
+        assert_eq!(
+            with(|s| s.project_path = "/x".into()),
+            "session.project_path is not supported yet"
+        );
+        assert_eq!(
+            with(|s| s.title = "x".repeat(1_025)),
+            "session.title must have at most 1024 bytes, has 1025"
+        );
+        assert_eq!(
+            with(|s| s.attributes = [(String::new(), String::new())].into()),
+            "session.attributes must not hold an empty name"
+        );
+    }
+
+    #[test]
+    fn a_new_session_is_checked() {
+        let limits = Limits::default();
+        let request = |parent: &str, id: &str, of: &str| v1::CreateSessionRequest {
+            parent: parent.into(),
+            session_id: id.into(),
+            session: Some(v1::Session {
+                title: "t".into(),
+                parent_session: of.into(),
+                ..v1::Session::default()
+            }),
+            request_id: String::new(),
+        };
+        let new = create(request("projects/p", "s", "projects/p/sessions/m"), &limits).unwrap();
+        assert_eq!(new.session.unwrap().as_str(), "s");
+        assert_eq!(&*new.create.title, "t");
+        assert!(new.create.parent.is_some());
+        let path = |parent, id, of| create(request(parent, id, of), &limits).unwrap_err().path;
+        assert_eq!(path("p", "", ""), "parent");
+        assert_eq!(path("projects/p", "/", ""), "session_id");
+        assert_eq!(path("projects/p", "", "m"), "session.parent_session");
+        assert_eq!(
+            path("projects/p", "", "projects/q/sessions/m"),
+            "session.parent_session"
+        );
+    }
+}

@@ -1,0 +1,174 @@
+//! Sessions on their way out.
+
+use palimpsest_core::ids::{Epoch, Revision, SessionKey};
+use palimpsest_core::message::Role;
+use palimpsest_core::policy::Policy;
+use palimpsest_core::session::{About, CallState, Session, Standing};
+use palimpsest_proto::context::v1;
+
+use super::appended::tool_call;
+use super::scalars::export_timestamp;
+use super::target::export_target;
+use super::tokens::budget;
+use super::tokens32;
+
+/// How many open calls a session shows.
+const MAX_OPEN_CALLS: usize = 100;
+
+/// What a list knows of a session without loading it.
+#[derive(Debug, Clone)]
+pub struct Listed<'a> {
+    /// Its name.
+    pub key: &'a SessionKey,
+    /// What it is about.
+    pub about: &'a About,
+    /// How many events its log holds.
+    pub revision: Revision,
+    /// How many view-changing events there were.
+    pub epoch: Epoch,
+    /// What it holds.
+    pub counts: v1::SessionCounts,
+    /// Whether it waits for somebody.
+    pub state: v1::SessionState,
+    /// The model of the last response.
+    pub last_model: &'a str,
+}
+
+/// A session in a list.
+pub fn listed_session(listed: Listed<'_>) -> v1::Session {
+    let about = listed.about;
+    v1::Session {
+        name: listed.key.to_string(),
+        title: about.title.to_string(),
+        project_path: about.project_path.to_string(),
+        branch: about.branch.to_string(),
+        parent_session: about
+            .parent
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        attributes: about
+            .attributes
+            .iter()
+            .map(|(name, value)| (name.to_string(), value.to_string()))
+            .collect(),
+        first_prompt: about.first_prompt.to_string(),
+        create_time: Some(export_timestamp(about.created)),
+        update_time: Some(export_timestamp(about.modified)),
+        revision: listed.revision.get(),
+        epoch: listed.epoch.get().into(),
+        counts: Some(listed.counts),
+        state: listed.state.into(),
+        last_model: listed.last_model.to_owned(),
+        ..v1::Session::default()
+    }
+}
+
+/// A session with everything that the contract shows of one.
+pub fn session(session: &Session, auto_enabled: bool) -> v1::Session {
+    let last = session.last_served();
+    let has_messages = !session.transcript().is_empty();
+    let open = session.calls().iter();
+    let open = open.filter(|(_, call)| call.state == CallState::Open);
+    v1::Session {
+        policy: Some(policy(session.policy())),
+        budget: has_messages.then(|| budget(session, &last.target, last.window, auto_enabled)),
+        last_target: session
+            .sealed()
+            .last()
+            .map(|_| export_target(&last.target, last.window)),
+        open_calls: open
+            .take(MAX_OPEN_CALLS)
+            .map(|(key, _)| tool_call(session, key))
+            .collect(),
+        ..listed_session(Listed {
+            key: session.key(),
+            about: session.about(),
+            revision: session.revision(),
+            epoch: session.sealed().epoch(),
+            counts: counts(session),
+            state: session_state(session),
+            last_model: last_model(session),
+        })
+    }
+}
+
+/// What a session holds. User turns, bytes and reported tokens are those of what it still has in
+/// memory: the messages that a rewind took away are not among them.
+fn counts(session: &Session) -> v1::SessionCounts {
+    let transcript = session.transcript();
+    let mut counts = v1::SessionCounts {
+        messages: transcript.len() as u64,
+        tool_calls: session.calls().iter().len() as u64,
+        transcript_bytes: transcript.content_bytes() as u64,
+        ..v1::SessionCounts::default()
+    };
+    for (_, entry) in transcript.entries() {
+        counts.visible_messages += u32::from(entry.standing == Standing::Visible);
+        if let Some(message) = &entry.content {
+            counts.user_turns += u64::from(message.is_real_user_input());
+        }
+    }
+    counts
+}
+
+fn last_model(session: &Session) -> &str {
+    let entries = session.transcript().entries().rev();
+    entries
+        .filter_map(|(_, entry)| entry.content.as_ref())
+        .filter(|message| message.role == Role::Assistant)
+        .find_map(|message| message.model.as_deref())
+        .unwrap_or_default()
+}
+
+/// Whether a session waits for somebody. A call is waited for until a person speaks after it.
+pub fn session_state(session: &Session) -> v1::SessionState {
+    let transcript = session.transcript();
+    if transcript.is_empty() {
+        return v1::SessionState::Empty;
+    }
+    let calls = session.calls().iter().rev();
+    let open = calls
+        .filter(|(_, call)| call.state == CallState::Open)
+        .map(|(_, call)| call.message)
+        .next();
+    let mut last = None;
+    for (ordinal, entry) in transcript.entries().rev() {
+        let Some(message) = &entry.content else {
+            continue;
+        };
+        if last.is_none() && !message.role.is_system() {
+            last = Some(message.role);
+        }
+        if Some(ordinal) == open {
+            return v1::SessionState::AwaitingResults;
+        }
+        if message.is_real_user_input() || (open.is_none() && last.is_some()) {
+            break;
+        }
+    }
+    match last {
+        Some(Role::User) => v1::SessionState::AwaitingModel,
+        _ => v1::SessionState::Idle,
+    }
+}
+
+/// The part of a policy that is resolved so far: what fills the window, and when that is too much.
+fn policy(policy: &Policy) -> v1::Policy {
+    let budget = policy.budget;
+    v1::Policy {
+        tokens: Some(v1::TokenPolicy {
+            default_window_tokens: Some(tokens32(budget.window_tokens)),
+            ..v1::TokenPolicy::default()
+        }),
+        autocompact: Some(v1::AutocompactPolicy {
+            output_reserve_tokens: Some(tokens32(budget.output_reserve_tokens)),
+            compact_buffer_tokens: Some(tokens32(budget.compact_buffer_tokens)),
+            warn_buffer_tokens: Some(tokens32(budget.warn_buffer_tokens)),
+            error_buffer_tokens: Some(tokens32(budget.warn_buffer_tokens)),
+            block_buffer_tokens: Some(tokens32(budget.block_buffer_tokens)),
+            ..v1::AutocompactPolicy::default()
+        }),
+        ..v1::Policy::default()
+    }
+}

@@ -1,0 +1,84 @@
+//! Lists of sessions: which ones are meant, and what their rows say.
+
+use palimpsest_core::ids::{Epoch, Revision, SessionKey, Timestamp};
+use palimpsest_core::session::About;
+use palimpsest_proto::context::v1;
+
+use super::scalars::{optional_timestamp, session_key};
+use super::{FieldError, Listed};
+
+/// Which sessions a list shows.
+#[derive(Debug, Clone, Default)]
+pub struct SessionFilter {
+    parent: Option<SessionKey>,
+    main_only: bool,
+    project_path: String,
+    branch: String,
+    from: Option<Timestamp>,
+    before: Option<Timestamp>,
+    text: String,
+    attributes: Vec<(String, String)>,
+}
+
+/// Reads a filter. States are not known to rows yet, so a filter by them is refused.
+pub fn session_filter(filter: Option<v1::SessionFilter>) -> Result<SessionFilter, FieldError> {
+    let filter = filter.unwrap_or_default();
+    if !filter.states.is_empty() {
+        return Err(FieldError::invalid(
+            "filter.states",
+            "is not supported by this version: leave it out and look at each session's state",
+        ));
+    }
+    let parent = match filter.parent_session.as_str() {
+        "" => None,
+        name => Some(session_key(name, "filter.parent_session")?),
+    };
+    Ok(SessionFilter {
+        parent,
+        main_only: filter.main_only,
+        project_path: filter.project_path,
+        branch: filter.branch,
+        from: optional_timestamp(filter.updated_from_time, "filter.updated_from_time")?,
+        before: optional_timestamp(filter.updated_before_time, "filter.updated_before_time")?,
+        text: filter.text.to_lowercase(),
+        attributes: filter.attributes.into_iter().collect(),
+    })
+}
+
+impl SessionFilter {
+    /// Whether a session is meant.
+    pub fn matches(&self, about: &About) -> bool {
+        let same = |wanted: &str, is: &str| wanted.is_empty() || wanted == is;
+        let holds = |text: &str| text.to_lowercase().contains(&self.text);
+        (self.parent.is_none() || self.parent == about.parent)
+            && !(self.main_only && about.parent.is_some())
+            && same(&self.project_path, &about.project_path)
+            && same(&self.branch, &about.branch)
+            && self.from.is_none_or(|from| about.modified >= from)
+            && self.before.is_none_or(|before| about.modified < before)
+            && (self.text.is_empty() || holds(&about.title) || holds(&about.first_prompt))
+            && self.attributes.iter().all(|(name, value)| {
+                let mut named = about.attributes.iter();
+                named.any(|(has, is)| **has == **name && **is == **value)
+            })
+    }
+}
+
+impl<'a> Listed<'a> {
+    /// What a row knows of a session: its counts are those of messages alone.
+    pub fn of(key: &'a SessionKey, revision: Revision, about: &'a About) -> Self {
+        let messages = about.user_messages.saturating_add(about.assistant_messages);
+        Self {
+            key,
+            about,
+            revision,
+            epoch: Epoch::default(),
+            counts: v1::SessionCounts {
+                messages: messages.into(),
+                ..v1::SessionCounts::default()
+            },
+            state: v1::SessionState::Unspecified,
+            last_model: "",
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! For whom a view is made, what stands before it, and the names that callers have for views.
+
+use bytes::Bytes;
+use palimpsest_core::json::{self, JsonError, RawJson};
+use palimpsest_core::message::Block;
+use palimpsest_core::policy::WindowHint;
+use palimpsest_core::session::LastServed;
+use palimpsest_core::tokens::estimate_block;
+use palimpsest_core::view::{Etag, Provider, Target};
+use palimpsest_proto::context::v1;
+
+use super::blocks_in::payload_error;
+use super::scalars::{Form, unknown};
+use super::{FieldError, Under, tokens32};
+
+/// The model that a view is for. Without one it is the target used last, window included; in one,
+/// provider and model default to those used last, and the window to what the policy says.
+pub fn target(
+    target: Option<v1::Target>,
+    last: &LastServed,
+) -> Result<(Target, WindowHint), FieldError> {
+    let Some(target) = target else {
+        return Ok((last.target.clone(), last.window));
+    };
+    let provider = match v1::Provider::try_from(target.provider) {
+        Ok(v1::Provider::Unspecified) => last.target.provider,
+        // On Bedrock the messages are the same; only breakpoints have another form.
+        Ok(v1::Provider::Anthropic | v1::Provider::Bedrock) => Provider::Anthropic,
+        Ok(v1::Provider::Openai) => Provider::OpenAi,
+        Err(_) => return Err(unknown("target.provider")),
+    };
+    let size = |tokens: Option<u32>, field: &str| match tokens {
+        Some(0) => Err(FieldError::invalid(field, "must be at least 1")),
+        tokens => Ok(tokens.map(u64::from)),
+    };
+    let window = WindowHint {
+        window_tokens: size(target.window_tokens, "target.window_tokens")?,
+        max_output_tokens: size(target.max_output_tokens, "target.max_output_tokens")?,
+    };
+    size(target.input_limit_tokens, "target.input_limit_tokens")?;
+    let model = if target.model.is_empty() {
+        last.target.model.clone()
+    } else {
+        target.model.into()
+    };
+    let target = Target {
+        provider,
+        model,
+        thinking: target.thinking,
+    };
+    Ok((target, window))
+}
+
+/// A target on its way out.
+pub fn export_target(target: &Target, window: WindowHint) -> v1::Target {
+    let provider = match target.provider {
+        Provider::Anthropic => v1::Provider::Anthropic,
+        Provider::OpenAi => v1::Provider::Openai,
+    };
+    v1::Target {
+        provider: provider.into(),
+        model: target.model.to_string(),
+        thinking: target.thinking,
+        window_tokens: window.window_tokens.map(tokens32),
+        max_output_tokens: window.max_output_tokens.map(tokens32),
+        input_limit_tokens: None,
+    }
+}
+
+/// The size of what a request holds beside its messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PrefixTokens {
+    /// The system prompt.
+    pub system: u64,
+    /// The tool definitions.
+    pub tools: u64,
+}
+
+impl PrefixTokens {
+    /// Both.
+    pub const fn total(self) -> u64 {
+        self.system.saturating_add(self.tools)
+    }
+}
+
+/// The size of a prompt's prefix; `None` when the call does not say. A size that is given counts as
+/// it is. Else the JSON is estimated as it stands, quoting and field names included, because those
+/// cost tokens too: the system prompt as prose, definitions as code.
+pub fn prompt_prefix(prefix: Option<v1::PromptPrefix>) -> Result<Option<PrefixTokens>, FieldError> {
+    prefix
+        .map(|prefix| {
+            let system = part(
+                prefix.system_tokens,
+                &prefix.system_json,
+                "a string or an array of blocks",
+                |raw| raw.starts_with(['"', '[']),
+                |raw| Block::text(raw.as_str()),
+            );
+            let tools = part(
+                prefix.tools_tokens,
+                &prefix.tools_json,
+                "an array of tool definitions",
+                |raw| raw.starts_with('['),
+                |json| Block::Opaque {
+                    kind: "tools".into(),
+                    json,
+                },
+            );
+            Ok(PrefixTokens {
+                system: system.under("prompt_prefix.system_json")?,
+                tools: tools.under("prompt_prefix.tools_json")?,
+            })
+        })
+        .transpose()
+}
+
+fn part(
+    tokens: Option<u32>,
+    bytes: &[u8],
+    expected: &'static str,
+    is_expected: impl Fn(&str) -> bool,
+    block: impl Fn(RawJson) -> Block,
+) -> Result<u64, FieldError> {
+    if let Some(tokens) = tokens {
+        return Ok(tokens.into());
+    }
+    if bytes.is_empty() {
+        return Ok(0);
+    }
+    let text = json::document(bytes).map_err(payload_error)?;
+    let raw = RawJson::parse(&text).map_err(payload_error)?;
+    if !is_expected(raw.as_str()) {
+        return Err(payload_error(JsonError::Kind { expected }));
+    }
+    Ok(estimate_block(&block(raw)).into())
+}
+
+/// An etag and the form that it was given with, for a caller.
+pub fn export_etag(etag: Etag, form: Form) -> Bytes {
+    let mut bytes = etag.to_bytes().to_vec();
+    bytes.push(match form {
+        Form::Json => 1,
+        Form::Typed => 2,
+    });
+    bytes.into()
+}
+
+/// An etag as a caller has it, and its form. What is none is unknown and no error: then the whole
+/// view is given.
+pub fn etag(bytes: &[u8]) -> Option<(Etag, Form)> {
+    let (form, etag) = bytes.split_last()?;
+    let form = match form {
+        1 => Form::Json,
+        2 => Form::Typed,
+        _ => return None,
+    };
+    Etag::from_bytes(etag).map(|etag| (etag, form))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn last() -> LastServed {
+        LastServed {
+            target: Target {
+                provider: Provider::OpenAi,
+                model: "m".into(),
+                thinking: true,
+            },
+            window: WindowHint {
+                window_tokens: Some(5),
+                max_output_tokens: None,
+            },
+            overhead_tokens: 0,
+        }
+    }
+
+    #[test]
+    fn what_is_left_out_is_as_it_was_last() {
+        let (same, window) = target(None, &last()).unwrap();
+        assert_eq!((same, window), (last().target, last().window));
+        let (partly, window) = target(Some(v1::Target::default()), &last()).unwrap();
+        assert_eq!((&*partly.model, partly.thinking), ("m", false));
+        assert_eq!(partly.provider, Provider::OpenAi);
+        assert_eq!(window, WindowHint::default());
+        let bedrock = v1::Target {
+            provider: v1::Provider::Bedrock.into(),
+            model: "n".into(),
+            max_output_tokens: Some(7),
+            ..v1::Target::default()
+        };
+        let (given, window) = target(Some(bedrock), &last()).unwrap();
+        assert_eq!((given.provider, &*given.model), (Provider::Anthropic, "n"));
+        assert_eq!(window.max_output_tokens, Some(7));
+        let out = export_target(&given, window);
+        assert_eq!(target(Some(out), &last()).unwrap(), (given, window));
+    }
+
+    #[test]
+    fn a_wrong_target_names_its_field() {
+        let path = |set: fn(&mut v1::Target)| {
+            let mut wrong = v1::Target::default();
+            set(&mut wrong);
+            target(Some(wrong), &last()).unwrap_err().path
+        };
+        assert_eq!(path(|t| t.provider = 9), "target.provider");
+        assert_eq!(path(|t| t.window_tokens = Some(0)), "target.window_tokens");
+        assert_eq!(
+            path(|t| t.max_output_tokens = Some(0)),
+            "target.max_output_tokens"
+        );
+        assert_eq!(
+            path(|t| t.input_limit_tokens = Some(0)),
+            "target.input_limit_tokens"
+        );
+    }
+
+    #[test]
+    fn a_prefix_is_a_size_or_is_estimated() {
+        let given = v1::PromptPrefix {
+            system_json: Bytes::from_static(b"not looked at"),
+            system_tokens: Some(11),
+            tools_json: Bytes::from(format!("[{:?}]", "x".repeat(236))),
+            tools_tokens: None,
+        };
+        let tokens = prompt_prefix(Some(given)).unwrap().unwrap();
+        assert_eq!(
+            tokens,
+            PrefixTokens {
+                system: 11,
+                tools: 100
+            }
+        );
+        assert_eq!(tokens.total(), 111);
+        assert_eq!(prompt_prefix(None).unwrap(), None);
+        let wrong = |system: &'static [u8], tools: &'static [u8]| {
+            let prefix = v1::PromptPrefix {
+                system_json: Bytes::from_static(system),
+                tools_json: Bytes::from_static(tools),
+                ..v1::PromptPrefix::default()
+            };
+            prompt_prefix(Some(prefix)).unwrap_err().to_string()
+        };
+        assert_eq!(
+            wrong(b"{}", b""),
+            "prompt_prefix.system_json must be a string or an array of blocks"
+        );
+        assert_eq!(
+            wrong(b"", b"{}"),
+            "prompt_prefix.tools_json must be an array of tool definitions"
+        );
+        assert!(wrong(b"[\xff]", b"").contains("UTF-8"));
+    }
+
+    #[test]
+    fn an_etag_holds_for_its_form() {
+        let view = palimpsest_core::histories::World::new();
+        let name = view.session.view(&Target::default(), None).etag;
+        for form in [Form::Json, Form::Typed] {
+            let bytes = export_etag(name, form);
+            assert!(bytes.len() <= 128);
+            assert_eq!(etag(&bytes), Some((name, form)));
+        }
+        let mut bytes = export_etag(name, Form::Json).to_vec();
+        *bytes.last_mut().unwrap() = 0;
+        assert_eq!(etag(&bytes), None);
+        assert_eq!(etag(b""), None);
+        assert_eq!(etag(&name.to_bytes()), None);
+    }
+}

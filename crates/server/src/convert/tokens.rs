@@ -1,0 +1,171 @@
+//! How large a request will be, and how full that makes the window.
+
+use palimpsest_core::ids::Ordinal;
+use palimpsest_core::policy::{BudgetState, Thresholds, WindowHint};
+use palimpsest_core::session::Session;
+use palimpsest_core::tokens::CountMethod;
+use palimpsest_core::view::{Piece, Target};
+use palimpsest_proto::context::v1;
+
+use super::target::PrefixTokens;
+use super::tokens32;
+
+/// How many tokens the request will have, and how that is known.
+pub fn token_report(session: &Session, breakdown: Option<v1::TokenBreakdown>) -> v1::TokenReport {
+    let count = session.tokens();
+    let ledger = session.ledger();
+    let (total, anchor) = (tokens32(count.tokens), tokens32(count.reported));
+    let method = match count.method {
+        CountMethod::Estimated => v1::TokenMethod::Estimated,
+        CountMethod::Anchored if ledger.tail == 0 => v1::TokenMethod::Reported,
+        CountMethod::Anchored => v1::TokenMethod::ReportedAndEstimated,
+    };
+    let message = ledger
+        .anchor
+        .as_ref()
+        .and_then(|anchor| session.transcript().get(anchor.message));
+    v1::TokenReport {
+        total_tokens: total,
+        method: method.into(),
+        anchor_tokens: anchor,
+        anchor_message_id: message
+            .map(|entry| entry.id.to_string())
+            .unwrap_or_default(),
+        tail_tokens: total.saturating_sub(anchor),
+        removed_tokens: 0,
+        calibration_factor: f64::from(ledger.calibration.milli()) / 1_000.0,
+        breakdown,
+    }
+}
+
+/// The parts of a request by kind of content, scaled so that they add up to the total. `prefix` is what
+/// the caller said last; `None` when only the sum is known, which then counts as the system prompt.
+pub fn breakdown(session: &Session, prefix: Option<PrefixTokens>) -> v1::TokenBreakdown {
+    let prefix = prefix.unwrap_or(PrefixTokens {
+        system: session.last_served().overhead_tokens,
+        tools: 0,
+    });
+    let all = session.ledger().all;
+    // In the order of the message's fields.
+    let parts = [
+        prefix.system.saturating_add(all.system),
+        prefix.tools,
+        all.memory,
+        all.messages,
+        all.results,
+        all.attachments,
+    ];
+    let [system, tools, memory, messages, results, attachments] =
+        scaled(parts, session.tokens().tokens);
+    v1::TokenBreakdown {
+        system_tokens: system,
+        tools_tokens: tools,
+        memory_tokens: memory,
+        messages_tokens: messages,
+        results_tokens: results,
+        attachments_tokens: attachments,
+    }
+}
+
+/// The place of messages among the parts.
+const MESSAGES: usize = 3;
+
+/// Parts in proportion, as whole numbers whose sum is `total`: what rounding leaves goes to the
+/// largest.
+fn scaled(parts: [u64; 6], total: u64) -> [u32; 6] {
+    let total = tokens32(total);
+    let sum: u128 = parts.iter().copied().map(u128::from).sum();
+    if sum == 0 {
+        let mut all = [0; 6];
+        all[MESSAGES] = total;
+        return all;
+    }
+    let mut scaled = parts
+        .map(|part| u32::try_from(u128::from(part) * u128::from(total) / sum).unwrap_or(u32::MAX));
+    let largest = (0..6).max_by_key(|at| parts[*at]).unwrap_or(MESSAGES);
+    let given: u32 = scaled.iter().sum();
+    scaled[largest] += total - given;
+    scaled
+}
+
+/// How full the window is for a target. `auto_enabled` says whether compactions start by
+/// themselves; when they do not, warnings and what is left count from the effective window.
+pub fn budget(
+    session: &Session,
+    target: &Target,
+    window: WindowHint,
+    auto_enabled: bool,
+) -> v1::Budget {
+    let policy = session.policy().budget;
+    let points = policy.thresholds(window);
+    let end = if auto_enabled {
+        points.compact
+    } else {
+        points.effective
+    };
+    let points = Thresholds {
+        warn: end.saturating_sub(policy.warn_buffer_tokens),
+        ..points
+    };
+    let used = session.tokens().tokens;
+    let buffer = points.effective.saturating_sub(points.compact);
+    let left = end.saturating_sub(used);
+    let state = match points.state(used) {
+        BudgetState::Normal => v1::BudgetState::Normal,
+        BudgetState::Warning => v1::BudgetState::Warning,
+        BudgetState::Critical => v1::BudgetState::Critical,
+        BudgetState::Exhausted => v1::BudgetState::Exhausted,
+    };
+    v1::Budget {
+        state: state.into(),
+        model: target.model.to_string(),
+        window_tokens: tokens32(points.window),
+        effective_window_tokens: tokens32(points.effective),
+        used_tokens: tokens32(used),
+        warn_at_tokens: tokens32(points.warn),
+        error_at_tokens: tokens32(points.warn),
+        compact_at_tokens: tokens32(points.compact),
+        block_at_tokens: tokens32(points.block),
+        left_tokens: tokens32(left),
+        left_percent: percent(left, end),
+        free_tokens: tokens32(points.window.saturating_sub(used).saturating_sub(buffer)),
+        autocompact_buffer_tokens: tokens32(buffer),
+        auto_enabled,
+        consecutive_failures: 0,
+        auto_paused: false,
+    }
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        return 0.0;
+    }
+    f64::from(tokens32(part)) * 100.0 / f64::from(tokens32(whole))
+}
+
+/// The last place of the transcript whose message the view shows.
+pub(super) fn last_place(pieces: &[Piece]) -> Option<Ordinal> {
+    pieces
+        .iter()
+        .filter(|piece| piece.form.is_of_a_block())
+        .map(|piece| piece.message)
+        .max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_add_up_to_the_total() {
+        assert_eq!(scaled([0; 6], 7), [0, 0, 0, 7, 0, 0]);
+        assert_eq!(scaled([1, 1, 1, 0, 0, 0], 10), [3, 3, 4, 0, 0, 0]);
+        for total in [0, 1, 999, 1_000_000, u64::from(u32::MAX)] {
+            let parts = scaled([u64::MAX / 8, 3, 5, 7, 11, 13], total);
+            assert_eq!(
+                parts.iter().map(|part| u64::from(*part)).sum::<u64>(),
+                total
+            );
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Messages of the transcript: the originals, and how the view treats them.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use palimpsest_core::codec;
+use palimpsest_core::ids::{CallKey, Ordinal, Timestamp};
+use palimpsest_core::message::{
+    Block, Media, MediaKind, MediaSource, Message, Origin, Role, Usage,
+};
+use palimpsest_core::session::{CallState, Calls, Entry, Session, Standing};
+use palimpsest_core::view::{
+    Form as PieceForm, Provider, WireBlock, WireMessage, WireResult, WireRole,
+};
+use palimpsest_proto::context::v1;
+
+use super::appended::tool_call_of;
+use super::blocks_out::{self, Reader};
+use super::scalars::{export_kind, export_role, export_timestamp};
+use super::tokens32;
+
+/// How the content of a message comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// Typed.
+    Typed,
+    /// As a provider's JSON.
+    Json(Provider),
+    /// Not at all.
+    Omitted,
+}
+
+/// The blocks that the view shows in another way than the transcript has them, by message. Made once
+/// for a page, because it walks over the whole view.
+#[derive(Debug, Clone, Default)]
+pub struct BlockStatuses(HashMap<Ordinal, Vec<v1::BlockStatus>>);
+
+impl BlockStatuses {
+    /// Those of the view as it was served last.
+    pub fn of(session: &Session) -> Self {
+        let mut statuses: HashMap<Ordinal, Vec<v1::BlockStatus>> = HashMap::new();
+        for piece in session.sealed().pieces() {
+            // Of all forms so far only a marker stands in a block's place; repairs are told apart.
+            if let PieceForm::Marker(_) = piece.form {
+                statuses
+                    .entry(piece.message)
+                    .or_default()
+                    .push(v1::BlockStatus {
+                        block_index: piece.block.into(),
+                        visibility: v1::BlockVisibility::Cleared.into(),
+                        reference: String::new(),
+                    });
+            }
+        }
+        Self(statuses)
+    }
+}
+
+/// Whether the model sees a message.
+pub const fn visibility(standing: Standing) -> v1::Visibility {
+    match standing {
+        Standing::Visible => v1::Visibility::Visible,
+        Standing::TranscriptOnly => v1::Visibility::TranscriptOnly,
+        Standing::Reemission(_) => v1::Visibility::ReEmission,
+        Standing::Rewound => v1::Visibility::Rewound,
+    }
+}
+
+/// One message of the transcript. `message` is the original, which the session itself may no longer
+/// hold; `arrived` is when it was appended.
+pub fn transcript_message(
+    session: &Session,
+    (ordinal, entry): (Ordinal, &Entry),
+    message: &Message,
+    arrived: Timestamp,
+    content: Content,
+    statuses: &BlockStatuses,
+) -> v1::TranscriptMessage {
+    let calls = session.calls();
+    let statuses = match entry.standing {
+        Standing::Visible => statuses.0.get(&ordinal).cloned().unwrap_or_default(),
+        _ => Vec::new(),
+    };
+    v1::TranscriptMessage {
+        id: entry.id.to_string(),
+        ordinal: u64::from(ordinal.get()) + 1,
+        revision: entry.revision.get(),
+        message: match content {
+            Content::Typed => Some(original(ordinal, message, calls)),
+            Content::Json(_) | Content::Omitted => None,
+        },
+        messages_json: match content {
+            Content::Json(provider) => json_messages(message, provider),
+            Content::Typed | Content::Omitted => Vec::new(),
+        },
+        metadata: Some(metadata(message, arrived)),
+        visibility: visibility(entry.standing).into(),
+        block_statuses: statuses,
+        turn_id: String::new(),
+        tokens: entry.size.tokens,
+        size_bytes: json_size(message),
+        calls: (0_u16..)
+            .zip(&message.blocks)
+            .filter_map(|(block, content)| match content {
+                Block::ToolUse(call) => {
+                    let key = calls.at(ordinal, block)?;
+                    Some(tool_call_of(session, key, &call.name))
+                }
+                _ => None,
+            })
+            .collect(),
+        pinned: false,
+        content_omitted: false,
+    }
+}
+
+/// The original, typed.
+pub(super) fn original(ordinal: Ordinal, message: &Message, calls: &Calls) -> v1::Message {
+    let blocks = (0_u16..)
+        .zip(&message.blocks)
+        .map(|(index, block)| {
+            let key = match block {
+                Block::ToolUse(_) => calls.at(ordinal, index),
+                Block::ToolResult(result) => answered(ordinal, index, &result.tool_use_id, calls),
+                _ => None,
+            };
+            blocks_out::block(&WireBlock::plain(block), key, Reader::Transcript)
+        })
+        .collect();
+    v1::Message {
+        role: export_role(message.role).into(),
+        blocks,
+        extra_json: message.extra.to_object().unwrap_or_default().into(),
+    }
+}
+
+/// The call that a result answers: the one that has it, else the only one of its id.
+fn answered(message: Ordinal, block: u16, id: &str, calls: &Calls) -> Option<CallKey> {
+    let same = calls.with_id(id);
+    let here = CallState::Answered { message, block };
+    let answered = same.iter().find(|key| calls.state(**key) == here);
+    match (answered, same) {
+        (Some(key), _) | (None, [key]) => Some(*key),
+        _ => None,
+    }
+}
+
+fn metadata(message: &Message, arrived: Timestamp) -> v1::MessageMetadata {
+    let text = |text: &Option<Box<str>>| text.as_deref().unwrap_or_default().to_owned();
+    v1::MessageMetadata {
+        parent_id: message.parent.map(|id| id.to_string()).unwrap_or_default(),
+        create_time: Some(export_timestamp(message.at.unwrap_or(arrived))),
+        provider_message_id: text(&message.provider_message_id),
+        model: text(&message.model),
+        usage: message.usage.as_ref().map(export_usage),
+        kind: export_kind(message.kind).into(),
+        meta: message.meta,
+        transcript_only: message.transcript_only,
+        attributes: message
+            .attributes
+            .iter()
+            .map(|(name, value)| (name.to_string(), value.to_string()))
+            .collect(),
+    }
+}
+
+fn export_usage(usage: &Usage) -> v1::Usage {
+    v1::Usage {
+        input_tokens: tokens32(usage.input_tokens),
+        output_tokens: tokens32(usage.output_tokens),
+        cache_read_tokens: tokens32(usage.cache_read_tokens),
+        cache_write_tokens: tokens32(usage.cache_write_tokens),
+    }
+}
+
+fn json_size(message: &Message) -> u64 {
+    let mut out = Vec::new();
+    for block in &message.blocks {
+        codec::write_block(Provider::Anthropic, &WireBlock::plain(block), &mut out);
+    }
+    out.len() as u64
+}
+
+/// The original as a provider's JSON, without any repair. What the provider's format has no words
+/// for is told in words, and unknown fields go to the provider that they came from.
+pub fn json_messages(message: &Message, provider: Provider) -> Vec<Bytes> {
+    wire_messages(message, provider)
+        .iter()
+        .map(|wire| {
+            let mut out = Vec::new();
+            codec::write(provider, wire, &mut out);
+            out.into()
+        })
+        .collect()
+}
+
+fn wire_messages(message: &Message, provider: Provider) -> Vec<WireMessage<'_>> {
+    let role = match message.role {
+        Role::User => WireRole::User,
+        Role::Assistant => WireRole::Assistant,
+        Role::System => WireRole::System,
+        Role::Developer => WireRole::Developer,
+    };
+    let foreign = match message.origin {
+        Origin::Typed => false,
+        Origin::Anthropic => provider != Provider::Anthropic,
+        Origin::OpenAi => provider != Provider::OpenAi,
+    };
+    let open = |role| WireMessage {
+        role,
+        blocks: Vec::new(),
+        extra: (!foreign && !message.extra.is_empty()).then_some(&message.extra),
+        first: Ordinal::new(0),
+    };
+    let mut all: Vec<WireMessage<'_>> = Vec::new();
+    for block in &message.blocks {
+        let Some(wire) = foreign_block(WireBlock::plain(block), block, provider, foreign) else {
+            continue;
+        };
+        let alone = provider == Provider::OpenAi && matches!(wire, WireBlock::Result { .. });
+        let role = if alone { WireRole::Tool } else { role };
+        match all.last_mut() {
+            Some(last) if !alone && last.role == role => last.blocks.push(wire),
+            _ => {
+                let mut next = open(role);
+                next.blocks.push(wire);
+                all.push(next);
+            }
+        }
+    }
+    if all.is_empty() {
+        all.push(open(role));
+    }
+    all
+}
+
+/// A block as the format can have it; `None` when there is nothing to say in it.
+fn foreign_block<'a>(
+    mut wire: WireBlock<'a>,
+    block: &Block,
+    provider: Provider,
+    foreign: bool,
+) -> Option<WireBlock<'a>> {
+    let say = |text: String| {
+        Some(WireBlock::Text {
+            text: text.into(),
+            extra: None,
+        })
+    };
+    match block {
+        Block::Thinking(_) if provider == Provider::OpenAi => return None,
+        Block::Opaque { kind, .. } if foreign => {
+            return say(format!("[{kind}: this format does not have it]"));
+        }
+        Block::Media(media) if provider == Provider::OpenAi && !openai_takes(media) => {
+            let kind = match media.kind {
+                MediaKind::Image => "image",
+                MediaKind::Document => "document",
+            };
+            return say(format!("[{kind}: this format does not have it]"));
+        }
+        _ => {}
+    }
+    if foreign {
+        strip(&mut wire);
+    }
+    if let (WireBlock::Result { content, .. }, Block::ToolResult(result)) = (&mut wire, block)
+        && let WireResult::Blocks(nested) = content
+        && let palimpsest_core::message::ResultContent::Blocks(originals) = &result.content
+    {
+        *nested = std::mem::take(nested)
+            .into_iter()
+            .zip(originals)
+            .filter_map(|(wire, block)| foreign_block(wire, block, provider, foreign))
+            .collect();
+    }
+    Some(wire)
+}
+
+fn openai_takes(media: &Media) -> bool {
+    match (&media.source, media.kind) {
+        (MediaSource::Base64 { media_type, .. }, MediaKind::Document) => {
+            &**media_type == "application/pdf"
+        }
+        (MediaSource::Other(_), _) | (MediaSource::Url(_), MediaKind::Document) => false,
+        (MediaSource::Base64 { .. } | MediaSource::Url(_), MediaKind::Image) => true,
+    }
+}
+
+fn strip(block: &mut WireBlock<'_>) {
+    match block {
+        WireBlock::Text { extra, .. }
+        | WireBlock::Media { extra, .. }
+        | WireBlock::Call { extra, .. }
+        | WireBlock::Result { extra, .. }
+        | WireBlock::Thinking { extra, .. } => *extra = None,
+        WireBlock::Opaque(_) => {}
+    }
+}

@@ -1,0 +1,315 @@
+//! Everything that can go wrong with a call, and how the domain's refusals become part of it.
+//!
+//! `status` turns it into what goes over the wire, the only place that does. A store's errors are
+//! told apart where the store is called, because only there it is known which call may be repeated.
+
+mod status;
+#[cfg(test)]
+#[expect(
+    clippy::needless_raw_string_hashes,
+    reason = "as expect-test writes them"
+)]
+mod tests;
+
+use std::error::Error;
+use std::time::Duration;
+
+use palimpsest_core::codec::CodecError;
+use palimpsest_core::command::{Conflict, Rejection};
+use palimpsest_core::ids::{CallKey, MessageId, Revision, SessionKey};
+use palimpsest_core::json::JsonError;
+use palimpsest_core::message::Digest;
+use palimpsest_proto::context::v1::Visibility;
+
+use crate::convert::{BadPageToken, FieldError, PatternError, Problem};
+
+/// Any error, for the log.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Why a call is refused.
+///
+/// What an error holds is said to the caller, except for the source of [`Self::Internal`]. Fields
+/// and what is wrong with them must be free of message content.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ServiceError {
+    /// A field is missing or wrong.
+    Invalid {
+        /// Its path in the request.
+        field: String,
+        /// Completes a sentence that begins with the field.
+        what: String,
+    },
+    /// The bytes of the call are no message of the method's type.
+    MalformedRequest,
+    /// A payload is not JSON, or not of its format.
+    InvalidPayload {
+        /// The path of the payload in the request.
+        field: String,
+        /// A path into the payload; empty for the payload as a whole.
+        path: String,
+        /// Completes a sentence that begins with the path.
+        what: String,
+        /// Where in the payload, where that is known.
+        byte_offset: Option<usize>,
+    },
+    /// A regular expression does not compile.
+    InvalidPattern {
+        /// Its path in the request.
+        field: String,
+        /// Completes a sentence that begins with the field.
+        what: String,
+        /// Where in the pattern, in characters.
+        char_offset: usize,
+    },
+    /// A page token is malformed, or from a request with other filters.
+    InvalidPageToken,
+    /// There is no such session, or it is another tenant's.
+    SessionNotFound {
+        /// Its name.
+        session: SessionKey,
+    },
+    /// The session has no such message or block.
+    MessageNotFound {
+        /// The message.
+        id: MessageId,
+        /// The block, where the message is there and the block is not.
+        block_index: Option<u32>,
+    },
+    /// The session has no such call.
+    CallNotFound {
+        /// The key, where it was asked for.
+        call_key: Option<CallKey>,
+        /// The provider's id, where it was asked for.
+        tool_use_id: Option<String>,
+    },
+    /// A session has this name.
+    SessionExists {
+        /// Its name.
+        session: SessionKey,
+    },
+    /// Other sessions name this one as their parent.
+    SessionHasSubagents {
+        /// Its name.
+        session: SessionKey,
+        /// How many they are.
+        subagents: usize,
+    },
+    /// A message has this id and other content.
+    MessageConflict {
+        /// The id.
+        id: MessageId,
+        /// What is there.
+        stored: Digest,
+        /// What was given.
+        given: Digest,
+    },
+    /// A call with this request id and another body was made before.
+    RequestConflict {
+        /// The id, where it is known.
+        request_id: Option<String>,
+        /// What was asked then.
+        stored: Digest,
+        /// What is asked now.
+        given: Digest,
+    },
+    /// The session is not at the revision that the caller expects.
+    RevisionMismatch {
+        /// What the caller thought.
+        expected: Revision,
+        /// What is so.
+        current: Revision,
+    },
+    /// The view of an etag has changed.
+    ViewChanged {
+        /// The session's revision.
+        current: Revision,
+    },
+    /// The message is not in the view.
+    MessageNotVisible {
+        /// The message.
+        id: MessageId,
+        /// Why not.
+        visibility: Visibility,
+    },
+    /// A part of the call is larger than the server takes.
+    TooLarge {
+        /// Its path in the request.
+        field: String,
+        /// Its size.
+        actual: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The whole call is larger than the server takes.
+    RequestTooLarge {
+        /// Its size, as far as it was announced.
+        actual: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The server has too much to do.
+    Overloaded {
+        /// When to try again.
+        retry_after: Duration,
+    },
+    /// The call took longer than its deadline, or than the server allows.
+    DeadlineExceeded,
+    /// The store cannot read or write now.
+    StoreUnavailable {
+        /// When to try again.
+        retry_after: Duration,
+    },
+    /// The server is going down or still starting.
+    ShuttingDown {
+        /// When to try again; another replica may answer at once.
+        retry_after: Duration,
+    },
+    /// The method is part of the contract and not of this version.
+    NotImplemented {
+        /// Its full name, `package.Service/Method`.
+        method: String,
+    },
+    /// A fault of the service. The caller learns no more than that; the source is logged.
+    Internal {
+        /// What was being done; completes "failed to …".
+        doing: &'static str,
+        /// What went wrong, where it is known.
+        source: Option<BoxError>,
+    },
+}
+
+impl ServiceError {
+    /// A wrong field.
+    pub fn invalid(field: impl Into<String>, what: impl Into<String>) -> Self {
+        Self::Invalid {
+            field: field.into(),
+            what: what.into(),
+        }
+    }
+
+    /// A fault of the service while `doing`.
+    pub fn internal(doing: &'static str, source: impl Into<BoxError>) -> Self {
+        Self::Internal {
+            doing,
+            source: Some(source.into()),
+        }
+    }
+
+    /// What could not be read of the payload at `field`.
+    pub fn payload(field: impl Into<String>, payload: &[u8], error: CodecError) -> Self {
+        Self::InvalidPayload {
+            field: field.into(),
+            byte_offset: byte_offset(payload, &error),
+            path: error.path,
+            what: error.error.to_string(),
+        }
+    }
+
+    /// Names the request of a conflict: the domain knows only its digests.
+    #[must_use]
+    pub fn with_request_id(mut self, id: &str) -> Self {
+        if let Self::RequestConflict { request_id, .. } = &mut self {
+            *request_id = Some(id.to_owned());
+        }
+        self
+    }
+}
+
+fn byte_offset(payload: &[u8], error: &CodecError) -> Option<usize> {
+    match error.error {
+        JsonError::Utf8 { at } => Some(at),
+        // Lines count from the start of what was parsed, which is all of it only at the top.
+        JsonError::Syntax { line, column, .. } if error.path.is_empty() => {
+            let lines = payload.split_inclusive(|byte| *byte == b'\n');
+            let start: usize = lines.take(line.saturating_sub(1)).map(<[u8]>::len).sum();
+            Some((start + column.saturating_sub(1)).min(payload.len()))
+        }
+        _ => None,
+    }
+}
+
+impl From<FieldError> for ServiceError {
+    fn from(error: FieldError) -> Self {
+        let field = error.path;
+        match error.problem {
+            Problem::Missing => Self::invalid(field, "must be set"),
+            Problem::Invalid(what) => Self::Invalid { field, what },
+            Problem::TooLarge { limit, actual } => Self::TooLarge {
+                field,
+                actual,
+                limit,
+            },
+            Problem::Payload { path, error } => Self::InvalidPayload {
+                field,
+                byte_offset: match error {
+                    JsonError::Utf8 { at } => Some(at),
+                    _ => None,
+                },
+                path,
+                what: error.to_string(),
+            },
+        }
+    }
+}
+
+impl From<PatternError> for ServiceError {
+    fn from(error: PatternError) -> Self {
+        match error {
+            PatternError::Field(error) => error.into(),
+            PatternError::Syntax { field, char_offset } => Self::InvalidPattern {
+                field,
+                what: "is not a regular expression".to_owned(),
+                char_offset,
+            },
+        }
+    }
+}
+
+impl From<BadPageToken> for ServiceError {
+    fn from(BadPageToken: BadPageToken) -> Self {
+        Self::InvalidPageToken
+    }
+}
+
+impl From<Rejection> for ServiceError {
+    fn from(rejection: Rejection) -> Self {
+        match rejection {
+            Rejection::Invalid { field, what } => Self::Invalid { field, what },
+            Rejection::TooLarge {
+                field,
+                limit,
+                actual,
+            } => Self::TooLarge {
+                field,
+                actual,
+                limit,
+            },
+            Rejection::Conflict(Conflict::Message {
+                id,
+                recorded,
+                given,
+            }) => Self::MessageConflict {
+                id,
+                stored: recorded,
+                given,
+            },
+            Rejection::Conflict(Conflict::Request { recorded, given }) => Self::RequestConflict {
+                request_id: None,
+                stored: recorded,
+                given,
+            },
+            Rejection::RevisionMoved { expected, current } => {
+                Self::RevisionMismatch { expected, current }
+            }
+            Rejection::NoSuchMessage { id } => Self::MessageNotFound {
+                id,
+                block_index: None,
+            },
+            Rejection::NotVisible { id } => Self::MessageNotVisible {
+                id,
+                visibility: Visibility::Rewound,
+            },
+        }
+    }
+}

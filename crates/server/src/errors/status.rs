@@ -1,0 +1,369 @@
+//! The one table from errors to gRPC statuses. `tests.rs` shows all of it.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use palimpsest_proto::context::v1::ErrorReason;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+use super::ServiceError;
+use crate::grpc::trace::TraceId;
+
+/// The domain in every `ErrorInfo`.
+pub(crate) const DOMAIN: &str = "palimpsest";
+
+/// The most bytes of a status message. Some clients hang on headers of 16 KiB.
+const MAX_MESSAGE_BYTES: usize = 1_023;
+/// The most bytes of any one text in the details.
+const MAX_DETAIL_BYTES: usize = 512;
+
+const SESSION_TYPE: &str = "palimpsest.context.v1.Session";
+const MESSAGE_TYPE: &str = "palimpsest.context.v1.Message";
+const CALL_TYPE: &str = "palimpsest.context.v1.ToolCall";
+
+/// What the wire says of an error.
+struct Refusal {
+    code: Code,
+    reason: &'static str,
+    message: String,
+    metadata: Vec<(&'static str, String)>,
+    details: ErrorDetails,
+}
+
+impl Refusal {
+    fn new(code: Code, reason: ErrorReason, message: impl Into<String>) -> Self {
+        let name = reason.as_str_name();
+        Self {
+            code,
+            reason: name.strip_prefix("ERROR_REASON_").unwrap_or(name),
+            message: message.into(),
+            metadata: Vec::new(),
+            details: ErrorDetails::new(),
+        }
+    }
+
+    fn meta(mut self, key: &'static str, value: &(impl ToString + ?Sized)) -> Self {
+        self.metadata
+            .push((key, clipped(&value.to_string(), MAX_DETAIL_BYTES)));
+        self
+    }
+
+    fn meta_if(self, key: &'static str, value: Option<impl ToString>) -> Self {
+        match value {
+            Some(value) => self.meta(key, &value),
+            None => self,
+        }
+    }
+
+    fn field(mut self, path: &str, what: &str) -> Self {
+        let [path, what] = [path, what].map(|text| clipped(text, MAX_DETAIL_BYTES));
+        self.details.add_bad_request_violation(path, what);
+        self
+    }
+
+    fn resource(mut self, kind: &str, name: &impl ToString) -> Self {
+        let name = clipped(&name.to_string(), MAX_DETAIL_BYTES);
+        self.details.set_resource_info(kind, name, "", "");
+        self
+    }
+
+    fn retry(mut self, after: Duration) -> Self {
+        self.details.set_retry_info(Some(after));
+        self
+    }
+
+    fn quota(mut self, subject: &str, what: String) -> Self {
+        let subject = clipped(subject, MAX_DETAIL_BYTES);
+        self.details.add_quota_failure_violation(subject, what);
+        self
+    }
+
+    fn precondition(mut self, subject: String, what: &str) -> Self {
+        self.details
+            .add_precondition_failure_violation(self.reason, subject, what);
+        self
+    }
+
+    fn into_status(mut self) -> Status {
+        let metadata: HashMap<_, _> = self
+            .metadata
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect();
+        self.details.set_error_info(self.reason, DOMAIN, metadata);
+        let message = clipped(&self.message, MAX_MESSAGE_BYTES);
+        Status::with_error_details(self.code, message, self.details)
+    }
+}
+
+/// At most `max` bytes of a text, cut between characters.
+fn clipped(text: &str, max: usize) -> String {
+    if text.len() <= max {
+        return text.to_owned();
+    }
+    let mut end = max - '…'.len_utf8();
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", &text[..end])
+}
+
+impl From<ServiceError> for Status {
+    fn from(error: ServiceError) -> Self {
+        refusal(error).into_status()
+    }
+}
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "one table of all errors reads better than its parts"
+)]
+fn refusal(error: ServiceError) -> Refusal {
+    use ErrorReason as Reason;
+    use ServiceError as E;
+    match error {
+        E::Invalid { field, what } => Refusal::new(
+            Code::InvalidArgument,
+            Reason::InvalidField,
+            format!("{field} {what}"),
+        )
+        .field(&field, &what),
+        E::MalformedRequest => {
+            let what = "is not a message of this method's request type";
+            let message = "the request is not a message of this method's request type: generate \
+                           the client from the same .proto files as the server, whose reflection \
+                           shows them";
+            // The empty path is the request as a whole.
+            Refusal::new(Code::InvalidArgument, Reason::InvalidField, message).field("", what)
+        }
+        E::InvalidPayload {
+            field,
+            path,
+            what,
+            byte_offset,
+        } => {
+            let what = if path.is_empty() {
+                what
+            } else {
+                format!("{path} {what}")
+            };
+            Refusal::new(
+                Code::InvalidArgument,
+                Reason::InvalidPayload,
+                format!("the payload in {field} was not understood: {what}"),
+            )
+            .field(&field, &what)
+            .meta("field", &field)
+            .meta_if("byte_offset", byte_offset)
+        }
+        E::InvalidPattern {
+            field,
+            what,
+            char_offset,
+        } => Refusal::new(
+            Code::InvalidArgument,
+            Reason::InvalidPattern,
+            format!("{field} {what} (at character {char_offset})"),
+        )
+        .field(&field, &what)
+        .meta("field", &field)
+        .meta("char_offset", &char_offset),
+        E::InvalidPageToken => Refusal::new(
+            Code::InvalidArgument,
+            Reason::InvalidPageToken,
+            "page_token is not from the last page of a request with the same filters: begin again \
+             without one",
+        )
+        .field("page_token", "is not from a request with the same filters"),
+        E::SessionNotFound { session } => Refusal::new(
+            Code::NotFound,
+            Reason::SessionNotFound,
+            format!("there is no session {session}: append to it, or create it, first"),
+        )
+        .meta("session", &session)
+        .resource(SESSION_TYPE, &session),
+        E::SessionHasSubagents { session, subagents } => Refusal::new(
+            Code::FailedPrecondition,
+            Reason::SessionHasSubagents,
+            format!("{subagents} sessions name {session} as their parent: delete them first, or set delete_subagents"),
+        )
+        .meta("subagents", &subagents)
+        .resource(SESSION_TYPE, &session),
+        E::MessageNotFound { id, block_index } => Refusal::new(
+            Code::NotFound,
+            Reason::MessageNotFound,
+            match block_index {
+                Some(index) => format!("message {id} has no block {index}"),
+                None => format!("the session has no message {id}"),
+            },
+        )
+        .meta("message_id", &id)
+        .meta_if("block_index", block_index)
+        .resource(MESSAGE_TYPE, &id),
+        E::CallNotFound {
+            call_key,
+            tool_use_id,
+        } => {
+            let key = call_key.map(|key| key.to_string());
+            let name = key
+                .clone()
+                .or_else(|| tool_use_id.clone())
+                .unwrap_or_default();
+            Refusal::new(
+                Code::NotFound,
+                Reason::CallNotFound,
+                "the session has no such tool call: append the message that makes it first",
+            )
+            .meta_if("call_key", key)
+            .meta_if("tool_use_id", tool_use_id)
+            .resource(CALL_TYPE, &name)
+        }
+        E::SessionExists { session } => Refusal::new(
+            Code::AlreadyExists,
+            Reason::SessionExists,
+            format!("session {session} exists: use it, or choose another name"),
+        )
+        .meta("session", &session)
+        .resource(SESSION_TYPE, &session),
+        E::MessageConflict { id, stored, given } => Refusal::new(
+            Code::AlreadyExists,
+            Reason::MessageConflict,
+            format!("message {id} is there and says something else: give the new one another id"),
+        )
+        .meta("message_id", &id)
+        .meta("stored_digest", &stored)
+        .meta("given_digest", &given)
+        .resource(MESSAGE_TYPE, &id),
+        E::RequestConflict {
+            request_id,
+            stored,
+            given,
+        } => Refusal::new(
+            Code::AlreadyExists,
+            Reason::RequestConflict,
+            "this request_id was used for another body: give each request its own",
+        )
+        .meta_if("request_id", request_id)
+        .meta("stored_digest", &stored)
+        .meta("given_digest", &given),
+        E::RevisionMismatch { expected, current } => Refusal::new(
+            Code::Aborted,
+            Reason::RevisionMismatch,
+            format!(
+                "the session is at revision {current}, not at {expected}: read it again, decide \
+                 again, and retry"
+            ),
+        )
+        .meta("expected_revision", &expected)
+        .meta("current_revision", &current),
+        E::ViewChanged { current } => Refusal::new(
+            Code::Aborted,
+            Reason::ViewChanged,
+            "the view of this etag has changed: call PrepareContext again",
+        )
+        .meta("current_revision", &current),
+        E::MessageNotVisible { id, visibility } => {
+            let name = visibility.as_str_name();
+            let visibility = name.strip_prefix("VISIBILITY_").unwrap_or(name);
+            Refusal::new(
+                Code::FailedPrecondition,
+                Reason::MessageNotVisible,
+                format!("message {id} is not in the view ({visibility}): choose one that is"),
+            )
+            .meta("message_id", &id)
+            .meta("visibility", &visibility)
+            .precondition(format!("messages/{id}"), "the message must be in the view")
+        }
+        E::TooLarge {
+            field,
+            actual,
+            limit,
+        } => Refusal::new(
+            Code::ResourceExhausted,
+            Reason::MessageTooLarge,
+            format!("{field} is too large ({actual}; the limit is {limit}): send less of it"),
+        )
+        .quota(&field, format!("{actual}; the limit is {limit}"))
+        .meta("field", &field)
+        .meta("size_bytes", &actual)
+        .meta("limit_bytes", &limit),
+        E::RequestTooLarge { actual, limit } => Refusal::new(
+            Code::ResourceExhausted,
+            Reason::RequestTooLarge,
+            format!(
+                "the request has {actual} bytes and at most {limit} are accepted: send it in \
+                 parts, or raise limits.max_request_bytes"
+            ),
+        )
+        .quota("request", format!("{actual} bytes; the limit is {limit}"))
+        .meta("size_bytes", &actual)
+        .meta("limit_bytes", &limit),
+        E::Overloaded { retry_after } => Refusal::new(
+            Code::ResourceExhausted,
+            Reason::Overloaded,
+            "the server has too much to do: try again after the delay of RetryInfo",
+        )
+        .retry(retry_after),
+        E::DeadlineExceeded => {
+            // `ErrorReason` has no value for it yet: callers go by the code, as for any reason that
+            // they do not know.
+            let message = "the call did not finish before its deadline: a change that had begun \
+                           may still take effect, so repeat it with the same request_id and more \
+                           time";
+            Refusal {
+                reason: "DEADLINE_EXCEEDED",
+                ..Refusal::new(Code::DeadlineExceeded, Reason::Unspecified, message)
+            }
+        }
+        E::StoreUnavailable { retry_after } => Refusal::new(
+            Code::Unavailable,
+            Reason::StoreUnavailable,
+            "the store cannot read or write now: try again, with the same request_id, after the \
+             delay of RetryInfo",
+        )
+        .retry(retry_after),
+        E::ShuttingDown { retry_after } => Refusal::new(
+            Code::Unavailable,
+            Reason::NotServing,
+            "the server is going down or still starting: try again, on a new connection",
+        )
+        .retry(retry_after),
+        E::NotImplemented { method } => Refusal::new(
+            Code::Unimplemented,
+            Reason::MethodNotImplemented,
+            format!("this version of the server does not have {method}"),
+        )
+        .meta("method", &method),
+        E::Internal { doing, source } => {
+            let trace_id = TraceId::current();
+            tracing::error!(
+                trace_id = trace_id.as_ref().map(tracing::field::display),
+                error = source.as_deref().map(chain),
+                "failed to {doing}"
+            );
+            let hint = match trace_id {
+                Some(id) => format!("the server's log has more under trace_id {id}"),
+                None => "the server's log has more".to_owned(),
+            };
+            Refusal::new(
+                Code::Internal,
+                Reason::Internal,
+                format!("a fault of the service: {hint}"),
+            )
+            .meta_if("trace_id", trace_id)
+        }
+    }
+}
+
+/// An error with everything that caused it, for the log.
+fn chain(error: &(dyn std::error::Error + Send + Sync + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    text
+}

@@ -1,0 +1,300 @@
+use std::fmt::Write as _;
+
+use expect_test::expect;
+use tonic::Status;
+use tonic_types::{ErrorDetail, StatusExt as _};
+
+use super::*;
+
+fn shown(status: &Status) -> String {
+    let mut out = format!("{:?}: {}\n", status.code(), status.message());
+    for detail in status.get_error_details_vec() {
+        let line = match detail {
+            ErrorDetail::ErrorInfo(info) => {
+                let mut metadata: Vec<_> = info.metadata.into_iter().collect();
+                metadata.sort();
+                let pairs: Vec<_> = metadata.iter().map(|(k, v)| format!("{k}={v}")).collect();
+                format!(
+                    "ErrorInfo {}/{} {}",
+                    info.domain,
+                    info.reason,
+                    pairs.join(" ")
+                )
+            }
+            ErrorDetail::BadRequest(bad) => {
+                let each = bad.field_violations.iter();
+                let all: Vec<_> = each
+                    .map(|v| format!("{}: {}", v.field, v.description))
+                    .collect();
+                format!("BadRequest {}", all.join("; "))
+            }
+            ErrorDetail::QuotaFailure(quota) => {
+                let each = quota.violations.iter();
+                let all: Vec<_> = each
+                    .map(|v| format!("{}: {}", v.subject, v.description))
+                    .collect();
+                format!("QuotaFailure {}", all.join("; "))
+            }
+            ErrorDetail::PreconditionFailure(failure) => {
+                let each = failure.violations.iter();
+                let all: Vec<_> = each
+                    .map(|v| format!("{} {}: {}", v.r#type, v.subject, v.description))
+                    .collect();
+                format!("PreconditionFailure {}", all.join("; "))
+            }
+            ErrorDetail::RetryInfo(retry) => {
+                format!("RetryInfo {:?}", retry.retry_delay.unwrap_or_default())
+            }
+            ErrorDetail::ResourceInfo(resource) => {
+                format!(
+                    "ResourceInfo {} {}",
+                    resource.resource_type, resource.resource_name
+                )
+            }
+            other => format!("{other:?}"),
+        };
+        let _ = writeln!(out, "  {}", line.trim_end());
+    }
+    out
+}
+
+fn id() -> MessageId {
+    MessageId::parse("01890a5d-ac96-774b-bcce-b302099a8057").unwrap()
+}
+
+fn session() -> SessionKey {
+    SessionKey::parse("projects/p/sessions/s").unwrap()
+}
+
+/// One of each, in the order of the enum.
+fn every_error() -> Vec<ServiceError> {
+    use ServiceError as E;
+    let [stored, given] = [b"a", b"b"].map(|text| Digest::of_bytes(text));
+    let retry_after = Duration::from_millis(1_500);
+    vec![
+        E::invalid("messages[3].metadata.parent_id", "must be a UUID"),
+        E::MalformedRequest,
+        E::InvalidPayload {
+            field: "messages[0].payload".into(),
+            path: "messages[3].content[0].source".into(),
+            what: "must be an object".into(),
+            byte_offset: None,
+        },
+        E::InvalidPattern {
+            field: "pattern".into(),
+            what: "has an unclosed group".into(),
+            char_offset: 7,
+        },
+        E::InvalidPageToken,
+        E::SessionNotFound { session: session() },
+        E::MessageNotFound {
+            id: id(),
+            block_index: None,
+        },
+        E::MessageNotFound {
+            id: id(),
+            block_index: Some(4),
+        },
+        E::CallNotFound {
+            call_key: Some(CallKey::new(12)),
+            tool_use_id: None,
+        },
+        E::CallNotFound {
+            call_key: None,
+            tool_use_id: Some("toolu_1".into()),
+        },
+        E::SessionExists { session: session() },
+        E::MessageConflict {
+            id: id(),
+            stored,
+            given,
+        },
+        E::RequestConflict {
+            request_id: None,
+            stored,
+            given,
+        }
+        .with_request_id("r1"),
+        E::RevisionMismatch {
+            expected: Revision::new(3),
+            current: Revision::new(5),
+        },
+        E::ViewChanged {
+            current: Revision::new(5),
+        },
+        E::MessageNotVisible {
+            id: id(),
+            visibility: Visibility::Compacted,
+        },
+        E::TooLarge {
+            field: "messages[0].content".into(),
+            actual: 20,
+            limit: 10,
+        },
+        E::RequestTooLarge {
+            actual: 20,
+            limit: 10,
+        },
+        E::Overloaded { retry_after },
+        E::DeadlineExceeded,
+        E::StoreUnavailable { retry_after },
+        E::ShuttingDown { retry_after },
+        E::NotImplemented {
+            method: "palimpsest.context.v1.ContextService/Snip".into(),
+        },
+        E::internal("read the log", "disk on fire"),
+    ]
+}
+
+#[test]
+fn the_whole_table() {
+    let table: Vec<_> = every_error()
+        .into_iter()
+        .map(|error| shown(&Status::from(error)))
+        .collect();
+    expect![[r#"
+        InvalidArgument: messages[3].metadata.parent_id must be a UUID
+          ErrorInfo palimpsest/INVALID_FIELD
+          BadRequest messages[3].metadata.parent_id: must be a UUID
+        InvalidArgument: the request is not a message of this method's request type: generate the client from the same .proto files as the server, whose reflection shows them
+          ErrorInfo palimpsest/INVALID_FIELD
+          BadRequest : is not a message of this method's request type
+        InvalidArgument: the payload in messages[0].payload was not understood: messages[3].content[0].source must be an object
+          ErrorInfo palimpsest/INVALID_PAYLOAD field=messages[0].payload
+          BadRequest messages[0].payload: messages[3].content[0].source must be an object
+        InvalidArgument: pattern has an unclosed group (at character 7)
+          ErrorInfo palimpsest/INVALID_PATTERN char_offset=7 field=pattern
+          BadRequest pattern: has an unclosed group
+        InvalidArgument: page_token is not from the last page of a request with the same filters: begin again without one
+          ErrorInfo palimpsest/INVALID_PAGE_TOKEN
+          BadRequest page_token: is not from a request with the same filters
+        NotFound: there is no session projects/p/sessions/s: append to it, or create it, first
+          ErrorInfo palimpsest/SESSION_NOT_FOUND session=projects/p/sessions/s
+          ResourceInfo palimpsest.context.v1.Session projects/p/sessions/s
+        NotFound: the session has no message 01890a5d-ac96-774b-bcce-b302099a8057
+          ErrorInfo palimpsest/MESSAGE_NOT_FOUND message_id=01890a5d-ac96-774b-bcce-b302099a8057
+          ResourceInfo palimpsest.context.v1.Message 01890a5d-ac96-774b-bcce-b302099a8057
+        NotFound: message 01890a5d-ac96-774b-bcce-b302099a8057 has no block 4
+          ErrorInfo palimpsest/MESSAGE_NOT_FOUND block_index=4 message_id=01890a5d-ac96-774b-bcce-b302099a8057
+          ResourceInfo palimpsest.context.v1.Message 01890a5d-ac96-774b-bcce-b302099a8057
+        NotFound: the session has no such tool call: append the message that makes it first
+          ErrorInfo palimpsest/CALL_NOT_FOUND call_key=c12
+          ResourceInfo palimpsest.context.v1.ToolCall c12
+        NotFound: the session has no such tool call: append the message that makes it first
+          ErrorInfo palimpsest/CALL_NOT_FOUND tool_use_id=toolu_1
+          ResourceInfo palimpsest.context.v1.ToolCall toolu_1
+        AlreadyExists: session projects/p/sessions/s exists: use it, or choose another name
+          ErrorInfo palimpsest/SESSION_EXISTS session=projects/p/sessions/s
+          ResourceInfo palimpsest.context.v1.Session projects/p/sessions/s
+        AlreadyExists: message 01890a5d-ac96-774b-bcce-b302099a8057 is there and says something else: give the new one another id
+          ErrorInfo palimpsest/MESSAGE_CONFLICT given_digest=836d69d0eed52279bdede1e86df8aa2b message_id=01890a5d-ac96-774b-bcce-b302099a8057 stored_digest=57feb47890e14caeeef4fed93f6b8fce
+          ResourceInfo palimpsest.context.v1.Message 01890a5d-ac96-774b-bcce-b302099a8057
+        AlreadyExists: this request_id was used for another body: give each request its own
+          ErrorInfo palimpsest/REQUEST_CONFLICT given_digest=836d69d0eed52279bdede1e86df8aa2b request_id=r1 stored_digest=57feb47890e14caeeef4fed93f6b8fce
+        Aborted: the session is at revision 5, not at 3: read it again, decide again, and retry
+          ErrorInfo palimpsest/REVISION_MISMATCH current_revision=5 expected_revision=3
+        Aborted: the view of this etag has changed: call PrepareContext again
+          ErrorInfo palimpsest/VIEW_CHANGED current_revision=5
+        FailedPrecondition: message 01890a5d-ac96-774b-bcce-b302099a8057 is not in the view (COMPACTED): choose one that is
+          ErrorInfo palimpsest/MESSAGE_NOT_VISIBLE message_id=01890a5d-ac96-774b-bcce-b302099a8057 visibility=COMPACTED
+          PreconditionFailure MESSAGE_NOT_VISIBLE messages/01890a5d-ac96-774b-bcce-b302099a8057: the message must be in the view
+        ResourceExhausted: messages[0].content is too large (20; the limit is 10): send less of it
+          QuotaFailure messages[0].content: 20; the limit is 10
+          ErrorInfo palimpsest/MESSAGE_TOO_LARGE field=messages[0].content limit_bytes=10 size_bytes=20
+        ResourceExhausted: the request has 20 bytes and at most 10 are accepted: send it in parts, or raise limits.max_request_bytes
+          QuotaFailure request: 20 bytes; the limit is 10
+          ErrorInfo palimpsest/REQUEST_TOO_LARGE limit_bytes=10 size_bytes=20
+        ResourceExhausted: the server has too much to do: try again after the delay of RetryInfo
+          RetryInfo 1.5s
+          ErrorInfo palimpsest/OVERLOADED
+        DeadlineExceeded: the call did not finish before its deadline: a change that had begun may still take effect, so repeat it with the same request_id and more time
+          ErrorInfo palimpsest/DEADLINE_EXCEEDED
+        Unavailable: the store cannot read or write now: try again, with the same request_id, after the delay of RetryInfo
+          RetryInfo 1.5s
+          ErrorInfo palimpsest/STORE_UNAVAILABLE
+        Unavailable: the server is going down or still starting: try again, on a new connection
+          RetryInfo 1.5s
+          ErrorInfo palimpsest/NOT_SERVING
+        Unimplemented: this version of the server does not have palimpsest.context.v1.ContextService/Snip
+          ErrorInfo palimpsest/METHOD_NOT_IMPLEMENTED method=palimpsest.context.v1.ContextService/Snip
+        Internal: a fault of the service: the server's log has more
+          ErrorInfo palimpsest/INTERNAL
+    "#]].assert_eq(&table.concat());
+}
+
+#[test]
+fn every_status_is_small_and_has_one_error_info() {
+    for error in every_error() {
+        let status = Status::from(error);
+        assert!(status.message().len() < 1_024, "{status:?}");
+        let info = status.get_details_error_info().expect("it has ErrorInfo");
+        assert_eq!(info.domain, "palimpsest");
+        assert!(!info.reason.is_empty() && !info.reason.contains("UNSPECIFIED"));
+    }
+}
+
+#[test]
+fn long_texts_are_cut_between_characters() {
+    let status = Status::from(ServiceError::invalid("ä".repeat(5_000), "ö".repeat(5_000)));
+    assert!(status.message().len() < 1_024);
+    // In headers it is a third longer, and far from the 16 KiB at which some clients hang.
+    assert!(status.details().len() < 4_096, "{}", status.details().len());
+}
+
+#[test]
+fn an_internal_error_keeps_its_source_to_itself() {
+    let status = Status::from(ServiceError::internal("do it", "SECRET"));
+    assert!(!shown(&status).contains("SECRET"));
+}
+
+#[test]
+fn rejections_of_the_domain_keep_their_meaning() {
+    let conflict = Conflict::Request {
+        recorded: Digest::of_bytes(b"a"),
+        given: Digest::of_bytes(b"b"),
+    };
+    let all = [
+        Rejection::invalid("title", "must not be empty"),
+        Rejection::TooLarge {
+            field: "messages".into(),
+            limit: 1,
+            actual: 2,
+        },
+        Rejection::Conflict(conflict),
+        Rejection::RevisionMoved {
+            expected: Revision::new(1),
+            current: Revision::new(2),
+        },
+        Rejection::NoSuchMessage { id: id() },
+    ];
+    let reasons = all.map(|rejection| {
+        let status = Status::from(ServiceError::from(rejection));
+        status.get_details_error_info().unwrap().reason
+    });
+    assert_eq!(
+        reasons,
+        [
+            "INVALID_FIELD",
+            "MESSAGE_TOO_LARGE",
+            "REQUEST_CONFLICT",
+            "REVISION_MISMATCH",
+            "MESSAGE_NOT_FOUND"
+        ]
+    );
+}
+
+#[test]
+fn a_payload_error_says_where() {
+    let mut next = || id();
+    let mut offset = |payload: &[u8]| {
+        let provider = palimpsest_core::view::Provider::Anthropic;
+        let error = palimpsest_core::codec::read(provider, payload, &mut next).unwrap_err();
+        match ServiceError::payload("payload", payload, error) {
+            ServiceError::InvalidPayload { byte_offset, .. } => byte_offset,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(offset(b"{\n\"role\": x}"), Some(10));
+    assert_eq!(offset(b"{\"a\": \"\xff\"}"), Some(7));
+    assert_eq!(offset(b"{\"role\": 1}"), None);
+}

@@ -1,0 +1,141 @@
+//! Which calls are taken. What does not fit is refused at once: a queue would only make every
+//! answer late.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::GrpcConfig;
+use crate::errors::ServiceError;
+
+/// When a refused caller may try again: most calls take far less.
+const RETRY_AFTER: Duration = Duration::from_millis(250);
+/// When the next replica may have started.
+const RESTART_AFTER: Duration = Duration::from_secs(1);
+
+/// What a call is, as far as taking it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Asks how we are: always answered, most of all under load.
+    Probe,
+    /// A stream without an end: it does little, and must not take the place of a call.
+    Watch,
+    /// Everything else.
+    Call,
+}
+
+impl Kind {
+    /// The kind of a method, by its path.
+    pub(super) fn of(path: &str) -> Self {
+        match path {
+            "/grpc.health.v1.Health/Check" => Self::Probe,
+            "/grpc.health.v1.Health/Watch"
+            | "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+            | "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+            | "/palimpsest.context.v1.SessionService/WatchSession" => Self::Watch,
+            _ => Self::Call,
+        }
+    }
+}
+
+/// How many calls are taken at one time.
+#[derive(Debug, Clone)]
+pub struct Admission {
+    max_calls: usize,
+    max_watches: usize,
+    calls: Arc<Semaphore>,
+    watches: Arc<Semaphore>,
+    draining: CancellationToken,
+}
+
+/// How many calls there are now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InFlight {
+    /// Calls.
+    pub calls: usize,
+    /// Watches.
+    pub watches: usize,
+}
+
+/// A call's place; gives it back when dropped.
+pub(super) type Permit = Option<OwnedSemaphorePermit>;
+
+impl Admission {
+    /// Takes calls until `draining`.
+    pub fn new(config: &GrpcConfig, draining: CancellationToken) -> Self {
+        Self {
+            max_calls: config.max_concurrent_requests,
+            max_watches: config.max_watches,
+            calls: Arc::new(Semaphore::new(config.max_concurrent_requests)),
+            watches: Arc::new(Semaphore::new(config.max_watches)),
+            draining,
+        }
+    }
+
+    /// How many calls there are now.
+    pub fn in_flight(&self) -> InFlight {
+        InFlight {
+            calls: self.max_calls - self.calls.available_permits(),
+            watches: self.max_watches - self.watches.available_permits(),
+        }
+    }
+
+    pub(super) fn draining(&self) -> &CancellationToken {
+        &self.draining
+    }
+
+    pub(super) fn admit(&self, kind: Kind) -> Result<Permit, ServiceError> {
+        let places = match kind {
+            Kind::Probe => return Ok(None),
+            Kind::Watch => &self.watches,
+            Kind::Call => &self.calls,
+        };
+        if self.draining.is_cancelled() {
+            return Err(ServiceError::ShuttingDown {
+                retry_after: RESTART_AFTER,
+            });
+        }
+        let permit = Arc::clone(places).try_acquire_owned();
+        permit.map(Some).map_err(|_| ServiceError::Overloaded {
+            retry_after: RETRY_AFTER,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_given_back_and_none_is_given_when_draining() {
+        let config = GrpcConfig {
+            max_concurrent_requests: 1,
+            max_watches: 0,
+            ..GrpcConfig::default()
+        };
+        let draining = CancellationToken::new();
+        let admission = Admission::new(&config, draining.clone());
+        let refused = |kind| admission.admit(kind).unwrap_err();
+
+        let first = admission.admit(Kind::Call).unwrap();
+        assert_eq!(admission.in_flight().calls, 1);
+        assert!(matches!(
+            refused(Kind::Call),
+            ServiceError::Overloaded { .. }
+        ));
+        assert!(matches!(
+            refused(Kind::Watch),
+            ServiceError::Overloaded { .. }
+        ));
+        drop(first);
+        assert!(admission.admit(Kind::Call).is_ok());
+
+        draining.cancel();
+        for kind in [Kind::Call, Kind::Watch] {
+            assert!(matches!(refused(kind), ServiceError::ShuttingDown { .. }));
+        }
+        assert!(admission.admit(Kind::Probe).is_ok());
+    }
+}

@@ -1,0 +1,73 @@
+//! How long a call may take.
+
+use std::time::Duration;
+
+use http::HeaderMap;
+use tokio::time::Instant;
+
+/// The header in which a caller says how long it will wait.
+const HEADER: &str = "grpc-timeout";
+
+/// When the answer must have begun. Every request carries one among its extensions, for handlers
+/// that wait for something and would rather answer with what they have.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadline(Instant);
+
+impl Deadline {
+    /// A deadline `timeout` from now.
+    pub fn after(timeout: Duration) -> Self {
+        Self(Instant::now() + timeout)
+    }
+
+    /// How much time is left.
+    pub fn remaining(self) -> Duration {
+        self.0.saturating_duration_since(Instant::now())
+    }
+
+    pub(super) const fn instant(self) -> Instant {
+        self.0
+    }
+}
+
+/// What the caller asks for: a number of at most eight digits and a unit. What is malformed counts
+/// as not said.
+pub(super) fn asked_for(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(HEADER)?.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let legal = (1..=8).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
+    let count: u64 = digits.parse().ok().filter(|_| legal)?;
+    match unit {
+        "H" => Some(Duration::from_secs(count * 3_600)),
+        "M" => Some(Duration::from_secs(count * 60)),
+        "S" => Some(Duration::from_secs(count)),
+        "m" => Some(Duration::from_millis(count)),
+        "u" => Some(Duration::from_micros(count)),
+        "n" => Some(Duration::from_nanos(count)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_read_or_ignored() {
+        let read = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(HEADER, text.parse().unwrap());
+            asked_for(&headers)
+        };
+        assert_eq!(
+            read("99999999H"),
+            Some(Duration::from_secs(359_999_996_400))
+        );
+        assert_eq!(read("2M"), Some(Duration::from_secs(120)));
+        assert_eq!(read("250m"), Some(Duration::from_millis(250)));
+        assert_eq!(read("7n"), Some(Duration::from_nanos(7)));
+        for bad in ["", "S", "5", "+5S", "5s", "123456789S"] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+        assert_eq!(asked_for(&HeaderMap::new()), None);
+    }
+}

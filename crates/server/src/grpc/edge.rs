@@ -1,0 +1,176 @@
+//! The way of every call, from the connection to the handler and back.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::FutureExt as _;
+use http::{Request, Response};
+use tonic::Status;
+use tonic::body::Body;
+use tower::{Layer, Service};
+use tracing::{Instrument as _, field};
+
+use super::admission::{Admission, Kind};
+use super::answer::{Answer, Record, code_of};
+use super::bare;
+use super::deadline::{Deadline, asked_for};
+use super::size::Limited;
+use super::trace::TraceId;
+use crate::clock::{Clock, IdSource};
+use crate::config::{Config, GrpcConfig};
+use crate::errors::ServiceError;
+
+/// What surrounds every call. It is one layer and not one for each step, so that the order of the
+/// steps can be read in one function, and a call is boxed once.
+#[derive(Debug, Clone)]
+pub struct Edge(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    grpc: GrpcConfig,
+    max_request_bytes: usize,
+    admission: Admission,
+    clock: Arc<dyn Clock>,
+    ids: Arc<IdSource>,
+}
+
+impl Edge {
+    /// What surrounds every call.
+    pub fn new(
+        config: &Config,
+        admission: Admission,
+        clock: Arc<dyn Clock>,
+        ids: Arc<IdSource>,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            grpc: config.grpc.clone(),
+            max_request_bytes: config.limits.max_request_bytes,
+            admission,
+            clock,
+            ids,
+        }))
+    }
+}
+
+impl<S> Layer<S> for Edge {
+    type Service = EdgeService<S>;
+
+    fn layer(&self, inner: S) -> EdgeService<S> {
+        EdgeService {
+            inner,
+            shared: Arc::clone(&self.0),
+        }
+    }
+}
+
+/// A service with the edge around it.
+#[derive(Debug, Clone)]
+pub struct EdgeService<S> {
+    inner: S,
+    shared: Arc<Shared>,
+}
+
+impl<S> Service<Request<Body>> for EdgeService<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S: Clone + Send + 'static,
+    S::Future: Send,
+{
+    type Response = Response<Answer>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        // The clone takes the next call; the one that said it was ready takes this.
+        let next = self.inner.clone();
+        let ready = std::mem::replace(&mut self.inner, next);
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move { Ok(shared.answer(ready, request).await) })
+    }
+}
+
+impl Shared {
+    async fn answer<S>(&self, inner: S, request: Request<Body>) -> Response<Answer>
+    where
+        S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Send,
+        S::Future: Send,
+    {
+        let kind = Kind::of(request.uri().path());
+        let mut record = self.record(&request);
+        let (trace, span) = (record.trace, record.span.clone());
+
+        let outcome = match self.admission.admit(kind) {
+            Ok(permit) => {
+                record.permit = permit;
+                self.run(inner, request, &record).instrument(span).await
+            }
+            Err(refused) => Err(refused),
+        };
+        let response = outcome.unwrap_or_else(|error| {
+            let _entered = record.span.enter();
+            trace.within(|| Status::from(error)).into_http()
+        });
+
+        record.code = code_of(response.headers());
+        let draining = self.admission.draining();
+        let end = (kind == Kind::Watch).then(|| draining.clone().cancelled_owned());
+        response.map(|body| Answer::new(body, record, end))
+    }
+
+    /// The handler's answer, within the deadline and whatever the handler does.
+    async fn run<S>(
+        &self,
+        mut inner: S,
+        request: Request<Body>,
+        record: &Record,
+    ) -> Result<Response<Body>, ServiceError>
+    where
+        S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Send,
+        S::Future: Send,
+    {
+        let deadline = Deadline::after(self.grpc.timeout(asked_for(request.headers())));
+        let limit = self.max_request_bytes;
+        let mut request = request.map(|body| Body::new(Limited::new(body, limit)));
+        request.extensions_mut().insert(deadline);
+
+        let handled = AssertUnwindSafe(record.trace.scope(async { inner.call(request).await }));
+        match tokio::time::timeout_at(deadline.instant(), handled.catch_unwind()).await {
+            Ok(Ok(Ok(response))) => Ok(bare::explained(response, &record.method)),
+            Ok(Ok(Err(impossible))) => match impossible {},
+            Ok(Err(_panic)) => Err(ServiceError::Internal {
+                doing: "answer the call: its code panicked",
+                source: None,
+            }),
+            Err(_elapsed) => Err(ServiceError::DeadlineExceeded),
+        }
+    }
+
+    fn record(&self, request: &Request<Body>) -> Record {
+        let method = request.uri().path().trim_start_matches('/').to_owned();
+        let trace = TraceId::of(request.headers(), &self.ids);
+        let span = tracing::info_span!(
+            "call",
+            method,
+            trace_id = %trace,
+            // Handlers fill it in. It stays on the span: as a label it would be one per session.
+            session = field::Empty,
+        );
+        Record {
+            method,
+            span,
+            trace,
+            clock: Arc::clone(&self.clock),
+            started: self.clock.monotonic(),
+            code: None,
+            permit: None,
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The gRPC server: which services there are, and what surrounds every call.
+//!
+//! `edge` is the way of a call, in order; the other files are its steps. The handlers plug in
+//! through [`Services`].
+
+mod admission;
+mod answer;
+mod bare;
+mod deadline;
+mod edge;
+mod health;
+mod incoming;
+mod mutations;
+mod size;
+pub(crate) mod trace;
+
+use std::time::Duration;
+
+use palimpsest_core::limits::Limits;
+use palimpsest_proto::FILE_DESCRIPTOR_SET;
+use palimpsest_proto::context::v1::context_service_server::{ContextService, ContextServiceServer};
+use palimpsest_proto::context::v1::session_service_server::{SessionService, SessionServiceServer};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tonic::server::NamedService;
+use tonic::service::Routes;
+use tonic::transport::Server;
+use tonic_health::pb::health_server::HealthServer;
+use tonic_health::server::HealthService;
+
+use crate::config::GrpcConfig;
+
+pub use admission::{Admission, InFlight};
+pub use deadline::Deadline;
+pub use edge::Edge;
+pub use health::{Health, LIVENESS, READINESS};
+pub use mutations::Mutations;
+pub use trace::TraceId;
+
+/// Replies may be larger than requests: a page of messages, each of which was a request.
+const MAX_REPLY_BYTES: usize = 64 * 1024 * 1024;
+
+/// The handlers.
+#[derive(Debug)]
+pub struct Services<C, S> {
+    /// Messages in, views out.
+    pub context: C,
+    /// Sessions themselves.
+    pub sessions: S,
+}
+
+impl<C: ContextService, S: SessionService> Services<C, S> {
+    /// The routes to the handlers. Compression is off: within a cluster it costs more than it
+    /// saves, and a compressed request would be larger than it says.
+    pub fn into_routes(self, limits: &Limits) -> Routes {
+        // `size` refuses a call that is too large before this does, and in our own words.
+        let max_request = limits.max_request_bytes.saturating_add(1);
+        let max_reply = limits.max_request_bytes.max(MAX_REPLY_BYTES);
+        Routes::new(
+            ContextServiceServer::new(self.context)
+                .max_decoding_message_size(max_request)
+                .max_encoding_message_size(max_reply),
+        )
+        .add_service(
+            SessionServiceServer::new(self.sessions)
+                .max_decoding_message_size(max_request)
+                .max_encoding_message_size(max_reply),
+        )
+    }
+}
+
+/// Adds health, and reflection in both versions.
+pub fn with_standard_services(
+    routes: Routes,
+    health: &Health,
+) -> Result<Routes, tonic_reflection::server::Error> {
+    // Named one by one: the contract holds a service too that callers implement and we do not.
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            .with_service_name(CONTEXT_SERVICE)
+            .with_service_name(SESSION_SERVICE)
+            .with_service_name(HEALTH_SERVICE)
+    };
+    Ok(routes
+        .add_service(health.service())
+        .add_service(reflection().build_v1()?)
+        .add_service(reflection().build_v1alpha()?))
+}
+
+/// The full names of the services.
+const CONTEXT_SERVICE: &str = <ContextServiceServer<()> as NamedService>::NAME;
+const SESSION_SERVICE: &str = <SessionServiceServer<()> as NamedService>::NAME;
+const HEALTH_SERVICE: &str = <HealthServer<HealthService> as NamedService>::NAME;
+
+/// Serves until `stop`, and then until the last connection is closed, which may be never: the
+/// caller has a deadline of its own.
+pub async fn serve(
+    listener: TcpListener,
+    routes: Routes,
+    edge: Edge,
+    config: &GrpcConfig,
+    stop: CancellationToken,
+) -> Result<(), tonic::transport::Error> {
+    let millis = Duration::from_millis;
+    // tonic's own grace is not used: with one, it skips the request to close and only cuts.
+    let cut_after = millis(config.max_connection_age_ms + config.max_connection_age_grace_ms);
+    Server::builder()
+        .max_concurrent_streams(config.max_streams_per_connection)
+        .max_connection_age(millis(config.max_connection_age_ms))
+        .http2_keepalive_interval(Some(millis(config.keepalive_ms)))
+        .http2_keepalive_timeout(Some(millis(config.keepalive_timeout_ms)))
+        .layer(edge)
+        .serve_with_incoming_shutdown(
+            routes.prepare(),
+            incoming::connections(listener, cut_after),
+            stop.cancelled_owned(),
+        )
+        .await
+}

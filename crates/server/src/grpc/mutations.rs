@@ -1,0 +1,87 @@
+//! Changes that go on when their caller is gone.
+
+use std::future::Future;
+use std::panic;
+
+use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
+
+use super::trace::TraceId;
+
+/// The changes that are under way.
+#[derive(Debug, Clone, Default)]
+pub struct Mutations {
+    tasks: TaskTracker,
+}
+
+impl Mutations {
+    /// Runs a change to its end, even when the caller disconnects or its deadline passes: half of a
+    /// change would be worse than an answer that nobody reads. A panic in it goes on here.
+    pub async fn uncancelled<T>(&self, change: impl Future<Output = T> + Send + 'static) -> T
+    where
+        T: Send + 'static,
+    {
+        let change = change.in_current_span();
+        let task = match TraceId::current() {
+            Some(trace) => self.tasks.spawn(trace.scope(change)),
+            None => self.tasks.spawn(change),
+        };
+        match task.await {
+            Ok(outcome) => outcome,
+            Err(error) => match error.try_into_panic() {
+                Ok(payload) => panic::resume_unwind(payload),
+                // Only the end of the runtime aborts a task, and this one ends with it.
+                Err(_) => std::future::pending().await,
+            },
+        }
+    }
+
+    /// How many are under way.
+    pub fn count(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Waits until none is under way.
+    pub async fn finished(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_change_outlives_its_caller_and_is_waited_for() {
+        let mutations = Mutations::default();
+        let done = Arc::new(AtomicBool::new(false));
+        let change = {
+            let done = Arc::clone(&done);
+            async move {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                done.store(true, Ordering::SeqCst);
+            }
+        };
+        let caller = tokio::time::timeout(Duration::from_millis(1), mutations.uncancelled(change));
+        assert!(caller.await.is_err());
+        assert_eq!(mutations.count(), 1);
+        mutations.finished().await;
+        assert!(done.load(Ordering::SeqCst));
+    }
+
+    #[tokio::test]
+    async fn a_panic_in_a_change_reaches_its_caller() {
+        let mutations = Mutations::default();
+        let change = mutations.uncancelled(async { panic!("on purpose") });
+        let caught: Result<(), _> = panic::AssertUnwindSafe(change).catch_unwind().await;
+        assert!(caught.is_err());
+        assert_eq!(mutations.uncancelled(async { 7 }).await, 7);
+    }
+}

@@ -1,0 +1,22 @@
+//! The server: gRPC services around the core, with the settings, logs and errors that go with them.
+//!
+//! Nothing here decides what a context looks like; that is the core. Nothing here knows how an
+//! event is stored; that is the store. The binary in `main.rs` adds the command line.
+
+pub mod admin;
+pub mod app;
+pub mod clock;
+pub mod config;
+pub mod convert;
+pub mod errors;
+pub mod grpc;
+pub mod serve;
+pub mod services;
+pub mod sessions;
+pub mod signals;
+pub mod telemetry;
+
+/// The folder of the log within the data folder.
+pub const LOG_FOLDER: &str = "log";
+/// The folder of the blobs within the data folder, when they are kept there.
+pub const BLOB_FOLDER: &str = "blobs";

@@ -1,0 +1,299 @@
+//! Starts the server, and ends it in the order in which nothing is lost.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+
+use crate::admin;
+use crate::clock::{Clock, IdSource, SystemClock};
+use crate::config::Config;
+use crate::errors::BoxError;
+use crate::grpc::{self, Admission, Edge, Health, Mutations};
+
+/// How long the admin port may take to close: its calls take no time.
+const ADMIN_CLOSE: Duration = Duration::from_secs(1);
+
+/// Why the server could not serve.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// An address cannot be listened on.
+    #[error(
+        "failed to listen on {address} ({setting}): {source}; choose another address, or stop what listens there"
+    )]
+    Listen {
+        /// The setting that names the address.
+        setting: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// What lies behind the services could not be started.
+    #[error("failed to start: {0}")]
+    Start(#[source] BoxError),
+    /// The listener broke.
+    #[error("failed to serve: {0}")]
+    Serve(#[source] BoxError),
+    /// What lies behind the services could not be closed well.
+    #[error("failed to close the store: {0}; what was acknowledged is safe")]
+    Close(#[source] BoxError),
+}
+
+/// What handlers are built with.
+#[derive(Debug, Clone)]
+pub struct Context {
+    /// The settings.
+    pub config: Arc<Config>,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// Makes ids.
+    pub ids: Arc<IdSource>,
+    /// Runs changes that a disconnect must not stop.
+    pub mutations: Mutations,
+    /// Cancelled when the server begins to go down: whoever waits for something should stop.
+    pub draining: CancellationToken,
+}
+
+/// What lies behind the services.
+#[async_trait]
+pub trait Backend: Send + Sync + 'static {
+    /// Writes and reads something small: only while this works can calls be served.
+    async fn canary(&self) -> Result<(), BoxError>;
+
+    /// Stops the worker, then flushes and closes the store. No call is in flight any more, unless
+    /// the drain took too long.
+    async fn close(&self) -> Result<(), BoxError>;
+}
+
+/// What is served.
+pub struct App {
+    /// The routes to the handlers, from [`grpc::Services::into_routes`].
+    pub routes: Routes,
+    /// What lies behind them.
+    pub backend: Arc<dyn Backend>,
+}
+
+/// A server that has its ports and does not serve yet.
+#[derive(Debug)]
+pub struct Server {
+    context: Context,
+    listener: TcpListener,
+    admin: TcpListener,
+}
+
+impl Server {
+    /// Takes the ports first of all: a port that is taken must not cost the time it takes to open a
+    /// store, nor touch the store of the server that has it.
+    pub async fn bind(config: Config) -> Result<Self, ServeError> {
+        let listener = bind("listen", config.listen).await?;
+        let admin = bind("admin.listen", config.admin.listen).await?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let context = Context {
+            config: Arc::new(config),
+            ids: Arc::new(IdSource::random(Arc::clone(&clock))),
+            clock,
+            mutations: Mutations::default(),
+            draining: CancellationToken::new(),
+        };
+        Ok(Self {
+            context,
+            listener,
+            admin,
+        })
+    }
+
+    /// Where the gRPC services listen, with the port that port 0 became.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Where the admin port listens.
+    pub fn admin_address(&self) -> io::Result<SocketAddr> {
+        self.admin.local_addr()
+    }
+
+    /// Builds what is served and serves it until `stop`, then goes down: not ready, no new calls,
+    /// calls in flight finish, worker and store close.
+    pub async fn run<B, F>(self, build: B, stop: CancellationToken) -> Result<(), ServeError>
+    where
+        B: FnOnce(Context) -> F,
+        F: Future<Output = Result<App, BoxError>>,
+    {
+        let addresses = (self.address().ok(), self.admin_address().ok());
+        let Self {
+            context,
+            listener,
+            admin,
+        } = self;
+        let health = Health::new().await;
+        let admission = Admission::new(&context.config.grpc, context.draining.clone());
+        let admin = Admin::start(admin, &context, &health, &admission);
+
+        let app = build(context.clone()).await.map_err(ServeError::Start)?;
+        let backend = app.backend;
+        let routes = grpc::with_standard_services(app.routes, &health)
+            .map_err(|error| ServeError::Start(error.into()))?;
+        let edge = Edge::new(
+            &context.config,
+            admission.clone(),
+            Arc::clone(&context.clock),
+            Arc::clone(&context.ids),
+        );
+        let config = Arc::clone(&context.config);
+        let closing = CancellationToken::new();
+        let accepting = closing.clone();
+        let mut serving = tokio::spawn(async move {
+            grpc::serve(listener, routes, edge, &config.grpc, accepting).await
+        });
+        announce(&context.config, addresses);
+        let watching = CancellationToken::new();
+        let canary = tokio::spawn(watch_store(
+            Arc::clone(&backend),
+            health.clone(),
+            Duration::from_millis(context.config.store.canary_every_ms),
+            watching.clone(),
+        ));
+
+        let broken = tokio::select! {
+            () = stop.cancelled() => None,
+            ended = &mut serving => Some(ended),
+        };
+
+        // From here on the order matters. First the canary, which could say that all is well.
+        watching.cancel();
+        if canary.await.is_err() {
+            tracing::error!("the watch over the store had panicked");
+        }
+        health.set_ready(false).await;
+        context.draining.cancel();
+        closing.cancel();
+        let served = match broken {
+            Some(ended) => ended
+                .map_err(BoxError::from)
+                .and_then(|r| r.map_err(Into::into)),
+            None => drain(&context, &admission, serving).await,
+        };
+        let closed = backend.close().await;
+        admin.close().await;
+        served.map_err(ServeError::Serve)?;
+        closed.map_err(ServeError::Close)?;
+        tracing::info!("down");
+        Ok(())
+    }
+}
+
+async fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener, ServeError> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|source| ServeError::Listen {
+            setting,
+            address,
+            source,
+        })
+}
+
+fn announce(config: &Config, addresses: (Option<SocketAddr>, Option<SocketAddr>)) {
+    let (grpc, admin) = addresses;
+    tracing::info!(
+        grpc = grpc.map(tracing::field::display),
+        admin = admin.map(tracing::field::display),
+        data_dir = %config.data_dir.display(),
+        blobs = config.blobs.url.as_deref().unwrap_or("in data_dir"),
+        version = env!("CARGO_PKG_VERSION"),
+        "serving"
+    );
+}
+
+/// Ready is who can write. Said when it changes, not each time. It ends between two checks, so that
+/// health is never left half told.
+async fn watch_store(
+    backend: Arc<dyn Backend>,
+    health: Health,
+    every: Duration,
+    end: CancellationToken,
+) {
+    loop {
+        let checked = timeout(every, backend.canary());
+        let Some(checked) = end.run_until_cancelled(checked).await else {
+            return;
+        };
+        let outcome = checked.unwrap_or_else(|elapsed| Err(elapsed.into()));
+        match &outcome {
+            Ok(()) if !health.is_ready() => tracing::info!("ready"),
+            Err(error) if health.is_ready() => {
+                tracing::error!(%error, "the store does not work: not ready until it does");
+            }
+            _ => {}
+        }
+        health.set_ready(outcome.is_ok()).await;
+        if end.run_until_cancelled(sleep(every)).await.is_none() {
+            return;
+        }
+    }
+}
+
+type Serving = JoinHandle<Result<(), tonic::transport::Error>>;
+
+/// Waits for calls and changes in flight, though not for ever.
+async fn drain(context: &Context, admission: &Admission, serving: Serving) -> Result<(), BoxError> {
+    let limit = Duration::from_millis(context.config.shutdown.drain_ms);
+    let stop = serving.abort_handle();
+    let finished = async {
+        let served = serving.await;
+        context.mutations.finished().await;
+        served
+    };
+    let Ok(served) = timeout(limit, finished).await else {
+        stop.abort();
+        let calls = admission.in_flight().calls;
+        let mutations = context.mutations.count();
+        tracing::warn!(
+            calls,
+            mutations,
+            "did not finish in shutdown.drain_ms: cut off"
+        );
+        return Ok(());
+    };
+    Ok(served??)
+}
+
+/// The admin port: up before the store is open, and until it is closed.
+struct Admin {
+    stop: CancellationToken,
+    serving: JoinHandle<io::Result<()>>,
+}
+
+impl Admin {
+    fn start(
+        listener: TcpListener,
+        context: &Context,
+        health: &Health,
+        admission: &Admission,
+    ) -> Self {
+        let stop = CancellationToken::new();
+        let subject = admin::Subject {
+            health: health.clone(),
+            admission: admission.clone(),
+            mutations: context.mutations.clone(),
+            clock: Arc::clone(&context.clock),
+        };
+        let serving = tokio::spawn(admin::serve(listener, subject, stop.clone()));
+        Self { stop, serving }
+    }
+
+    async fn close(self) {
+        self.stop.cancel();
+        if timeout(ADMIN_CLOSE, self.serving).await.is_err() {
+            tracing::debug!("the admin port had open connections");
+        }
+    }
+}

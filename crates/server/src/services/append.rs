@@ -1,0 +1,225 @@
+//! `AppendMessages`, and the part of `PrepareContext` that appends.
+
+use std::sync::Arc;
+
+use palimpsest_core::command::{Append, Command, Rejection, Warning, warnings};
+use palimpsest_core::event::{Event, MessagesAppended};
+use palimpsest_core::ids::{Revision, SessionKey};
+use palimpsest_core::message::Message;
+use palimpsest_core::session::{LastServed, Method, RequestStamp, Session};
+use palimpsest_proto::context::v1::{
+    self, AppendMessagesRequest, AppendMessagesResponse, AppendResult, MessageInput,
+};
+
+use super::Service;
+use super::manage::AUTO_ENABLED;
+use crate::convert::{self, PrefixTokens};
+use crate::errors::ServiceError;
+use crate::sessions::{Outcome, Transaction};
+
+/// What a call appends.
+#[derive(Debug, Clone)]
+pub(super) struct Incoming {
+    messages: Vec<Arc<Message>>,
+    /// Which entry of the request each message came from.
+    inputs: Vec<u32>,
+    expected_revision: Option<Revision>,
+    request: Option<RequestStamp>,
+}
+
+impl Incoming {
+    /// Reads what a call appends.
+    pub(super) fn read(
+        service: &Service,
+        inputs: Vec<MessageInput>,
+        expected_revision: Option<u64>,
+        request: Option<RequestStamp>,
+    ) -> Result<Self, ServiceError> {
+        let now = service.sessions.clock().now();
+        let read = convert::messages(inputs, service.limits(), &mut service.next_id())?;
+        let inputs = read.iter().map(|input| input.input_index).collect();
+        let timed = read.into_iter().map(|input| {
+            let mut message = input.message;
+            // A message that does not say when it was said was said when it came.
+            message.at.get_or_insert(now);
+            Arc::new(message)
+        });
+        Ok(Self {
+            messages: timed.collect(),
+            inputs,
+            expected_revision: expected_revision.map(Revision::new),
+            request,
+        })
+    }
+
+    /// Runs the append; the answer is made of what comes back.
+    pub(super) fn run(&self, transaction: &mut Transaction<'_>) -> Result<Appended, Rejection> {
+        let expected_revision = expected(self.expected_revision, transaction)?;
+        let outcome = transaction.run(Command::Append(Append {
+            messages: self.messages.clone(),
+            expected_revision,
+            request: self.request.clone(),
+        }))?;
+        let created = transaction.revision_before() == Revision::ZERO;
+        Ok(match outcome {
+            Outcome::Answered(revision) => Appended::Before(revision),
+            Outcome::Done(None) => Appended::Now {
+                event: None,
+                created,
+            },
+            Outcome::Done(Some(_)) => Appended::Now {
+                event: appended(transaction.events().last().map(|recorded| &recorded.event)),
+                created,
+            },
+        })
+    }
+
+    /// Whether there is anything to append or to remember.
+    pub(super) fn is_empty(&self) -> bool {
+        self.messages.is_empty() && self.request.is_none() && self.expected_revision.is_none()
+    }
+
+    /// What is told of an append that was just made.
+    pub(super) fn result(&self, session: &Session, appended: &Appended) -> AppendResult {
+        match appended {
+            Appended::Before(_) => AppendResult::default(),
+            Appended::Now { event, created } => {
+                let all_known = MessagesAppended {
+                    known: (0_u32..)
+                        .zip(&self.messages)
+                        .map(|(index, message)| (index, message.id))
+                        .collect(),
+                    ..MessagesAppended::default()
+                };
+                let event = event.as_ref().unwrap_or(&all_known);
+                convert::append_result(session, event, &self.inputs, *created)
+            }
+        }
+    }
+
+    /// What is told of an append that was made by an earlier call with the same request id.
+    pub(super) async fn earlier(
+        &self,
+        service: &Service,
+        key: &SessionKey,
+        revision: Revision,
+    ) -> Result<AppendResult, ServiceError> {
+        let recorded = service.sessions.event(key, revision).await?;
+        let Some(event) = appended(recorded.as_ref().map(|recorded| &recorded.event)) else {
+            let doing = "find the answer of an earlier call";
+            return Err(ServiceError::Internal {
+                doing,
+                source: None,
+            });
+        };
+        let tell = |session: &Session| convert::append_result(session, &event, &self.inputs, false);
+        Ok(service.sessions.read(key, tell).await?)
+    }
+}
+
+/// What came of an append.
+#[derive(Debug, Clone)]
+pub(super) enum Appended {
+    /// It happened, unless everything was there already.
+    Now {
+        /// What was appended.
+        event: Option<MessagesAppended>,
+        /// Whether this call created the session.
+        created: bool,
+    },
+    /// It had happened, in the event with this revision.
+    Before(Revision),
+}
+
+impl Appended {
+    pub(super) fn warnings(&self, session: &Session) -> Vec<Warning> {
+        match self {
+            Self::Now {
+                event: Some(event), ..
+            } => warnings(session, event),
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn appended(event: Option<&Event>) -> Option<MessagesAppended> {
+    match event {
+        Some(Event::MessagesAppended(event)) => Some(event.clone()),
+        _ => None,
+    }
+}
+
+/// The revision that a command is to find. A session that this very call creates is at revision 0 for
+/// its caller.
+pub(super) fn expected(
+    expected: Option<Revision>,
+    transaction: &Transaction<'_>,
+) -> Result<Option<Revision>, Rejection> {
+    match (expected, transaction.revision_before()) {
+        (Some(expected), Revision::ZERO) if expected != Revision::ZERO => {
+            Err(Rejection::RevisionMoved {
+                expected,
+                current: Revision::ZERO,
+            })
+        }
+        (_, Revision::ZERO) => Ok(None),
+        (expected, _) => Ok(expected),
+    }
+}
+
+pub(super) async fn append(
+    service: &Service,
+    request: AppendMessagesRequest,
+) -> Result<AppendMessagesResponse, ServiceError> {
+    let key = convert::session_key(&request.session, "session")?;
+    let request_id = request.request_id.clone();
+    let body = || convert::body_digest(&request);
+    let stamp = convert::request_stamp(&request_id, Method::Append, body, service.limits())?;
+    let AppendMessagesRequest {
+        expected_revision,
+        messages,
+        target,
+        ..
+    } = request;
+    let incoming = Incoming::read(service, messages, expected_revision, stamp)?;
+    // Wrong targets are refused before anything happens.
+    convert::target(target.clone(), &LastServed::default())?;
+    let missing = service.create_if_missing();
+    let (appended, mut response) = service
+        .sessions
+        .write(
+            &key,
+            &missing,
+            |transaction| incoming.run(transaction),
+            |session, appended| {
+                let response = AppendMessagesResponse {
+                    append: Some(incoming.result(session, &appended)),
+                    revision: session.revision().get(),
+                    tokens: Some(tokens(session, None)),
+                    budget: Some(budget(session, target.as_ref())),
+                    warnings: convert::warnings(&appended.warnings(session)),
+                    stages: Vec::new(),
+                };
+                (appended, response)
+            },
+        )
+        .await
+        .map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
+    if let Appended::Before(revision) = appended {
+        response.append = Some(incoming.earlier(service, &key, revision).await?);
+    }
+    Ok(response)
+}
+
+/// How many tokens a request has, and of what kinds.
+pub(super) fn tokens(session: &Session, prefix: Option<PrefixTokens>) -> v1::TokenReport {
+    convert::token_report(session, Some(convert::breakdown(session, prefix)))
+}
+
+/// How full the window is for a target, which is the one used last when the call does not say.
+pub(super) fn budget(session: &Session, target: Option<&v1::Target>) -> v1::Budget {
+    let last = session.last_served();
+    let (target, window) = convert::target(target.cloned(), last)
+        .unwrap_or_else(|_| (last.target.clone(), last.window));
+    convert::budget(session, &target, window, AUTO_ENABLED)
+}

@@ -1,0 +1,136 @@
+//! `ContextService`: what an agent calls in every turn.
+
+use std::pin::Pin;
+
+use futures::Stream;
+use palimpsest_proto::context::v1::context_service_server::ContextService;
+use palimpsest_proto::context::v1::{
+    AppendMessagesRequest, AppendMessagesResponse, CallToolRequest, CallToolResponse,
+    CommitSummaryRequest, CommitSummaryResponse, CompactRequest, CompactResponse,
+    GetSessionMemoryRequest, GetSessionMemoryResponse, ListToolsRequest, ListToolsResponse,
+    PersistToolResultRequest, PersistToolResultResponse, PrepareContextRequest,
+    PrepareContextResponse, ReadToolResultRequest, ReadToolResultResponse, RestoreContextRequest,
+    RestoreContextResponse, RewindSessionRequest, RewindSessionResponse, SnipRequest, SnipResponse,
+    StreamContextRequest, StreamContextResponse, UpdateWorkingStateRequest,
+    UpdateWorkingStateResponse,
+};
+use tonic::{Request, Response, Status, async_trait};
+
+use super::{Service, append, not_implemented, prepare, reply, rewind, stream};
+
+const NAME: &str = "ContextService";
+
+/// A stream of replies.
+pub(super) type Replies<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// The handlers of `ContextService`.
+#[derive(Debug, Clone)]
+pub struct ContextHandlers(pub Service);
+
+#[async_trait]
+impl ContextService for ContextHandlers {
+    async fn append_messages(
+        &self,
+        request: Request<AppendMessagesRequest>,
+    ) -> Result<Response<AppendMessagesResponse>, Status> {
+        let (service, request) = (self.0.clone(), request.into_inner());
+        let change = async move { append::append(&service, request).await };
+        reply(self.0.mutations.uncancelled(change).await)
+    }
+
+    async fn prepare_context(
+        &self,
+        request: Request<PrepareContextRequest>,
+    ) -> Result<Response<PrepareContextResponse>, Status> {
+        let (service, request) = (self.0.clone(), request.into_inner());
+        let change = async move { prepare::prepare(&service, request).await };
+        reply(self.0.mutations.uncancelled(change).await)
+    }
+
+    type StreamContextStream = Replies<StreamContextResponse>;
+
+    async fn stream_context(
+        &self,
+        request: Request<StreamContextRequest>,
+    ) -> Result<Response<Self::StreamContextStream>, Status> {
+        reply(stream::stream(&self.0, request.into_inner()).await)
+    }
+
+    async fn rewind_session(
+        &self,
+        request: Request<RewindSessionRequest>,
+    ) -> Result<Response<RewindSessionResponse>, Status> {
+        let (service, request) = (self.0.clone(), request.into_inner());
+        let change = async move { rewind::rewind(&service, request).await };
+        reply(self.0.mutations.uncancelled(change).await)
+    }
+
+    async fn compact(
+        &self,
+        _: Request<CompactRequest>,
+    ) -> Result<Response<CompactResponse>, Status> {
+        not_implemented(NAME, "Compact")
+    }
+
+    async fn commit_summary(
+        &self,
+        _: Request<CommitSummaryRequest>,
+    ) -> Result<Response<CommitSummaryResponse>, Status> {
+        not_implemented(NAME, "CommitSummary")
+    }
+
+    async fn snip(&self, _: Request<SnipRequest>) -> Result<Response<SnipResponse>, Status> {
+        not_implemented(NAME, "Snip")
+    }
+
+    async fn persist_tool_result(
+        &self,
+        _: Request<PersistToolResultRequest>,
+    ) -> Result<Response<PersistToolResultResponse>, Status> {
+        not_implemented(NAME, "PersistToolResult")
+    }
+
+    type ReadToolResultStream = Replies<ReadToolResultResponse>;
+
+    async fn read_tool_result(
+        &self,
+        _: Request<ReadToolResultRequest>,
+    ) -> Result<Response<Self::ReadToolResultStream>, Status> {
+        not_implemented(NAME, "ReadToolResult")
+    }
+
+    async fn get_session_memory(
+        &self,
+        _: Request<GetSessionMemoryRequest>,
+    ) -> Result<Response<GetSessionMemoryResponse>, Status> {
+        not_implemented(NAME, "GetSessionMemory")
+    }
+
+    async fn update_working_state(
+        &self,
+        _: Request<UpdateWorkingStateRequest>,
+    ) -> Result<Response<UpdateWorkingStateResponse>, Status> {
+        not_implemented(NAME, "UpdateWorkingState")
+    }
+
+    async fn restore_context(
+        &self,
+        _: Request<RestoreContextRequest>,
+    ) -> Result<Response<RestoreContextResponse>, Status> {
+        not_implemented(NAME, "RestoreContext")
+    }
+
+    async fn list_tools(
+        &self,
+        _: Request<ListToolsRequest>,
+    ) -> Result<Response<ListToolsResponse>, Status> {
+        not_implemented(NAME, "ListTools")
+    }
+
+    async fn call_tool(
+        &self,
+        _: Request<CallToolRequest>,
+    ) -> Result<Response<CallToolResponse>, Status> {
+        not_implemented(NAME, "CallTool")
+    }
+}

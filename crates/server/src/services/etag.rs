@@ -1,0 +1,108 @@
+//! The name of a view that a caller holds: the domain's etag, with the form and the target that it was
+//! made for, so that the view can be streamed by its name alone.
+
+use palimpsest_core::view::{Etag, Provider, Target};
+
+use crate::convert::Form;
+
+/// The contract promises at most this many bytes.
+const MAX_BYTES: usize = 128;
+const FORM: usize = 0;
+const PROVIDER: usize = 1;
+const THINKING: usize = 2;
+const CORE_LEN: usize = 3;
+const HEADER: usize = 4;
+
+/// What an etag names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Named {
+    pub(super) etag: Etag,
+    pub(super) form: Form,
+    /// For whom; none when the model's name was too long to be part of it.
+    pub(super) target: Option<Target>,
+}
+
+pub(super) fn write(etag: Etag, form: Form, target: &Target) -> Vec<u8> {
+    let core = etag.to_bytes();
+    let mut bytes = vec![0; HEADER];
+    bytes[FORM] = u8::from(form == Form::Typed);
+    bytes[PROVIDER] = u8::from(target.provider == Provider::OpenAi);
+    bytes[THINKING] = u8::from(target.thinking);
+    bytes[CORE_LEN] = u8::try_from(core.len()).unwrap_or(0);
+    bytes.extend_from_slice(&core);
+    if bytes.len() + target.model.len() <= MAX_BYTES {
+        bytes.extend_from_slice(target.model.as_bytes());
+    } else {
+        bytes[THINKING] |= 2;
+    }
+    bytes
+}
+
+/// Reads one; anything that is not an etag is no error, only unknown.
+pub(super) fn read(bytes: &[u8]) -> Option<Named> {
+    let (header, rest) = bytes.split_at_checked(HEADER)?;
+    let (core, model) = rest.split_at_checked(header[CORE_LEN].into())?;
+    let etag = Etag::from_bytes(core)?;
+    let form = match header[FORM] {
+        0 => Form::Json,
+        1 => Form::Typed,
+        _ => return None,
+    };
+    let provider = match header[PROVIDER] {
+        0 => Provider::Anthropic,
+        1 => Provider::OpenAi,
+        _ => return None,
+    };
+    let target = match header[THINKING] {
+        thinking @ (0 | 1) => Some(Target {
+            provider,
+            model: std::str::from_utf8(model).ok()?.into(),
+            thinking: thinking == 1,
+        }),
+        2 | 3 => None,
+        _ => return None,
+    };
+    Some(Named { etag, form, target })
+}
+
+#[cfg(test)]
+mod tests {
+    use palimpsest_core::ids::Epoch;
+    use palimpsest_core::message::Digest;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn target(model: &str, thinking: bool, openai: bool) -> Target {
+        Target {
+            provider: if openai {
+                Provider::OpenAi
+            } else {
+                Provider::Anthropic
+            },
+            model: model.into(),
+            thinking,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_and_what_is_not_is_unknown(
+            model in "\\PC{0,60}", thinking: bool, openai: bool, noise: Vec<u8>,
+        ) {
+            let target = target(&model, thinking, openai);
+            let digest = Digest::of_bytes(&noise);
+            let etag = Etag::new(Epoch::new(3), 7, 5, digest, &target);
+            let bytes = write(etag, Form::Json, &target);
+            prop_assert!(bytes.len() <= MAX_BYTES);
+            let named = read(&bytes).unwrap();
+            prop_assert_eq!(named.etag, etag);
+            if let Some(read) = named.target {
+                prop_assert_eq!(read, target);
+            } else {
+                prop_assert!(model.len() > 60);
+            }
+            let _ = read(&noise);
+        }
+    }
+}

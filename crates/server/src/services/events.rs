@@ -1,0 +1,245 @@
+//! `ListEvents` and `WatchSession`: what happened, and what happens.
+
+use std::time::Duration;
+
+use async_stream::try_stream;
+use palimpsest_core::event::{Event, Recorded};
+use palimpsest_core::ids::{Ordinal, Revision, SessionKey};
+use palimpsest_core::session::Session;
+use palimpsest_proto::context::v1::{
+    EventKind, ListEventsRequest, ListEventsResponse, SessionEvent, WatchSessionRequest,
+    WatchSessionResponse,
+};
+use prost::Message as _;
+use tonic::Status;
+
+use super::Service;
+use super::context::Replies;
+use super::messages::number;
+use crate::convert::{self, Cursor, EventContext};
+use crate::errors::ServiceError;
+use crate::sessions::{Change, SessionsError};
+
+const DEFAULT_PAGE: u32 = 100;
+/// How often a watcher hears that the stream still lives.
+const HEARTBEAT: Duration = Duration::from_secs(30);
+
+pub(super) async fn list(
+    service: &Service,
+    request: ListEventsRequest,
+) -> Result<ListEventsResponse, ServiceError> {
+    let key = convert::session_key(&request.session, "session")?;
+    let limits = service.limits();
+    let size = convert::page_size(request.page_size, DEFAULT_PAGE, limits.max_page_size)?;
+    let digest = convert::body_digest(&request);
+    let from = number(convert::page_token(&request.page_token, digest)?)?;
+    let kinds = convert::event_kinds(&request.kinds)?;
+    let head = service.sessions.read(&key, Session::revision).await?;
+    let floor = Revision::new(request.after_revision);
+    let mut page = Page {
+        events: Vec::new(),
+        size,
+        bytes: 0,
+        max_bytes: limits.max_reply_bytes,
+    };
+    let next = if request.descending {
+        let from = from.map_or(head, Revision::new);
+        descend(service, &key, (floor, from), &kinds, &mut page).await?
+    } else {
+        let from = from.map_or(floor, Revision::new);
+        ascend(service, &key, from, &kinds, &mut page).await?
+    };
+    Ok(ListEventsResponse {
+        events: page.events,
+        next_page_token: next
+            .map(|next| convert::page_token_text(&Cursor::Number(next.get()), digest))
+            .unwrap_or_default(),
+    })
+}
+
+struct Page {
+    events: Vec<SessionEvent>,
+    size: usize,
+    bytes: usize,
+    max_bytes: usize,
+}
+
+impl Page {
+    /// Adds the events of one revision; false when they do not fit any more.
+    fn add(&mut self, events: Vec<SessionEvent>) -> bool {
+        let bytes: usize = events.iter().map(SessionEvent::encoded_len).sum();
+        let is_full = self.events.len() >= self.size || self.bytes + bytes > self.max_bytes;
+        if is_full && !self.events.is_empty() && !events.is_empty() {
+            return false;
+        }
+        self.bytes += bytes;
+        self.events.extend(events);
+        true
+    }
+}
+
+/// Events after `after`, oldest first; returns after which revision to go on, if more may follow.
+async fn ascend(
+    service: &Service,
+    key: &SessionKey,
+    mut after: Revision,
+    kinds: &[EventKind],
+    page: &mut Page,
+) -> Result<Option<Revision>, ServiceError> {
+    loop {
+        let recorded = service.sessions.events(key, after).await?;
+        let Some((last, _)) = recorded.last() else {
+            return Ok(None);
+        };
+        let last = *last;
+        for (revision, events) in public(service, key, recorded, kinds).await? {
+            if !page.add(events) {
+                return Ok(Some(after));
+            }
+            after = revision;
+        }
+        after = last;
+    }
+}
+
+/// Events from `range.1` down to after `range.0`, latest first; returns from which revision to go on.
+async fn descend(
+    service: &Service,
+    key: &SessionKey,
+    (floor, mut from): (Revision, Revision),
+    kinds: &[EventKind],
+    page: &mut Page,
+) -> Result<Option<Revision>, ServiceError> {
+    while from > floor {
+        // One event at a time: the log is read forwards, and a page is short.
+        let Some(recorded) = service.sessions.event(key, from).await? else {
+            return Ok(None);
+        };
+        let events = public(service, key, vec![(from, recorded)], kinds).await?;
+        for (_, mut events) in events {
+            events.reverse();
+            if !page.add(events) {
+                return Ok(Some(from));
+            }
+        }
+        from = Revision::new(from.get() - 1);
+    }
+    Ok(None)
+}
+
+/// Recorded events as callers see them, those of the wanted kinds.
+async fn public(
+    service: &Service,
+    key: &SessionKey,
+    recorded: Vec<(Revision, Recorded)>,
+    kinds: &[EventKind],
+) -> Result<Vec<(Revision, Vec<SessionEvent>)>, ServiceError> {
+    let earlier = earlier_rewinds(service, key, &recorded).await?;
+    let tell = |session: &Session| {
+        let tell = |(revision, recorded): &(Revision, Recorded)| {
+            let context = EventContext {
+                session,
+                earlier_rewinds: &earlier,
+                served: None,
+            };
+            let mut events = convert::events(recorded, *revision, context);
+            events.retain(|event| kinds.is_empty() || kinds.contains(&convert::event_kind(event)));
+            (*revision, events)
+        };
+        recorded.iter().map(tell).collect()
+    };
+    Ok(service.sessions.read(key, tell).await?)
+}
+
+/// The rewinds before the last of some events, when one of them is a rewind: what had left the view
+/// before cannot leave it again.
+async fn earlier_rewinds(
+    service: &Service,
+    key: &SessionKey,
+    recorded: &[(Revision, Recorded)],
+) -> Result<Vec<(Revision, Option<Ordinal>)>, ServiceError> {
+    let is_rewind =
+        |(_, recorded): &&(Revision, Recorded)| matches!(recorded.event, Event::Rewound(_));
+    let Some((last, _)) = recorded.iter().rev().find(is_rewind) else {
+        return Ok(Vec::new());
+    };
+    let changes = |session: &Session| session.view_changes().to_vec();
+    let changes = service.sessions.read(key, changes).await?;
+    let mut rewinds = Vec::new();
+    for at in changes.into_iter().filter(|at| at < last) {
+        let event = service.sessions.event(key, at).await?;
+        if let Some(Event::Rewound(rewound)) = event.map(|recorded| recorded.event) {
+            rewinds.push((at, rewound.to));
+        }
+    }
+    Ok(rewinds)
+}
+
+pub(super) async fn watch(
+    service: &Service,
+    request: WatchSessionRequest,
+) -> Result<Replies<WatchSessionResponse>, ServiceError> {
+    let key = convert::session_key(&request.session, "session")?;
+    let kinds = convert::event_kinds(&request.kinds)?;
+    // First the watcher, then the revision: nothing can happen in between unseen.
+    let mut watcher = service.sessions.watch(&key);
+    let head = service.sessions.read(&key, Session::revision).await?;
+    let mut seen = request.after_revision.map_or(head, Revision::new);
+    let service = service.clone();
+    let stream = try_stream! {
+        loop {
+            loop {
+                let recorded = service.sessions.events(&key, seen).await.map_err(status)?;
+                let Some((last, _)) = recorded.last() else {
+                    break;
+                };
+                let last = *last;
+                for (revision, events) in public(&service, &key, recorded, &kinds)
+                    .await
+                    .map_err(Status::from)?
+                {
+                    for event in events {
+                        yield WatchSessionResponse {
+                            event: Some(event),
+                            revision: revision.get(),
+                            caught_up: false,
+                        };
+                    }
+                }
+                seen = last;
+            }
+            yield WatchSessionResponse {
+                event: None,
+                revision: seen.get(),
+                caught_up: true,
+            };
+            let news = tokio::select! {
+                change = watcher.changed() => News::Change(change),
+                () = service.draining.cancelled() => News::Draining,
+                () = tokio::time::sleep(HEARTBEAT) => News::None,
+            };
+            match news {
+                News::Change(change) if change.deleted => {
+                    Err(status(SessionsError::NotFound(key.clone())))?;
+                }
+                News::Draining => {
+                    let retry_after = Duration::from_secs(1);
+                    Err(Status::from(ServiceError::ShuttingDown { retry_after }))?;
+                }
+                News::Change(_) | News::None => {}
+            }
+        }
+    };
+    Ok(Box::pin(stream))
+}
+
+/// What a watcher waited for.
+enum News {
+    Change(Change),
+    Draining,
+    None,
+}
+
+fn status(error: SessionsError) -> Status {
+    ServiceError::from(error).into()
+}

@@ -1,0 +1,57 @@
+//! What the sessions' failures mean to a caller.
+
+use std::time::Duration;
+
+use palimpsest_core::ids::Revision;
+use palimpsest_store::StoreError;
+
+use crate::errors::ServiceError;
+use crate::sessions::SessionsError;
+
+/// A store that failed is restarted; until then another replica may answer.
+const RESTART: Duration = Duration::from_secs(5);
+/// A read that failed, or a session that many change at once, may do better soon.
+const SOON: Duration = Duration::from_millis(200);
+
+impl From<SessionsError> for ServiceError {
+    fn from(error: SessionsError) -> Self {
+        match error {
+            SessionsError::Rejected(rejection) => rejection.into(),
+            SessionsError::NotFound(session) => Self::SessionNotFound { session },
+            SessionsError::Exists(session) => Self::SessionExists { session },
+            SessionsError::Contended => Self::StoreUnavailable { retry_after: SOON },
+            SessionsError::Store(error) => error.into(),
+            error @ SessionsError::Unreadable { .. } => Self::internal("read a session", error),
+        }
+    }
+}
+
+impl From<StoreError> for ServiceError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Conflict { current } => Self::RevisionMismatch {
+                expected: Revision::ZERO,
+                current,
+            },
+            StoreError::TooLarge { len, max, .. } => Self::TooLarge {
+                field: "messages".to_owned(),
+                actual: len,
+                limit: max,
+            },
+            StoreError::Closed => Self::ShuttingDown {
+                retry_after: RESTART,
+            },
+            StoreError::Read(_) => {
+                tracing::warn!(%error, "failed to read the store");
+                Self::StoreUnavailable { retry_after: SOON }
+            }
+            StoreError::Failed(_) => {
+                tracing::error!(%error, "the store takes no more writes");
+                Self::StoreUnavailable {
+                    retry_after: RESTART,
+                }
+            }
+            error => Self::internal("use the store", error),
+        }
+    }
+}

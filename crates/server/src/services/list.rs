@@ -1,0 +1,171 @@
+//! `ListSessions`.
+
+use std::collections::BinaryHeap;
+
+use palimpsest_core::ids::{ProjectId, SessionKey, Timestamp};
+use palimpsest_core::session::About;
+use palimpsest_proto::context::v1::{
+    ListSessionsRequest, ListSessionsResponse, Session, SessionOrder,
+};
+use palimpsest_store::{Head, MAX_LIST};
+
+use super::Service;
+use crate::convert::{self, Cursor};
+use crate::errors::ServiceError;
+
+const DEFAULT_PAGE: u32 = 50;
+
+/// A session's place in the order that was asked for. The name tells apart what happened at once.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    /// Larger comes later.
+    rank: i64,
+    name: String,
+}
+
+/// A session that may be on the page. Ordered by its place alone.
+struct Candidate {
+    place: Place,
+    session: Session,
+}
+
+impl PartialEq for Candidate {
+    fn eq(&self, other: &Self) -> bool {
+        self.place == other.place
+    }
+}
+
+impl Eq for Candidate {}
+
+impl PartialOrd for Candidate {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Candidate {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.place.cmp(&other.place)
+    }
+}
+
+pub(super) async fn list(
+    service: &Service,
+    request: ListSessionsRequest,
+) -> Result<ListSessionsResponse, ServiceError> {
+    let project = convert::project(&request.parent, "parent")?;
+    let size = convert::page_size(
+        request.page_size,
+        DEFAULT_PAGE,
+        service.limits().max_page_size,
+    )?;
+    let digest = convert::body_digest(&request);
+    let after = match convert::page_token(&request.page_token, digest)? {
+        Some(Cursor::Named(rank, name)) => Some(Place { rank, name }),
+        Some(Cursor::Number(_)) => return Err(ServiceError::InvalidPageToken),
+        None => None,
+    };
+    let order = SessionOrder::try_from(request.order)
+        .map_err(|_| ServiceError::invalid("order", "is not an order that this server knows"))?;
+    let filter = convert::session_filter(request.filter)?;
+    let page = scan(service, &project, order, &filter, after, size).await?;
+    let more = page.len() > size;
+    let mut page = page;
+    page.truncate(size);
+    let next_page_token = match page.last() {
+        Some(last) if more => {
+            let cursor = Cursor::Named(last.place.rank, last.place.name.clone());
+            convert::page_token_text(&cursor, digest)
+        }
+        _ => String::new(),
+    };
+    Ok(ListSessionsResponse {
+        sessions: page
+            .into_iter()
+            .map(|candidate| candidate.session)
+            .collect(),
+        next_page_token,
+    })
+}
+
+/// The page after a place, and one more when more follow. The store knows no order but that of names,
+/// so every row of the project is looked at; what is kept is one page.
+async fn scan(
+    service: &Service,
+    project: &ProjectId,
+    order: SessionOrder,
+    filter: &convert::SessionFilter,
+    after: Option<Place>,
+    size: usize,
+) -> Result<Vec<Candidate>, ServiceError> {
+    let mut page: BinaryHeap<Candidate> = BinaryHeap::new();
+    let mut from: Option<SessionKey> = None;
+    loop {
+        let rows = service
+            .sessions
+            .list(Some(project), from.as_ref(), MAX_LIST)
+            .await?;
+        let full = rows.len() == MAX_LIST;
+        from = rows.last().map(|(key, ..)| key.clone());
+        for (key, head, about) in &rows {
+            let place = Place {
+                rank: rank(order, about),
+                name: key.to_string(),
+            };
+            let is_later = after.as_ref().is_none_or(|after| place > *after);
+            let is_full = page.len() > size;
+            let fits = !is_full || page.peek().is_some_and(|last| place < last.place);
+            if is_later && fits && filter.matches(about) {
+                page.push(Candidate {
+                    place,
+                    session: row(key, head, about),
+                });
+                if page.len() > size + 1 {
+                    page.pop();
+                }
+            }
+        }
+        if !full {
+            return Ok(page.into_sorted_vec());
+        }
+    }
+}
+
+fn rank(order: SessionOrder, about: &About) -> i64 {
+    let millis = Timestamp::as_millis;
+    match order {
+        SessionOrder::Unspecified | SessionOrder::UpdatedDesc => -millis(about.modified),
+        SessionOrder::CreatedDesc => -millis(about.created),
+        SessionOrder::CreatedAsc => millis(about.created),
+    }
+}
+
+fn row(key: &SessionKey, head: &Head, about: &About) -> Session {
+    convert::listed_session(convert::Listed::of(key, head.revision, about))
+}
+
+/// The sessions that name one as their parent.
+pub(super) async fn children(
+    service: &Service,
+    parent: &SessionKey,
+) -> Result<Vec<SessionKey>, ServiceError> {
+    let mut children = Vec::new();
+    let mut from: Option<SessionKey> = None;
+    loop {
+        let rows = service
+            .sessions
+            .list(Some(&parent.project), from.as_ref(), MAX_LIST)
+            .await?;
+        let full = rows.len() == MAX_LIST;
+        from = rows.last().map(|(key, ..)| key.clone());
+        let of_parent = |about: &About| about.parent.as_ref() == Some(parent);
+        children.extend(
+            rows.into_iter()
+                .filter(|(_, _, about)| of_parent(about))
+                .map(|(key, ..)| key),
+        );
+        if !full {
+            return Ok(children);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! `CreateSession`, `GetSession`, `UpdateSession`, `DeleteSession`.
+
+use palimpsest_core::command::{Command, Rejection};
+use palimpsest_core::ids::{Revision, SessionId, SessionKey};
+use palimpsest_core::message::Digest;
+use palimpsest_core::session::{Method, RequestStamp, Session};
+use palimpsest_proto::context::v1::{
+    CreateSessionRequest, CreateSessionResponse, DeleteSessionRequest, DeleteSessionResponse,
+    GetSessionRequest, GetSessionResponse, UpdateSessionRequest, UpdateSessionResponse,
+};
+use uuid::Builder;
+
+use super::Service;
+use super::append::expected;
+use super::list::children;
+use crate::convert;
+use crate::errors::ServiceError;
+use crate::sessions::{Missing, SessionsError, Transaction};
+
+/// Compactions do not start by themselves yet.
+pub(super) const AUTO_ENABLED: bool = false;
+
+pub(super) async fn create(
+    service: &Service,
+    request: CreateSessionRequest,
+) -> Result<CreateSessionResponse, ServiceError> {
+    let (request_id, limits) = (request.request_id.clone(), service.limits());
+    let body = || convert::body_digest(&request);
+    let stamp = convert::request_stamp(&request_id, Method::Create, body, limits)?;
+    let mut new = convert::create(request, limits)?;
+    new.create.policy = service.sessions.policy().clone();
+    new.create.request.clone_from(&stamp);
+    let session = match new.session {
+        Some(session) => session,
+        None => session_id(service, new.project.as_str(), &request_id)?,
+    };
+    let key = SessionKey::new(new.project, session);
+    let decide = |transaction: &mut Transaction<'_>| Ok(is_answer(transaction, stamp.as_ref()));
+    let finish = |session: &Session, outcome: Outcome| match outcome {
+        Outcome::Created => Ok(convert::session(session, AUTO_ENABLED)),
+        Outcome::Exists => Err(SessionsError::Exists(session.key().clone())),
+        Outcome::OtherBody(recorded, given) => Err(other_body(recorded, given)),
+    };
+    let written = service
+        .sessions
+        .write(&key, &Missing::Create(new.create), decide, finish)
+        .await
+        .map_err(ServiceError::from)?;
+    let session =
+        written.map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
+    Ok(CreateSessionResponse {
+        session: Some(session),
+    })
+}
+
+/// What a creation comes to.
+enum Outcome {
+    /// This call, or an earlier one with its request id, created the session.
+    Created,
+    /// Somebody else did.
+    Exists,
+    /// The request id stands for another session.
+    OtherBody(Digest, Digest),
+}
+
+fn is_answer(transaction: &Transaction<'_>, stamp: Option<&RequestStamp>) -> Outcome {
+    if transaction.revision_before() == Revision::ZERO {
+        return Outcome::Created;
+    }
+    let session = transaction.session();
+    let earlier = stamp.zip(session).and_then(|(stamp, session)| {
+        let now = session.about().modified;
+        Some((stamp.digest, session.requests().find(stamp, now)?.digest))
+    });
+    match earlier {
+        Some((given, recorded)) if given == recorded => Outcome::Created,
+        Some((given, recorded)) => Outcome::OtherBody(recorded, given),
+        None => Outcome::Exists,
+    }
+}
+
+fn other_body(recorded: Digest, given: Digest) -> SessionsError {
+    Rejection::Conflict(palimpsest_core::command::Conflict::Request { recorded, given }).into()
+}
+
+/// The id of a session whose caller chose none. One request id always makes the same, so that a retry
+/// finds what the first try made.
+fn session_id(
+    service: &Service,
+    project: &str,
+    request_id: &str,
+) -> Result<SessionId, ServiceError> {
+    let uuid = if request_id.is_empty() {
+        service.ids.uuid()
+    } else {
+        let digest = Digest::of_bytes(format!("{project}\0{request_id}").as_bytes());
+        Builder::from_custom_bytes(*digest.as_bytes()).into_uuid()
+    };
+    SessionId::new(&uuid.to_string())
+        .map_err(|error| ServiceError::internal("name a session", error))
+}
+
+pub(super) async fn get(
+    service: &Service,
+    request: GetSessionRequest,
+) -> Result<GetSessionResponse, ServiceError> {
+    let key = convert::session_key(&request.session, "session")?;
+    let look = |session: &Session| convert::session(session, AUTO_ENABLED);
+    let session = service.sessions.read(&key, look).await?;
+    Ok(GetSessionResponse {
+        session: Some(session),
+    })
+}
+
+pub(super) async fn update(
+    service: &Service,
+    request: UpdateSessionRequest,
+) -> Result<UpdateSessionResponse, ServiceError> {
+    let (request_id, limits) = (request.request_id.clone(), service.limits());
+    let body = || convert::body_digest(&request);
+    let stamp = convert::request_stamp(&request_id, Method::Update, body, limits)?;
+    let (key, mut update) = convert::update(request, limits)?;
+    update.request = stamp;
+    let decide = |transaction: &mut Transaction<'_>| {
+        let expected_revision = expected(update.expected_revision, transaction)?;
+        let mut update = update.clone();
+        update.expected_revision = expected_revision;
+        transaction.run(Command::Update(update)).map(drop)
+    };
+    let finish = |session: &Session, ()| convert::session(session, AUTO_ENABLED);
+    let session = service
+        .sessions
+        .write(&key, &Missing::Refuse, decide, finish)
+        .await
+        .map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
+    Ok(UpdateSessionResponse {
+        session: Some(session),
+    })
+}
+
+pub(super) async fn delete(
+    service: &Service,
+    request: DeleteSessionRequest,
+) -> Result<DeleteSessionResponse, ServiceError> {
+    let key = convert::session_key(&request.session, "session")?;
+    let expected = request.expected_revision.map(Revision::new);
+    let found = service.sessions.read(&key, Session::revision).await;
+    match (found, expected) {
+        (Err(SessionsError::NotFound(_)), _) if request.allow_missing => {
+            return Ok(DeleteSessionResponse {
+                deleted_sessions: 0,
+            });
+        }
+        (Err(error), _) => return Err(error.into()),
+        (Ok(current), Some(expected)) if current != expected => {
+            return Err(ServiceError::RevisionMismatch { expected, current });
+        }
+        (Ok(_), _) => {}
+    }
+    let subagents = children(service, &key).await?;
+    if !subagents.is_empty() && !request.delete_subagents {
+        return Err(ServiceError::SessionHasSubagents {
+            session: key,
+            subagents: subagents.len(),
+        });
+    }
+    let mut deleted_sessions = 0;
+    // Children first: when this is interrupted, the parent still says what is left to do.
+    for key in subagents.iter().chain([&key]) {
+        // A subagent has a revision of its own, which the caller did not name.
+        let expected = expected.filter(|_| !subagents.contains(key));
+        let check = |session: &Session| match expected {
+            Some(expected) if session.revision() != expected => Err(Rejection::RevisionMoved {
+                expected,
+                current: session.revision(),
+            }),
+            _ => Ok(()),
+        };
+        deleted_sessions += u32::from(service.sessions.delete(key, check).await?);
+    }
+    Ok(DeleteSessionResponse { deleted_sessions })
+}

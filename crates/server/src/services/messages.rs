@@ -1,0 +1,80 @@
+//! `ListMessages`: the originals, whatever the view makes of them.
+
+use palimpsest_core::session::Session;
+use palimpsest_proto::context::v1::{ListMessagesRequest, ListMessagesResponse, TranscriptMessage};
+use prost::Message as _;
+
+use super::Service;
+use super::originals::{Original, Walk};
+use crate::convert::{self, BlockStatuses, Content, Cursor, Form};
+use crate::errors::ServiceError;
+
+const DEFAULT_PAGE: u32 = 100;
+
+pub(super) async fn list(
+    service: &Service,
+    request: ListMessagesRequest,
+) -> Result<ListMessagesResponse, ServiceError> {
+    let key = convert::session_key(&request.session, "session")?;
+    let limits = service.limits();
+    let size = convert::page_size(request.page_size, DEFAULT_PAGE, limits.max_page_size)?;
+    let digest = convert::body_digest(&request);
+    let from = number(convert::page_token(&request.page_token, digest)?)?;
+    let content = match convert::form(request.form, "form")? {
+        _ if request.omit_content => Content::Omitted,
+        Form::Typed => Content::Typed,
+        Form::Json => {
+            let format = convert::payload_format(request.format, "format")?;
+            Content::Json(format.unwrap_or_default())
+        }
+    };
+    let filter = convert::message_filter(request.filter)?;
+    let mut walk = Walk::begin(service, &key, filter, request.descending, from).await?;
+    let mut response = ListMessagesResponse {
+        revision: service
+            .sessions
+            .read(&key, |session| session.revision().get())
+            .await?,
+        ..ListMessagesResponse::default()
+    };
+    let (mut bytes, mut next) = (0, None);
+    'walk: while !walk.is_done() {
+        let originals = walk.chunk(service, size + 1).await?;
+        let show = |session: &Session| show(session, &originals, content);
+        let messages = service.sessions.read(&key, show).await?;
+        for (original, message) in originals.iter().zip(messages) {
+            let more = message.encoded_len();
+            let is_full = response.messages.len() == size
+                || (bytes + more > limits.max_reply_bytes && !response.messages.is_empty());
+            if is_full {
+                next = Some(walk.resume_at(original.ordinal));
+                break 'walk;
+            }
+            bytes += more;
+            response.messages.push(message);
+        }
+    }
+    response.next_page_token = next
+        .map(|next| convert::page_token_text(&Cursor::Number(next), digest))
+        .unwrap_or_default();
+    Ok(response)
+}
+
+fn show(session: &Session, originals: &[Original], content: Content) -> Vec<TranscriptMessage> {
+    let statuses = BlockStatuses::of(session);
+    let messages = originals.iter().map(|original| {
+        let at = original.message.at.unwrap_or_default();
+        let entry = (original.ordinal, &original.entry);
+        convert::transcript_message(session, entry, &original.message, at, content, &statuses)
+    });
+    messages.collect()
+}
+
+/// A place in a transcript, out of a page token.
+pub(super) fn number(cursor: Option<Cursor>) -> Result<Option<u64>, ServiceError> {
+    match cursor {
+        None => Ok(None),
+        Some(Cursor::Number(number)) => Ok(Some(number)),
+        Some(Cursor::Named(..)) => Err(ServiceError::InvalidPageToken),
+    }
+}

@@ -1,0 +1,91 @@
+//! The handlers: one function an rpc, which reads its request, asks the sessions, and makes the reply.
+//!
+//! What is common to all of them (limits, deadlines, load, logs) is done before they are reached; what
+//! the parts of a request or a reply mean is `convert`'s.
+
+mod append;
+mod context;
+mod etag;
+mod events;
+mod export;
+mod failure;
+mod list;
+mod manage;
+mod messages;
+mod originals;
+mod prepare;
+mod rewind;
+mod search;
+mod session;
+mod stream;
+
+use std::sync::Arc;
+
+use palimpsest_core::command::Create;
+use palimpsest_core::ids::MessageId;
+use palimpsest_core::limits::Limits;
+use tokio_util::sync::CancellationToken;
+use tonic::{Response, Status};
+
+use crate::clock::IdSource;
+use crate::errors::ServiceError;
+use crate::grpc::Mutations;
+use crate::sessions::{Missing, Sessions};
+
+pub use context::ContextHandlers;
+pub use session::SessionHandlers;
+
+/// What handlers work with.
+#[derive(Debug, Clone)]
+pub struct Service {
+    sessions: Arc<Sessions>,
+    ids: Arc<IdSource>,
+    mutations: Mutations,
+    draining: CancellationToken,
+}
+
+impl Service {
+    /// Handlers on some sessions.
+    pub fn new(
+        sessions: Arc<Sessions>,
+        ids: Arc<IdSource>,
+        mutations: Mutations,
+        draining: CancellationToken,
+    ) -> Self {
+        Self {
+            sessions,
+            ids,
+            mutations,
+            draining,
+        }
+    }
+
+    fn limits(&self) -> &Limits {
+        self.sessions.limits()
+    }
+
+    fn next_id(&self) -> impl FnMut() -> MessageId {
+        || self.ids.message_id()
+    }
+
+    /// A first write creates the session, with the policy of the server.
+    fn create_if_missing(&self) -> Missing {
+        Missing::Create(Create {
+            policy: self.sessions.policy().clone(),
+            ..Create::default()
+        })
+    }
+}
+
+/// A handler's outcome as a reply.
+fn reply<T>(outcome: Result<T, ServiceError>) -> Result<Response<T>, Status> {
+    outcome.map(Response::new).map_err(Status::from)
+}
+
+/// A method of the contract that this version does not have yet.
+fn not_implemented<T>(service: &str, method: &str) -> Result<Response<T>, Status> {
+    Err(ServiceError::NotImplemented {
+        method: format!("palimpsest.context.v1.{service}/{method}"),
+    }
+    .into())
+}

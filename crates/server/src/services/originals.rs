@@ -1,0 +1,184 @@
+//! Messages as they came: out of memory where the view holds them, out of the log where it does not.
+
+use std::sync::Arc;
+
+use palimpsest_core::event::Event;
+use palimpsest_core::ids::{Ordinal, Revision, SessionKey};
+use palimpsest_core::message::Message;
+use palimpsest_core::session::{Entry, Session};
+
+use super::Service;
+use crate::convert::Filter;
+use crate::errors::ServiceError;
+
+/// How many entries of the index are looked at in one go: enough for a filter that lets few through,
+/// and not so many that a session is held up.
+const MIN_CHUNK_ENTRIES: usize = 100;
+const MAX_CHUNK_ENTRIES: usize = 1_000;
+
+/// A message as it came, and its entry in the index.
+#[derive(Debug, Clone)]
+pub(super) struct Original {
+    pub(super) ordinal: Ordinal,
+    pub(super) entry: Entry,
+    pub(super) message: Arc<Message>,
+}
+
+/// A walk over a transcript, a chunk at a time.
+#[derive(Debug)]
+pub(super) struct Walk {
+    key: SessionKey,
+    filter: Filter,
+    descending: bool,
+    /// The next place to look at, and the place where the walk ends; the end is not looked at.
+    next: usize,
+    end: usize,
+}
+
+impl Walk {
+    /// Begins a walk, or goes on with one at `from`.
+    pub(super) async fn begin(
+        service: &Service,
+        key: &SessionKey,
+        filter: Filter,
+        descending: bool,
+        from: Option<u64>,
+    ) -> Result<Self, ServiceError> {
+        let start = |session: &Session| {
+            let transcript = session.transcript();
+            let filter = filter.resolve(transcript)?;
+            let range = filter.range(transcript.len());
+            Ok::<_, palimpsest_core::command::Rejection>((filter, range))
+        };
+        let (filter, range) = service.sessions.read(key, start).await??;
+        let from = from.and_then(|from| usize::try_from(from).ok());
+        // Downwards, places are counted from the end so that both directions go up.
+        let (next, end) = if descending {
+            (from.unwrap_or(range.end).min(range.end), range.start)
+        } else {
+            (from.unwrap_or(range.start).max(range.start), range.end)
+        };
+        Ok(Self {
+            key: key.clone(),
+            filter,
+            descending,
+            next,
+            end,
+        })
+    }
+
+    /// Whether nothing follows.
+    pub(super) fn is_done(&self) -> bool {
+        if self.descending {
+            self.next <= self.end
+        } else {
+            self.next >= self.end
+        }
+    }
+
+    /// The place from which a later walk begins with this message.
+    pub(super) fn resume_at(&self, ordinal: Ordinal) -> u64 {
+        u64::from(ordinal.get()) + u64::from(self.descending)
+    }
+
+    /// Those of the next entries that the filter means; about `wanted` entries are looked at.
+    pub(super) async fn chunk(
+        &mut self,
+        service: &Service,
+        wanted: usize,
+    ) -> Result<Vec<Original>, ServiceError> {
+        let entries = wanted.clamp(MIN_CHUNK_ENTRIES, MAX_CHUNK_ENTRIES);
+        let (from, to) = if self.descending {
+            (self.next.saturating_sub(entries).max(self.end), self.next)
+        } else {
+            (self.next, (self.next + entries).min(self.end))
+        };
+        self.next = if self.descending { from } else { to };
+        let filter = &self.filter;
+        let pick = |session: &Session| -> Vec<(Ordinal, Entry)> {
+            let entries = session
+                .transcript()
+                .entries()
+                .skip(from)
+                .take(to.saturating_sub(from));
+            entries
+                .filter(|(ordinal, entry)| filter.admits(*ordinal, entry))
+                .map(|(ordinal, entry)| (ordinal, entry.clone()))
+                .collect()
+        };
+        let entries = service.sessions.read(&self.key, pick).await?;
+        let mut originals = contents(service, &self.key, entries).await?;
+        if self.filter.needs_content() {
+            let filter = &self.filter;
+            let judge = |session: &Session| {
+                originals.retain(|original| {
+                    let at = original.message.at.unwrap_or_default();
+                    let entry = (original.ordinal, &original.entry);
+                    filter.matches(session, entry, &original.message, at)
+                });
+                originals
+            };
+            originals = service.sessions.read(&self.key, judge).await?;
+        }
+        if self.descending {
+            originals.reverse();
+        }
+        Ok(originals)
+    }
+}
+
+/// The contents of some entries, in their order.
+async fn contents(
+    service: &Service,
+    key: &SessionKey,
+    entries: Vec<(Ordinal, Entry)>,
+) -> Result<Vec<Original>, ServiceError> {
+    let mut originals = Vec::with_capacity(entries.len());
+    // The messages of one append stand together, so one event serves them all.
+    let mut read: (Revision, Vec<Arc<Message>>) = (Revision::ZERO, Vec::new());
+    for (ordinal, entry) in entries {
+        let message = match &entry.content {
+            Some(message) => Some(Arc::clone(message)),
+            None => {
+                if read.0 != entry.revision {
+                    read = (
+                        entry.revision,
+                        event_messages(service, key, entry.revision).await?,
+                    );
+                }
+                read.1
+                    .iter()
+                    .find(|message| message.id == entry.id)
+                    .cloned()
+            }
+        };
+        let Some(message) = message else {
+            return Err(ServiceError::Internal {
+                doing: "find a message where its index says it is",
+                source: None,
+            });
+        };
+        originals.push(Original {
+            ordinal,
+            entry,
+            message,
+        });
+    }
+    Ok(originals)
+}
+
+async fn event_messages(
+    service: &Service,
+    key: &SessionKey,
+    revision: Revision,
+) -> Result<Vec<Arc<Message>>, ServiceError> {
+    let recorded = service.sessions.event(key, revision).await?;
+    Ok(match recorded.map(|recorded| recorded.event) {
+        Some(Event::MessagesAppended(event)) => event
+            .messages
+            .into_iter()
+            .map(|appended| appended.message)
+            .collect(),
+        _ => Vec::new(),
+    })
+}

@@ -1,0 +1,101 @@
+//! `SessionService`: everything around a conversation.
+
+use palimpsest_proto::context::v1::session_service_server::SessionService;
+use palimpsest_proto::context::v1::{
+    CreateSessionRequest, CreateSessionResponse, DeleteSessionRequest, DeleteSessionResponse,
+    ExportTranscriptRequest, ExportTranscriptResponse, GetSessionRequest, GetSessionResponse,
+    ListEventsRequest, ListEventsResponse, ListMessagesRequest, ListMessagesResponse,
+    ListSessionsRequest, ListSessionsResponse, SearchMessagesRequest, SearchMessagesResponse,
+    UpdateSessionRequest, UpdateSessionResponse, WatchSessionRequest, WatchSessionResponse,
+};
+use tonic::{Request, Response, Status, async_trait};
+
+use super::context::Replies;
+use super::{Service, events, export, list, manage, messages, reply, search};
+
+/// The handlers of `SessionService`.
+#[derive(Debug, Clone)]
+pub struct SessionHandlers(pub Service);
+
+#[async_trait]
+impl SessionService for SessionHandlers {
+    async fn create_session(
+        &self,
+        request: Request<CreateSessionRequest>,
+    ) -> Result<Response<CreateSessionResponse>, Status> {
+        let (service, request) = (self.0.clone(), request.into_inner());
+        let change = async move { manage::create(&service, request).await };
+        reply(self.0.mutations.uncancelled(change).await)
+    }
+
+    async fn get_session(
+        &self,
+        request: Request<GetSessionRequest>,
+    ) -> Result<Response<GetSessionResponse>, Status> {
+        reply(manage::get(&self.0, request.into_inner()).await)
+    }
+
+    async fn update_session(
+        &self,
+        request: Request<UpdateSessionRequest>,
+    ) -> Result<Response<UpdateSessionResponse>, Status> {
+        let (service, request) = (self.0.clone(), request.into_inner());
+        let change = async move { manage::update(&service, request).await };
+        reply(self.0.mutations.uncancelled(change).await)
+    }
+
+    async fn delete_session(
+        &self,
+        request: Request<DeleteSessionRequest>,
+    ) -> Result<Response<DeleteSessionResponse>, Status> {
+        let (service, request) = (self.0.clone(), request.into_inner());
+        let change = async move { manage::delete(&service, request).await };
+        reply(self.0.mutations.uncancelled(change).await)
+    }
+
+    async fn list_sessions(
+        &self,
+        request: Request<ListSessionsRequest>,
+    ) -> Result<Response<ListSessionsResponse>, Status> {
+        reply(list::list(&self.0, request.into_inner()).await)
+    }
+
+    async fn list_messages(
+        &self,
+        request: Request<ListMessagesRequest>,
+    ) -> Result<Response<ListMessagesResponse>, Status> {
+        reply(messages::list(&self.0, request.into_inner()).await)
+    }
+
+    async fn search_messages(
+        &self,
+        request: Request<SearchMessagesRequest>,
+    ) -> Result<Response<SearchMessagesResponse>, Status> {
+        reply(search::search(&self.0, request.into_inner()).await)
+    }
+
+    async fn list_events(
+        &self,
+        request: Request<ListEventsRequest>,
+    ) -> Result<Response<ListEventsResponse>, Status> {
+        reply(events::list(&self.0, request.into_inner()).await)
+    }
+
+    type WatchSessionStream = Replies<WatchSessionResponse>;
+
+    async fn watch_session(
+        &self,
+        request: Request<WatchSessionRequest>,
+    ) -> Result<Response<Self::WatchSessionStream>, Status> {
+        reply(events::watch(&self.0, request.into_inner()).await)
+    }
+
+    type ExportTranscriptStream = Replies<ExportTranscriptResponse>;
+
+    async fn export_transcript(
+        &self,
+        request: Request<ExportTranscriptRequest>,
+    ) -> Result<Response<Self::ExportTranscriptStream>, Status> {
+        reply(export::export(&self.0, request.into_inner()).await)
+    }
+}

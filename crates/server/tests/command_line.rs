@@ -1,0 +1,109 @@
+//! The binary as a user meets it: exit codes, what goes where, signals.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+
+/// A server that a failed test does not leave behind.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It is gone already when all went well.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn palimpsest(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_palimpsest"));
+    command.args(args).env_clear();
+    command
+}
+
+fn run(args: &[&str]) -> (i32, String, String) {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = palimpsest(args).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+#[test]
+fn help_and_version_are_answers() {
+    for args in [&["--help"][..], &["--version"], &["serve", "--help"]] {
+        let (code, stdout, stderr) = run(args);
+        assert_eq!((code, stderr.as_str()), (0, ""), "{args:?}");
+        assert!(stdout.contains("palimpsest"), "{stdout}");
+    }
+}
+
+#[test]
+fn a_wrong_command_line_or_configuration_is_64() {
+    for args in [
+        &["srve"][..],
+        &["serve", "--port", "1"],
+        &["config", "--set", "novalue"],
+        &["config", "--listen", "50051"],
+        &["serve", "--listen", "0.0.0.0:0"],
+        &["config", "--check", "--config", "/nonexistent.toml"],
+    ] {
+        let (code, stdout, stderr) = run(args);
+        assert_eq!((code, stdout.as_str()), (64, ""), "{args:?}: {stderr}");
+        assert!(stderr.starts_with("error: "), "{stderr}");
+        assert!(
+            !stderr.contains('\u{1b}'),
+            "no colour off a terminal: {stderr}"
+        );
+    }
+}
+
+#[test]
+fn the_configuration_is_printed_or_only_checked() {
+    let (code, stdout, _) = run(&["config", "--data-dir", "/tmp/x"]);
+    assert_eq!(code, 0);
+    assert!(
+        stdout.contains("data_dir = \"/tmp/x\" # --data-dir\n"),
+        "{stdout}"
+    );
+    assert_eq!(
+        run(&["config", "--check"]),
+        (0, String::new(), String::new())
+    );
+}
+
+#[test]
+fn shells_learn_the_commands() {
+    let (code, stdout, _) = run(&["completions", "bash"]);
+    assert_eq!(code, 0);
+    assert!(stdout.contains("palimpsest"));
+}
+
+#[test]
+fn it_serves_until_a_signal_and_logs_json_off_a_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server(
+        palimpsest(&["serve", "--listen", "127.0.0.1:0"])
+            .args(["--admin-listen", "127.0.0.1:0", "--data-dir"])
+            .arg(folder.path())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    let mut log = BufReader::new(server.0.stderr.take().unwrap()).lines();
+    let serving = log.next().unwrap().unwrap();
+    assert!(serving.contains("\"message\":\"serving\""), "{serving}");
+    assert!(serving.contains("\"grpc\":\"127.0.0.1:"), "{serving}");
+    let pid = server.0.id().to_string();
+    let kill = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
+    assert!(kill.success());
+    assert!(server.0.wait().unwrap().success());
+    let rest: Vec<_> = log.map(Result::unwrap).collect();
+    assert!(
+        rest.last().unwrap().contains("\"message\":\"down\""),
+        "{rest:?}"
+    );
+}

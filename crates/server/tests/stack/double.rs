@@ -1,0 +1,178 @@
+//! Handlers that do what a test asks for, by the session's name, and a store that can fail.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use palimpsest_proto::context::v1;
+use palimpsest_proto::context::v1::context_service_server::ContextService;
+use palimpsest_proto::context::v1::session_service_server::SessionService;
+use palimpsest_server::errors::{BoxError, ServiceError};
+use palimpsest_server::grpc::Mutations;
+use palimpsest_server::serve::Backend;
+use tokio::sync::Semaphore;
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::{Request, Response, Status};
+
+/// What the tests and the handlers share.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// A slow call has begun: one permit for each.
+    pub(crate) begun: Semaphore,
+    /// A slow call may end: one permit for each.
+    pub(crate) released: Semaphore,
+    /// A change was finished.
+    pub(crate) changed: AtomicBool,
+    /// The store works.
+    pub(crate) healthy: AtomicBool,
+    /// The store was closed, and whether the change was finished by then.
+    pub(crate) closed: AtomicBool,
+}
+
+impl State {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            begun: Semaphore::new(0),
+            released: Semaphore::new(0),
+            changed: AtomicBool::new(false),
+            healthy: AtomicBool::new(true),
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    /// Waits until a slow call has begun.
+    pub(crate) async fn has_begun(&self) {
+        self.begun.acquire().await.unwrap().forget();
+    }
+
+    async fn slow(&self) {
+        self.begun.add_permits(1);
+        self.released.acquire().await.unwrap().forget();
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Double {
+    pub(crate) state: Arc<State>,
+    pub(crate) mutations: Mutations,
+}
+
+type Endless<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// Methods that no test needs, in the form that `async_trait` gives to the others.
+macro_rules! refused {
+    ($($method:ident($request:ident) -> $response:ty;)*) => {$(
+        fn $method<'life0, 'async_trait>(
+            &'life0 self,
+            _: Request<v1::$request>,
+        ) -> Pin<Box<dyn Future<Output = Result<Response<$response>, Status>> + Send + 'async_trait>>
+        where
+            'life0: 'async_trait,
+            Self: 'async_trait,
+        {
+            let method = stringify!($method).to_owned();
+            Box::pin(async { Err(ServiceError::NotImplemented { method }.into()) })
+        }
+    )*};
+}
+
+#[async_trait]
+impl ContextService for Double {
+    type StreamContextStream = Endless<v1::StreamContextResponse>;
+    type ReadToolResultStream = Endless<v1::ReadToolResultResponse>;
+
+    async fn append_messages(
+        &self,
+        request: Request<v1::AppendMessagesRequest>,
+    ) -> Result<Response<v1::AppendMessagesResponse>, Status> {
+        let state = Arc::clone(&self.state);
+        match request.get_ref().session.as_str() {
+            "panic" => panic!("on purpose"),
+            "internal" => return Err(ServiceError::internal("do it", "SECRET").into()),
+            "slow" => state.slow().await,
+            "change" => {
+                let change = async move {
+                    state.slow().await;
+                    state.changed.store(true, Ordering::SeqCst);
+                };
+                self.mutations.uncancelled(change).await;
+            }
+            _ => {}
+        }
+        Ok(Response::new(v1::AppendMessagesResponse::default()))
+    }
+
+    async fn stream_context(
+        &self,
+        _: Request<v1::StreamContextRequest>,
+    ) -> Result<Response<Self::StreamContextStream>, Status> {
+        // The pause lets the first message out: what is sent at once is sent together.
+        let stream = tokio_stream::iter(0..2).then(|index| async move {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            assert!(index < 1, "on purpose");
+            Ok(v1::StreamContextResponse::default())
+        });
+        Ok(Response::new(Box::pin(stream)))
+    }
+
+    refused! {
+        prepare_context(PrepareContextRequest) -> v1::PrepareContextResponse;
+        compact(CompactRequest) -> v1::CompactResponse;
+        commit_summary(CommitSummaryRequest) -> v1::CommitSummaryResponse;
+        snip(SnipRequest) -> v1::SnipResponse;
+        persist_tool_result(PersistToolResultRequest) -> v1::PersistToolResultResponse;
+        read_tool_result(ReadToolResultRequest) -> Self::ReadToolResultStream;
+        get_session_memory(GetSessionMemoryRequest) -> v1::GetSessionMemoryResponse;
+        update_working_state(UpdateWorkingStateRequest) -> v1::UpdateWorkingStateResponse;
+        restore_context(RestoreContextRequest) -> v1::RestoreContextResponse;
+        rewind_session(RewindSessionRequest) -> v1::RewindSessionResponse;
+        list_tools(ListToolsRequest) -> v1::ListToolsResponse;
+        call_tool(CallToolRequest) -> v1::CallToolResponse;
+    }
+}
+
+#[async_trait]
+impl SessionService for Double {
+    type WatchSessionStream = Endless<v1::WatchSessionResponse>;
+    type ExportTranscriptStream = Endless<v1::ExportTranscriptResponse>;
+
+    async fn watch_session(
+        &self,
+        _: Request<v1::WatchSessionRequest>,
+    ) -> Result<Response<Self::WatchSessionStream>, Status> {
+        let first = tokio_stream::once(Ok(v1::WatchSessionResponse::default()));
+        Ok(Response::new(Box::pin(
+            first.chain(tokio_stream::pending()),
+        )))
+    }
+
+    refused! {
+        create_session(CreateSessionRequest) -> v1::CreateSessionResponse;
+        get_session(GetSessionRequest) -> v1::GetSessionResponse;
+        update_session(UpdateSessionRequest) -> v1::UpdateSessionResponse;
+        delete_session(DeleteSessionRequest) -> v1::DeleteSessionResponse;
+        list_sessions(ListSessionsRequest) -> v1::ListSessionsResponse;
+        list_messages(ListMessagesRequest) -> v1::ListMessagesResponse;
+        search_messages(SearchMessagesRequest) -> v1::SearchMessagesResponse;
+        list_events(ListEventsRequest) -> v1::ListEventsResponse;
+        export_transcript(ExportTranscriptRequest) -> Self::ExportTranscriptStream;
+    }
+}
+
+#[async_trait]
+impl Backend for State {
+    async fn canary(&self) -> Result<(), BoxError> {
+        let healthy = self.healthy.load(Ordering::SeqCst);
+        healthy
+            .then_some(())
+            .ok_or_else(|| "the disk is full".into())
+    }
+
+    async fn close(&self) -> Result<(), BoxError> {
+        self.closed.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! Going down: what is in flight finishes, nothing new begins, the store closes last.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use palimpsest_proto::context::v1;
+use tokio::net::TcpStream;
+use tonic::Code;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
+use crate::{Stack, append, append_aside, check};
+
+#[tokio::test]
+async fn a_call_in_flight_finishes_and_a_new_one_is_refused() {
+    let stack = Stack::start().await;
+    let mut client = stack.context().await;
+    let slow = append_aside(&client, "slow");
+    stack.state.has_begun().await;
+    stack.stop.cancel();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    // The old connection is closing, which is for the client to report, and no new one is accepted.
+    let refused = append(&mut client, "fine").await.unwrap_err();
+    let codes = [Code::Unavailable, Code::Cancelled];
+    assert!(codes.contains(&refused.code()), "{refused:?}");
+    assert!(TcpStream::connect(stack.address).await.is_err());
+    assert!(!stack.state.closed.load(Ordering::SeqCst));
+    assert!(!stack.running.is_finished());
+
+    stack.state.released.add_permits(1);
+    slow.await.unwrap().unwrap();
+    stack.running.await.unwrap().unwrap();
+    assert!(stack.state.closed.load(Ordering::SeqCst));
+}
+
+#[tokio::test]
+async fn a_change_whose_caller_is_gone_is_waited_for() {
+    let stack = Stack::start().await;
+    let client = stack.context().await;
+    let change = append_aside(&client, "change");
+    stack.state.has_begun().await;
+    change.abort();
+    drop(client);
+    stack.stop.cancel();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!stack.state.closed.load(Ordering::SeqCst));
+    stack.state.released.add_permits(1);
+    stack.running.await.unwrap().unwrap();
+    assert!(stack.state.changed.load(Ordering::SeqCst));
+    assert!(stack.state.closed.load(Ordering::SeqCst));
+}
+
+#[tokio::test]
+async fn watches_do_not_hold_it_up() {
+    let stack = Stack::start().await;
+    let mut sessions = stack.sessions().await;
+    let watch = sessions.watch_session(v1::WatchSessionRequest::default());
+    let mut watch = watch.await.unwrap().into_inner();
+    watch.message().await.unwrap();
+    let mut health = HealthClient::new(stack.channel().await);
+    let request = HealthCheckRequest::default();
+    let mut states = health.watch(request).await.unwrap().into_inner();
+    while states.message().await.unwrap().unwrap().status() != ServingStatus::Serving {}
+
+    stack.stop.cancel();
+    let last = states.message().await.unwrap().unwrap();
+    assert_eq!(last.status(), ServingStatus::NotServing);
+    check(
+        &states.message().await.unwrap_err(),
+        Code::Unavailable,
+        "NOT_SERVING",
+    );
+    check(
+        &watch.message().await.unwrap_err(),
+        Code::Unavailable,
+        "NOT_SERVING",
+    );
+    stack.running.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn the_drain_has_an_end() {
+    let stack = Stack::with(|config| config.shutdown.drain_ms = 30).await;
+    let client = stack.context().await;
+    let _slow = append_aside(&client, "slow");
+    stack.state.has_begun().await;
+    stack.stop.cancel();
+    stack.running.await.unwrap().unwrap();
+    assert!(stack.state.closed.load(Ordering::SeqCst));
+}
