@@ -2,12 +2,12 @@
 
 use palimpsest_core::command::Rejection;
 use palimpsest_core::ids::{MessageId, Ordinal, Timestamp};
-use palimpsest_core::message::{Block, Kind, Message, Role};
+use palimpsest_core::message::{Block, Message, Role};
 use palimpsest_core::session::{CallState, Entry, Session, Transcript};
 use palimpsest_proto::context::v1;
 
 use super::FieldError;
-use super::scalars::{message_id, optional_timestamp, unknown};
+use super::scalars::{export_kind, export_role, message_id, optional_timestamp, unknown};
 use super::transcript::visibility;
 
 /// Which messages are meant. All conditions hold; one that is not set always does.
@@ -54,10 +54,7 @@ pub fn message_filter(filter: Option<v1::MessageFilter>) -> Result<Filter, Field
 }
 
 /// The values of a repeated enum; neither zero nor one that this version does not know may be there.
-pub(super) fn known<T: TryFrom<i32> + Into<i32> + Copy>(
-    values: &[i32],
-    field: &str,
-) -> Result<Vec<T>, FieldError> {
+pub(super) fn known<T: TryFrom<i32>>(values: &[i32], field: &str) -> Result<Vec<T>, FieldError> {
     values
         .iter()
         .enumerate()
@@ -100,16 +97,11 @@ impl Filter {
     /// [`Self::needs_content`] says so.
     pub fn admits(&self, ordinal: Ordinal, entry: &Entry) -> bool {
         let place = u64::from(ordinal.get());
-        let role = match entry.role {
-            Role::User => v1::Role::User,
-            Role::Assistant => v1::Role::Assistant,
-            Role::System | Role::Developer => v1::Role::System,
-        };
         !self.nothing
             && place >= self.first
             && self.last.is_none_or(|last| place <= last)
-            && is_among(&self.roles, role)
-            && is_among(&self.visibilities, visibility(entry.standing))
+            && is_among(&self.roles, &export_role(entry.role))
+            && is_among(&self.visibilities, &visibility(entry.standing))
             && !(self.user_turns_only && entry.role != Role::User)
     }
 
@@ -132,7 +124,7 @@ impl Filter {
     ) -> bool {
         let said = message.at.unwrap_or(arrived);
         self.admits(ordinal, entry)
-            && is_among(&self.kinds, kind(message.kind))
+            && is_among(&self.kinds, &export_kind(message.kind))
             && self.from.is_none_or(|from| said >= from)
             && self.before.is_none_or(|before| said < before)
             && (!self.user_turns_only || message.is_real_user_input())
@@ -175,10 +167,6 @@ fn answered_tool<'s>(
     }
 }
 
-fn is_among<T: PartialEq>(wanted: &[T], value: T) -> bool {
-    wanted.is_empty() || wanted.contains(&value)
-}
-
-const fn kind(kind: Kind) -> v1::MessageKind {
-    super::scalars::export_kind(kind)
+fn is_among<T: PartialEq>(wanted: &[T], value: &T) -> bool {
+    wanted.is_empty() || wanted.contains(value)
 }

@@ -1,14 +1,29 @@
 //! Messages on their way in: typed ones and payloads, with what is known about them.
 
 use palimpsest_core::codec;
-use palimpsest_core::ids::MessageId;
+use palimpsest_core::event::Attributes;
+use palimpsest_core::ids::{MessageId, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Block, Kind, Message, Usage};
 use palimpsest_proto::context::v1;
+use prost::Message as _;
 use v1::message_input::Content;
 
 use super::scalars::{message_id, optional_timestamp, payload_format, role, unknown};
 use super::{FieldError, Problem, Under, blocks_in};
+
+/// What a provider's message has beside its unknown fields.
+const KNOWN: [&str; 9] = [
+    "role",
+    "content",
+    "type",
+    "id",
+    "model",
+    "usage",
+    "refusal",
+    "tool_calls",
+    "tool_call_id",
+];
 
 /// A message, and where it stood in the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,20 +101,9 @@ fn input(
 }
 
 fn typed(id: MessageId, typed: v1::Message, limits: &Limits) -> Result<Message, FieldError> {
+    check_bytes(typed.encoded_len(), limits.max_message_bytes)?;
     let role = role(typed.role, "role")?;
     check_block_count(typed.blocks.len(), limits, "blocks")?;
-    // What a provider's message has beside its content and what we know of it.
-    const KNOWN: [&str; 9] = [
-        "role",
-        "content",
-        "type",
-        "id",
-        "model",
-        "usage",
-        "refusal",
-        "tool_calls",
-        "tool_call_id",
-    ];
     let extra = blocks_in::extra(&typed.extra_json, &KNOWN, &[])?;
     let blocks = typed
         .blocks
@@ -206,14 +210,14 @@ fn check_name(name: &str, limits: &Limits) -> Result<(), FieldError> {
 /// What a caller says about a message beside its content.
 struct Metadata {
     parent: Option<MessageId>,
-    at: Option<palimpsest_core::ids::Timestamp>,
+    at: Option<Timestamp>,
     provider_message_id: Option<Box<str>>,
     model: Option<Box<str>>,
     usage: Option<Usage>,
     kind: Kind,
     meta: bool,
     transcript_only: bool,
-    attributes: Vec<(Box<str>, Box<str>)>,
+    attributes: Attributes,
 }
 
 impl Metadata {
@@ -285,9 +289,9 @@ fn kind(kind: i32) -> Result<Kind, FieldError> {
 pub(super) fn attributes(
     attributes: impl IntoIterator<Item = (String, String)>,
     limits: &Limits,
-) -> Result<Vec<(Box<str>, Box<str>)>, FieldError> {
+) -> Result<Attributes, FieldError> {
     let invalid = |what: String| Err(FieldError::invalid("attributes", what));
-    let mut sorted: Vec<(Box<str>, Box<str>)> = attributes
+    let mut sorted: Attributes = attributes
         .into_iter()
         .map(|(name, value)| (name.into(), value.into()))
         .collect();

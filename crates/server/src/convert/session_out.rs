@@ -16,7 +16,7 @@ use super::tokens32;
 const MAX_OPEN_CALLS: usize = 100;
 
 /// What a list knows of a session without loading it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub struct Listed<'a> {
     /// Its name.
     pub key: &'a SessionKey,

@@ -1,16 +1,15 @@
 //! For whom a view is made, what stands before it, and the names that callers have for views.
 
-use bytes::Bytes;
 use palimpsest_core::json::{self, JsonError, RawJson};
 use palimpsest_core::message::Block;
 use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::LastServed;
 use palimpsest_core::tokens::estimate_block;
-use palimpsest_core::view::{Etag, Provider, Target};
+use palimpsest_core::view::{Provider, Target};
 use palimpsest_proto::context::v1;
 
 use super::blocks_in::payload_error;
-use super::scalars::{Form, unknown};
+use super::scalars::unknown;
 use super::{FieldError, Under, tokens32};
 
 /// The model that a view is for. Without one it is the target used last, window included; in one,
@@ -135,28 +134,6 @@ fn part(
     Ok(estimate_block(&block(raw)).into())
 }
 
-/// An etag and the form that it was given with, for a caller.
-pub fn export_etag(etag: Etag, form: Form) -> Bytes {
-    let mut bytes = etag.to_bytes().to_vec();
-    bytes.push(match form {
-        Form::Json => 1,
-        Form::Typed => 2,
-    });
-    bytes.into()
-}
-
-/// An etag as a caller has it, and its form. What is none is unknown and no error: then the whole
-/// view is given.
-pub fn etag(bytes: &[u8]) -> Option<(Etag, Form)> {
-    let (form, etag) = bytes.split_last()?;
-    let form = match form {
-        1 => Form::Json,
-        2 => Form::Typed,
-        _ => return None,
-    };
-    Etag::from_bytes(etag).map(|etag| (etag, form))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,21 +228,5 @@ mod tests {
             "prompt_prefix.tools_json must be an array of tool definitions"
         );
         assert!(wrong(b"[\xff]", b"").contains("UTF-8"));
-    }
-
-    #[test]
-    fn an_etag_holds_for_its_form() {
-        let view = palimpsest_core::histories::World::new();
-        let name = view.session.view(&Target::default(), None).etag;
-        for form in [Form::Json, Form::Typed] {
-            let bytes = export_etag(name, form);
-            assert!(bytes.len() <= 128);
-            assert_eq!(etag(&bytes), Some((name, form)));
-        }
-        let mut bytes = export_etag(name, Form::Json).to_vec();
-        *bytes.last_mut().unwrap() = 0;
-        assert_eq!(etag(&bytes), None);
-        assert_eq!(etag(b""), None);
-        assert_eq!(etag(&name.to_bytes()), None);
     }
 }

@@ -305,17 +305,12 @@ fn refusal(error: ServiceError) -> Refusal {
             "the server has too much to do: try again after the delay of RetryInfo",
         )
         .retry(retry_after),
-        E::DeadlineExceeded => {
-            // `ErrorReason` has no value for it yet: callers go by the code, as for any reason that
-            // they do not know.
-            let message = "the call did not finish before its deadline: a change that had begun \
-                           may still take effect, so repeat it with the same request_id and more \
-                           time";
-            Refusal {
-                reason: "DEADLINE_EXCEEDED",
-                ..Refusal::new(Code::DeadlineExceeded, Reason::Unspecified, message)
-            }
-        }
+        E::DeadlineExceeded => Refusal::new(
+            Code::DeadlineExceeded,
+            Reason::DeadlineExceeded,
+            "the call did not finish before its deadline: a change that had begun may still take \
+             effect, so repeat it with the same request_id and more time",
+        ),
         E::StoreUnavailable { retry_after } => Refusal::new(
             Code::Unavailable,
             Reason::StoreUnavailable,

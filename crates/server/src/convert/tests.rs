@@ -1,1 +1,0 @@
-//! Tests of whole ways, in and out.

@@ -1,0 +1,158 @@
+//! Which messages a filter means.
+
+use palimpsest_core::ids::{Ordinal, Timestamp};
+use palimpsest_core::limits::Limits;
+use palimpsest_core::session::{Session, Standing};
+use palimpsest_proto::context::v1;
+
+use super::{anthropic, append, read, world};
+use crate::convert::message_filter;
+
+const AGAIN: &str = r#"{"role":"assistant","content":"a","id":"z"}"#;
+
+/// A system prompt, a question, a call, its result, an answer, and the same answer again. Each is
+/// said a second after the one before.
+fn session() -> Session {
+    let mut world = world(&[
+        r#"{"role":"system","content":"s"}"#,
+        r#"{"role":"user","content":"q"}"#,
+        r#"{"role":"assistant","content":[{"type":"tool_use","id":"x","name":"Read","input":{}}]}"#,
+        r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"x","content":"r"}]}"#,
+        AGAIN,
+    ]);
+    append(&mut world, &[AGAIN]);
+    world.session
+}
+
+/// The ordinals of the messages that are meant.
+#[track_caller]
+fn check(change: impl FnOnce(&mut v1::MessageFilter), expected: &[u32]) {
+    let session = session();
+    let mut filter = v1::MessageFilter::default();
+    change(&mut filter);
+    let filter = message_filter(Some(filter)).unwrap();
+    let filter = filter.resolve(session.transcript()).unwrap();
+    let range = filter.range(session.transcript().len());
+    let re_emitted = read(vec![anthropic(AGAIN)], &Limits::default()).unwrap();
+    let mut found = Vec::new();
+    for (ordinal, entry) in session.transcript().entries() {
+        let original = session.transcript().content(ordinal);
+        let message = original.map_or(&re_emitted[0].message, |message| message);
+        let arrived = Timestamp::from_millis(i64::from(ordinal.get()) * 1_000);
+        let matches = filter.matches(&session, (ordinal, entry), message, arrived);
+        let admits = filter.admits(ordinal, entry);
+        assert!(admits || !matches);
+        assert!(filter.needs_content() || admits == matches);
+        assert!(range.contains(&ordinal.index()) || !matches);
+        if matches {
+            found.push(ordinal.get() + 1);
+        }
+    }
+    assert_eq!(found, expected);
+}
+
+fn id(number: u128) -> String {
+    uuid::Uuid::from_u128(number).to_string()
+}
+
+fn at(seconds: i64) -> prost_types::Timestamp {
+    prost_types::Timestamp { seconds, nanos: 0 }
+}
+
+#[test]
+fn the_index_alone_tells_most() {
+    let last = session()
+        .transcript()
+        .get(Ordinal::new(5))
+        .unwrap()
+        .standing;
+    assert!(matches!(last, Standing::Reemission(_)));
+    check(|_| {}, &[1, 2, 3, 4, 5, 6]);
+    check(|f| f.roles = vec![1], &[2, 4]);
+    check(|f| f.roles = vec![1, 3], &[1, 2, 4]);
+    let re_emission = v1::Visibility::ReEmission.into();
+    check(|f| f.visibilities = vec![re_emission], &[6]);
+    check(|f| f.collapse_id = "c".into(), &[]);
+}
+
+#[test]
+fn places_count_from_one_and_both_ends_belong() {
+    check(|f| f.first_message_id = id(5), &[5, 6]);
+    check(|f| f.last_message_id = id(2), &[1, 2]);
+    check(
+        |f| (f.first_ordinal, f.last_ordinal) = (2, Some(3)),
+        &[2, 3],
+    );
+    check(
+        |f| (f.first_ordinal, f.first_message_id) = (2, id(4)),
+        &[4, 5, 6],
+    );
+    check(|f| f.last_ordinal = Some(0), &[]);
+    check(|f| f.first_ordinal = u64::MAX, &[]);
+    check(|f| f.last_ordinal = Some(u64::MAX), &[1, 2, 3, 4, 5, 6]);
+    check(|f| (f.first_ordinal, f.last_ordinal) = (4, Some(2)), &[]);
+}
+
+#[test]
+fn the_content_tells_the_rest() {
+    check(|f| f.kinds = vec![1], &[1, 2, 3, 4, 5, 6]);
+    check(|f| f.kinds = vec![2], &[]);
+    check(
+        |f| (f.from_time, f.before_time) = (Some(at(1)), Some(at(3))),
+        &[2, 3],
+    );
+    check(
+        |f| f.tool_names = vec!["Grep".into(), "Read".into()],
+        &[3, 4],
+    );
+    check(|f| f.tool_names = vec!["Grep".into()], &[]);
+    check(|f| f.user_turns_only = true, &[2]);
+}
+
+#[test]
+fn a_name_that_stands_for_no_message_is_refused() {
+    for filter in [
+        v1::MessageFilter {
+            first_message_id: id(99),
+            ..v1::MessageFilter::default()
+        },
+        v1::MessageFilter {
+            last_message_id: id(99),
+            ..v1::MessageFilter::default()
+        },
+    ] {
+        let filter = message_filter(Some(filter)).unwrap();
+        assert!(filter.resolve(session().transcript()).is_err());
+    }
+}
+
+#[test]
+fn a_wrong_filter_is_named() {
+    let path = |change: fn(&mut v1::MessageFilter)| {
+        let mut filter = v1::MessageFilter::default();
+        change(&mut filter);
+        message_filter(Some(filter)).unwrap_err().path
+    };
+    assert_eq!(path(|f| f.roles = vec![1, 0]), "filter.roles[1]");
+    assert_eq!(path(|f| f.kinds = vec![99]), "filter.kinds[0]");
+    assert_eq!(
+        path(|f| f.visibilities = vec![-1]),
+        "filter.visibilities[0]"
+    );
+    assert_eq!(
+        path(|f| f.first_message_id = "x".into()),
+        "filter.first_message_id"
+    );
+    assert_eq!(
+        path(|f| f.last_message_id = "x".into()),
+        "filter.last_message_id"
+    );
+    assert_eq!(
+        path(|f| f.from_time = Some(at(i64::MAX))),
+        "filter.from_time"
+    );
+    assert_eq!(
+        path(|f| f.before_time = Some(at(i64::MIN))),
+        "filter.before_time"
+    );
+}

@@ -1,0 +1,355 @@
+//! Repairs, tokens, budgets and events.
+
+use expect_test::expect;
+use palimpsest_core::command::{Command, Rewind, Serve, Update};
+use palimpsest_core::histories::World;
+use palimpsest_core::ids::{MessageId, Revision};
+use palimpsest_core::policy::WindowHint;
+use palimpsest_core::session::Method;
+use palimpsest_core::view::{Provider, Target};
+use palimpsest_proto::context::v1;
+use v1::session_event::Event as E;
+
+use super::{append, serve, target, world};
+use crate::convert::{
+    EventContext, PrefixTokens, ServedSize, breakdown, budget, event_kind, event_kinds, events,
+    repair_warnings, repairs, token_report,
+};
+
+const QUESTION: &str = r#"{"role":"user","content":"q"}"#;
+
+fn call(id: &str) -> String {
+    format!(
+        r#"{{"role":"assistant","content":[{{"type":"tool_use","id":"{id}","name":"Read","input":{{}}}}]}}"#
+    )
+}
+
+fn result(id: &str) -> String {
+    format!(
+        r#"{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"{id}","content":"said"}}]}}"#
+    )
+}
+
+fn reported(world: &World) -> Vec<v1::Repair> {
+    let view = world.session.view(&Target::default(), None);
+    repairs(&world.session, &view.repairs)
+}
+
+#[test]
+fn repairs_say_what_was_done_to_which_call() {
+    let mut world = world(&[
+        &call("a"),
+        &result("a"),
+        &result("a"),
+        &result("none"),
+        &call("a"),
+        &result("a"),
+        &call("not legal!"),
+        &result("not legal!"),
+        r#"{"role":"user","content":" "}"#,
+    ]);
+    serve(&mut world, false);
+    let said: Vec<String> = reported(&world)
+        .iter()
+        .map(|repair| {
+            let message = repair.message_id.trim_start_matches(['0', '-']);
+            let call = repair.call.as_ref().map(|call| &*call.call_key);
+            format!(
+                "{} {message}/{:?} {:?} {}",
+                repair.kind().as_str_name(),
+                repair.block_index,
+                call,
+                repair.view_tool_use_id
+            )
+        })
+        .collect();
+    let mut said = said;
+    said.sort();
+    expect![[r#"
+        REPAIR_KIND_BLANK_TEXT_DROPPED 9/Some(0) None 
+        REPAIR_KIND_DUPLICATE_RESULT_DROPPED 3/Some(0) Some("c0") 
+        REPAIR_KIND_FIRST_USER_MESSAGE_ADDED 1/None None 
+        REPAIR_KIND_ILLEGAL_TOOL_USE_ID_MAPPED 7/Some(0) Some("c2") palimpsest_c2
+        REPAIR_KIND_ORPHAN_RESULT_AS_TEXT 4/Some(0) None 
+        REPAIR_KIND_REPEATED_TOOL_USE_ID_MAPPED 5/Some(0) Some("c1") palimpsest_c1"#]]
+    .assert_eq(&said.join("\n"));
+}
+
+#[test]
+fn an_id_that_is_illegal_and_repeats_is_illegal() {
+    let id = "not legal!";
+    let mut world = world(&[QUESTION, &call(id), &result(id), &call(id), &result(id)]);
+    serve(&mut world, false);
+    for repair in reported(&world) {
+        assert_eq!(repair.kind(), v1::RepairKind::IllegalToolUseIdMapped);
+        assert!(!repair.detail.contains(id));
+        assert_eq!(repair.call.unwrap().tool_use_id, id);
+    }
+}
+
+#[test]
+fn an_interruption_is_about_the_call() {
+    let mut world = world(&[QUESTION, &call("a"), QUESTION]);
+    serve(&mut world, false);
+    let [repair] = <[v1::Repair; 1]>::try_from(reported(&world)).unwrap();
+    assert_eq!(repair.kind(), v1::RepairKind::CallInterrupted);
+    assert_eq!(repair.message_id, uuid::Uuid::from_u128(2).to_string());
+    assert_eq!(repair.block_index, Some(0));
+    append(&mut world, &[&result("a")]);
+    serve(&mut world, false);
+    let kinds: Vec<_> = reported(&world).iter().map(v1::Repair::kind).collect();
+    assert!(
+        kinds.contains(&v1::RepairKind::LateResultAsText),
+        "{kinds:?}"
+    );
+    let view = world.session.view(&Target::default(), None);
+    assert!(repair_warnings(&world.session, &view.repairs).is_empty());
+    let hidden = palimpsest_core::view::Repair {
+        message: palimpsest_core::ids::Ordinal::new(3),
+        block: 0,
+        kind: palimpsest_core::view::RepairKind::LateResultHidden(
+            palimpsest_core::ids::CallKey::new(0),
+        ),
+    };
+    let warned = repair_warnings(&world.session, &[hidden]);
+    assert_eq!(warned[0].code(), v1::WarningCode::LateResult);
+    assert_eq!(warned[0].call.as_ref().unwrap().tool_use_id, "a");
+}
+
+#[test]
+fn a_count_says_where_it_comes_from() {
+    let mut world = world(&[QUESTION]);
+    let estimated = token_report(&world.session, None);
+    assert_eq!(estimated.method(), v1::TokenMethod::Estimated);
+    assert_eq!(estimated.anchor_tokens, 0);
+    assert_eq!(estimated.tail_tokens, estimated.total_tokens);
+    append(
+        &mut world,
+        &[
+            r#"{"role":"assistant","content":"a","id":"m","usage":{"input_tokens":900,"cache_read_input_tokens":90,"output_tokens":10}}"#,
+        ],
+    );
+    let report = token_report(&world.session, None);
+    assert_eq!(report.method(), v1::TokenMethod::Reported);
+    assert_eq!((report.total_tokens, report.anchor_tokens), (1_000, 1_000));
+    assert_eq!(
+        report.anchor_message_id,
+        uuid::Uuid::from_u128(2).to_string()
+    );
+    append(&mut world, &[QUESTION]);
+    let report = token_report(&world.session, None);
+    assert_eq!(report.method(), v1::TokenMethod::ReportedAndEstimated);
+    assert_eq!(report.total_tokens, 1_000 + report.tail_tokens);
+    assert!((report.calibration_factor - 1.0).abs() < f64::EPSILON);
+}
+
+#[test]
+fn a_breakdown_is_by_kind_of_content() {
+    let words = "x".repeat(3_000);
+    let mut world = world(&[
+        &format!(r#"{{"role":"system","content":"{words}"}}"#),
+        &format!(r#"{{"role":"user","content":"{words}"}}"#),
+        &call("a"),
+        &format!(
+            r#"{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"a","content":"{words}"}}]}}"#
+        ),
+    ]);
+    world.run(Command::Serve(Serve {
+        overhead_tokens: Some(1_500),
+        ..Serve::default()
+    }));
+    let prefix = PrefixTokens {
+        system: 500,
+        tools: 1_000,
+    };
+    let parts = |world: &World| breakdown(&world.session, Some(prefix));
+    let served = parts(&world);
+    assert!((990..1_010).contains(&served.tools_tokens), "{served:?}");
+    assert!((1_490..1_510).contains(&served.system_tokens), "{served:?}");
+    assert!(
+        (1_010..1_040).contains(&served.messages_tokens),
+        "{served:?}"
+    );
+    assert!(
+        (1_240..1_280).contains(&served.results_tokens),
+        "{served:?}"
+    );
+    // What was appended and not served yet counts too.
+    append(
+        &mut world,
+        &[&format!(r#"{{"role":"user","content":"{words}"}}"#)],
+    );
+    assert!(parts(&world).messages_tokens > 2_000);
+}
+
+#[test]
+fn a_budget_counts_to_where_something_happens() {
+    let usage = r#"{"role":"assistant","content":"a","id":"m","usage":{"input_tokens":150000,"output_tokens":300}}"#;
+    let world = world(&[QUESTION, usage]);
+    let hint = WindowHint::default();
+    let auto = budget(&world.session, &target(Provider::Anthropic), hint, true);
+    expect![[r#"
+        Budget {
+            state: Warning,
+            model: "model-a",
+            window_tokens: 200000,
+            effective_window_tokens: 180000,
+            used_tokens: 150300,
+            warn_at_tokens: 147000,
+            error_at_tokens: 147000,
+            compact_at_tokens: 167000,
+            block_at_tokens: 177000,
+            left_tokens: 16700,
+            left_percent: 10.0,
+            free_tokens: 36700,
+            autocompact_buffer_tokens: 13000,
+            auto_enabled: true,
+            consecutive_failures: 0,
+            auto_paused: false,
+        }
+    "#]]
+    .assert_debug_eq(&auto);
+    let by_hand = budget(&world.session, &target(Provider::Anthropic), hint, false);
+    assert_eq!(
+        (by_hand.warn_at_tokens, by_hand.left_tokens),
+        (160_000, 29_700)
+    );
+    assert_eq!(by_hand.state(), v1::BudgetState::Normal);
+    let tiny = WindowHint {
+        window_tokens: Some(10),
+        ..hint
+    };
+    let full = budget(&world.session, &target(Provider::Anthropic), tiny, true);
+    assert_eq!(full.state(), v1::BudgetState::Exhausted);
+    assert_eq!((full.left_tokens, full.free_tokens), (0, 0));
+    assert!(full.left_percent.abs() < f64::EPSILON);
+}
+
+fn all_events(world: &World) -> Vec<v1::SessionEvent> {
+    let mut rewinds = Vec::new();
+    let mut all = Vec::new();
+    for (recorded, revision) in world.log.iter().zip(1_u64..) {
+        let revision = Revision::new(revision);
+        all.extend(events(
+            recorded,
+            revision,
+            EventContext {
+                session: &world.session,
+                earlier_rewinds: &rewinds,
+                served: Some(ServedSize {
+                    view_messages: 7,
+                    tokens: 70,
+                }),
+            },
+        ));
+        if let palimpsest_core::event::Event::Rewound(event) = &recorded.event {
+            rewinds.push((revision, event.to));
+        }
+    }
+    all
+}
+
+#[test]
+fn events_tell_the_story() {
+    let mut world = world(&[QUESTION, &call("a"), QUESTION]);
+    serve(&mut world, false);
+    world.run(Command::Update(Update {
+        title: Some("t".into()),
+        ..Update::default()
+    }));
+    let rewind = |world: &mut World, to: Option<u128>| {
+        world.run(Command::Rewind(Rewind {
+            to: to.map(|to| MessageId::new(uuid::Uuid::from_u128(to))),
+            ..Rewind::default()
+        }));
+    };
+    rewind(&mut world, Some(2));
+    append(&mut world, &[QUESTION]);
+    rewind(&mut world, None);
+    let all = all_events(&world);
+    let told: Vec<String> = all
+        .iter()
+        .map(|event| {
+            let ids = match event.event.as_ref().unwrap() {
+                E::MessagesAppended(appended) => appended.message_ids.clone(),
+                E::SessionRewound(rewound) => rewound.message_ids.clone(),
+                E::ViewServed(served) => vec![served.last_message_id.clone()],
+                E::CallsInterrupted(calls) => calls
+                    .calls
+                    .iter()
+                    .map(|call| call.call_key.clone())
+                    .collect(),
+                E::SessionUpdated(updated) => updated.paths.clone(),
+                _ => Vec::new(),
+            };
+            let ids: Vec<&str> = ids
+                .iter()
+                .map(|id| id.trim_start_matches(['0', '-']))
+                .collect();
+            let kind = event_kind(event)
+                .as_str_name()
+                .trim_start_matches("EVENT_KIND_");
+            format!(
+                "{} {kind} {} e{}",
+                event.revision,
+                ids.join(","),
+                event.epoch
+            )
+        })
+        .collect();
+    expect![[r"
+        1 SESSION_CREATED  e0
+        2 MESSAGES_APPENDED 1,2,3 e0
+        3 CALLS_INTERRUPTED c0 e0
+        3 VIEW_SERVED 3 e0
+        4 SESSION_UPDATED title e0
+        5 SESSION_REWOUND 3 e1
+        6 MESSAGES_APPENDED 4 e1
+        7 SESSION_REWOUND 1,2,4 e2"]]
+    .assert_eq(&told.join("\n"));
+    let Some(E::ViewServed(served)) = &all[3].event else {
+        panic!("served")
+    };
+    assert_eq!((served.view_messages, served.tokens), (7, 70));
+    let effect = all[5].effect.as_ref().unwrap();
+    assert_eq!(effect.trigger(), v1::Trigger::Manual);
+    assert!(effect.freed_tokens > 0);
+    let Some(E::MessagesAppended(appended)) = &all[6].event else {
+        panic!("appended")
+    };
+    assert_eq!(appended.first_ordinal, 4);
+}
+
+#[test]
+fn a_request_that_changed_nothing_is_no_event() {
+    let mut world = world(&[QUESTION]);
+    let stamp = |id: &str, method| palimpsest_core::session::RequestStamp {
+        id: id.into(),
+        method,
+        digest: palimpsest_core::message::Digest::default(),
+    };
+    world.run(Command::Update(Update {
+        request: Some(stamp("u", Method::Update)),
+        ..Update::default()
+    }));
+    world.run(Command::Append(palimpsest_core::command::Append {
+        request: Some(stamp("a", Method::Append)),
+        ..palimpsest_core::command::Append::default()
+    }));
+    assert_eq!(world.log.len(), 4);
+    assert_eq!(all_events(&world).len(), 2);
+    world.run(Command::Update(Update {
+        title: Some("t".into()),
+        request: Some(stamp("v", Method::Update)),
+        ..Update::default()
+    }));
+    assert_eq!(all_events(&world).last().unwrap().request_id, "v");
+}
+
+#[test]
+fn kinds_of_a_filter_must_be_known() {
+    let kind = i32::from(v1::EventKind::ViewServed);
+    assert_eq!(event_kinds(&[kind]), Ok(vec![v1::EventKind::ViewServed]));
+    assert_eq!(event_kinds(&[kind, 0]).unwrap_err().path, "kinds[1]");
+    assert_eq!(event_kinds(&[999]).unwrap_err().path, "kinds[0]");
+}
