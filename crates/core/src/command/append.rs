@@ -1,15 +1,15 @@
 //! Messages come in.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::create::check_attributes;
-use super::{Conflict, Context, Decision, Rejection, answered, check_revision};
-use crate::event::{Appended, Event, MessagesAppended};
+use super::intake::Intake;
+use super::{Context, Decision, Rejection, answered, check_revision};
+use crate::event::{Event, MessagesAppended};
 use crate::ids::{MessageId, Ordinal, Revision};
-use crate::message::{Block, Digest, Message};
-use crate::session::{CallState, RequestStamp, Session, Standing};
-use crate::tokens::{estimate_message, is_credible};
+use crate::message::{Block, Message};
+use crate::session::{RequestStamp, Session, Standing};
+use crate::tokens::is_credible;
 
 /// Add messages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -94,122 +94,6 @@ impl Append {
                 request: self.request,
             },
         )]))
-    }
-}
-
-/// Sorts the messages of one call into new, known and re-emitted.
-struct Intake<'s> {
-    session: &'s Session,
-    new: Vec<Appended>,
-    digests: HashMap<MessageId, Digest>,
-    known: Vec<(u32, MessageId)>,
-    last_reemitted: Option<Ordinal>,
-}
-
-impl<'s> Intake<'s> {
-    fn new(session: &'s Session) -> Self {
-        Self {
-            session,
-            new: Vec::new(),
-            digests: HashMap::new(),
-            known: Vec::new(),
-            last_reemitted: session.last_reemitted(),
-        }
-    }
-
-    fn take(&mut self, index: usize, message: Arc<Message>) -> Result<(), Rejection> {
-        let digest = Digest::of_message(&message);
-        let transcript = self.session.transcript();
-        let recorded = transcript
-            .find(message.id)
-            .and_then(|ordinal| transcript.get(ordinal))
-            .map(|entry| entry.digest)
-            .or_else(|| self.digests.get(&message.id).copied());
-        match recorded {
-            Some(recorded) if recorded == digest => {
-                self.known.push((crate::view::count(index), message.id));
-                return Ok(());
-            }
-            Some(recorded) => {
-                return Err(Rejection::Conflict(Conflict::Message {
-                    id: message.id,
-                    recorded,
-                    given: digest,
-                }));
-            }
-            None => {}
-        }
-        self.digests.insert(message.id, digest);
-        let standing = self.standing(&message, digest);
-        if let Standing::Reemission(of) = standing {
-            self.mark_request_before(of);
-        }
-        self.last_reemitted = match standing {
-            Standing::Reemission(of) => Some(of),
-            _ => None,
-        };
-        self.new.push(Appended {
-            size: estimate_message(&message),
-            message,
-            standing,
-        });
-        Ok(())
-    }
-
-    fn standing(&self, message: &Message, digest: Digest) -> Standing {
-        if message.transcript_only {
-            return Standing::TranscriptOnly;
-        }
-        let transcript = self.session.transcript();
-        if let Some(of) = transcript.emitted(message, digest)
-            && transcript
-                .get(of)
-                .is_some_and(|entry| entry.standing == Standing::Visible)
-        {
-            return Standing::Reemission(of);
-        }
-        // What follows a re-emitted message and says what followed the original is re-emitted too.
-        let next = self.last_reemitted.map(|of| Ordinal::new(of.get() + 1));
-        match next.and_then(|next| Some((next, transcript.get(next)?))) {
-            Some((next, entry))
-                if entry.digest == digest
-                    && entry.standing == Standing::Visible
-                    && !self.answers_open_call(message) =>
-            {
-                Standing::Reemission(next)
-            }
-            _ => Standing::Visible,
-        }
-    }
-
-    /// The user's message before a re-emitted response, when it says what stood before the original.
-    fn mark_request_before(&mut self, of: Ordinal) {
-        let transcript = self.session.transcript();
-        let before = of.get().checked_sub(1).map(Ordinal::new);
-        let original = before.and_then(|before| Some((before, transcript.get(before)?)));
-        if let (Some(last), Some((before, original))) = (self.new.last_mut(), original)
-            && last.standing == Standing::Visible
-            && self.digests.get(&last.message.id) == Some(&original.digest)
-            && last.message.is_real_user_input()
-        {
-            last.standing = Standing::Reemission(before);
-        }
-    }
-
-    /// Callers reuse ids: the same words may answer a new call.
-    fn answers_open_call(&self, message: &Message) -> bool {
-        let calls = self.session.calls();
-        message.blocks.iter().any(|block| match block {
-            Block::ToolResult(result) => calls
-                .with_id(&result.tool_use_id)
-                .iter()
-                .any(|call| calls.state(*call) == CallState::Open),
-            _ => false,
-        })
-    }
-
-    fn finish(self) -> (Vec<Appended>, Vec<(u32, MessageId)>) {
-        (self.new, self.known)
     }
 }
 

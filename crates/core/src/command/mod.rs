@@ -5,6 +5,7 @@
 
 mod append;
 mod create;
+mod intake;
 mod reject;
 mod rewind;
 mod serve;

@@ -15,6 +15,7 @@ pub use calls::{Call, CallState, Calls, Pairing};
 pub use pending::Pending;
 pub use requests::{Answered, Method, RequestStamp, Requests};
 pub use snapshot::{Snapshot, SnapshotEntry};
+pub(crate) use transcript::emission;
 pub use transcript::{Entry, Standing, Transcript};
 
 use crate::event::Attributes;

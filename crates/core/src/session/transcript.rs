@@ -145,7 +145,7 @@ impl Transcript {
 
 /// The key under which a re-emission is recognised: what the model said, and the provider's name for
 /// it. The user may say the same thing twice and mean it.
-fn emission(message: &Message, digest: Digest) -> Option<Digest> {
+pub(crate) fn emission(message: &Message, digest: Digest) -> Option<Digest> {
     let id = message.provider_message_id.as_deref()?;
     (message.role == Role::Assistant).then(|| digest.chain(id.as_bytes()))
 }

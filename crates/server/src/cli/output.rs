@@ -3,13 +3,13 @@
 use std::io::{self, IsTerminal as _, Write as _};
 
 use anstyle::{AnsiColor, Style};
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
 /// A table with a header, plain enough to be read in any terminal.
 pub(super) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table
-        .load_style(presets::UTF8_HORIZONTAL_ONLY)
+        .load_style(TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')))
         .set_content_arrangement(ContentArrangement::Dynamic)
         .set_header(header);
     if !io::stdout().is_terminal() {
