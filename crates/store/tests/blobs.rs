@@ -195,7 +195,7 @@ async fn a_sweep_takes_only_old_and_unnamed_tool_results() {
     );
     let day = Duration::from_millis(u64::try_from(MIN_SWEEP_AGE_MILLIS).unwrap());
     for path in [&old, &named, &summary, &renewed] {
-        age(root.path(), path, day + Duration::from_secs(60));
+        age(root.path(), path, day + Duration::from_mins(1));
     }
     age(root.path(), &young, day / 2);
     // It is put again: an event that names it may follow at any time.

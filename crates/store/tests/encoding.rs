@@ -103,5 +103,5 @@ fn view(session: &Session) -> String {
         codec::write(target.provider, message, &mut out);
         out.push(b'\n');
     }
-    String::from_utf8(out).unwrap()
+    String::from_utf8(out).expect("a view is text")
 }

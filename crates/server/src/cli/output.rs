@@ -1,5 +1,6 @@
 //! Tables, numbers and bars for people.
 
+use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
 
 use anstyle::{AnsiColor, Style};
@@ -81,7 +82,8 @@ pub(super) fn context_bar(parts: &[Part], window: u64, compact_at: u64, width: u
         let until = cells(used).max(filled);
         let style = Style::new().fg_color(Some(part.color.into()));
         let glyphs: String = std::iter::repeat_n(part.glyph, until - filled).collect();
-        bar.push_str(&format!("{style}{glyphs}{style:#}"));
+        // Writing to a string cannot fail.
+        let _ = write!(bar, "{style}{glyphs}{style:#}");
         filled = until;
     }
     let mark = cells(compact_at);

@@ -136,6 +136,8 @@ fn part(
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     fn last() -> LastServed {

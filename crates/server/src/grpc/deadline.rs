@@ -58,11 +58,8 @@ mod tests {
             headers.insert(HEADER, text.parse().unwrap());
             asked_for(&headers)
         };
-        assert_eq!(
-            read("99999999H"),
-            Some(Duration::from_secs(359_999_996_400))
-        );
-        assert_eq!(read("2M"), Some(Duration::from_secs(120)));
+        assert_eq!(read("99999999H"), Some(Duration::from_hours(99_999_999)));
+        assert_eq!(read("2M"), Some(Duration::from_mins(2)));
         assert_eq!(read("250m"), Some(Duration::from_millis(250)));
         assert_eq!(read("7n"), Some(Duration::from_nanos(7)));
         for bad in ["", "S", "5", "+5S", "5s", "123456789S"] {

@@ -32,7 +32,7 @@ pub(super) async fn list(
     let limits = service.limits();
     let size = convert::page_size(request.page_size, DEFAULT_PAGE, limits.max_page_size)?;
     let digest = convert::body_digest(&request);
-    let from = number(convert::page_token(&request.page_token, digest)?)?;
+    let from = number(convert::page_token(&request.page_token, digest)?.as_ref())?;
     let kinds = convert::event_kinds(&request.kinds)?;
     let head = service.sessions.read(&key, Session::revision).await?;
     let floor = Revision::new(request.after_revision);

@@ -19,7 +19,7 @@ pub(super) async fn list(
     let limits = service.limits();
     let size = convert::page_size(request.page_size, DEFAULT_PAGE, limits.max_page_size)?;
     let digest = convert::body_digest(&request);
-    let from = number(convert::page_token(&request.page_token, digest)?)?;
+    let from = number(convert::page_token(&request.page_token, digest)?.as_ref())?;
     let content = match convert::form(request.form, "form")? {
         _ if request.omit_content => Content::Omitted,
         Form::Typed => Content::Typed,
@@ -71,10 +71,10 @@ fn show(session: &Session, originals: &[Original], content: Content) -> Vec<Tran
 }
 
 /// A place in a transcript, out of a page token.
-pub(super) fn number(cursor: Option<Cursor>) -> Result<Option<u64>, ServiceError> {
+pub(super) fn number(cursor: Option<&Cursor>) -> Result<Option<u64>, ServiceError> {
     match cursor {
         None => Ok(None),
-        Some(Cursor::Number(number)) => Ok(Some(number)),
+        Some(Cursor::Number(number)) => Ok(Some(*number)),
         Some(Cursor::Named(..)) => Err(ServiceError::InvalidPageToken),
     }
 }

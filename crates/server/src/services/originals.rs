@@ -137,20 +137,17 @@ async fn contents(
     // The messages of one append stand together, so one event serves them all.
     let mut read: (Revision, Vec<Arc<Message>>) = (Revision::ZERO, Vec::new());
     for (ordinal, entry) in entries {
-        let message = match &entry.content {
-            Some(message) => Some(Arc::clone(message)),
-            None => {
-                if read.0 != entry.revision {
-                    read = (
-                        entry.revision,
-                        event_messages(service, key, entry.revision).await?,
-                    );
-                }
-                read.1
-                    .iter()
-                    .find(|message| message.id == entry.id)
-                    .cloned()
+        let message = if let Some(message) = &entry.content {
+            Some(Arc::clone(message))
+        } else {
+            if read.0 != entry.revision {
+                read = (
+                    entry.revision,
+                    event_messages(service, key, entry.revision).await?,
+                );
             }
+            let mut messages = read.1.iter();
+            messages.find(|message| message.id == entry.id).cloned()
         };
         let Some(message) = message else {
             return Err(ServiceError::Internal {

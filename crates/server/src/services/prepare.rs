@@ -120,7 +120,7 @@ impl Call {
             repairs: convert::repairs(session, &view.repairs),
             tokens: Some(tokens(session, self.prefix)),
             budget: Some(budget(session, self.target.as_ref())),
-            warnings: self.warnings(session, appended, &view),
+            warnings: warnings(session, appended, &view),
             ..PrepareContextResponse::default()
         };
         if !self.incoming.is_empty() {
@@ -128,17 +128,6 @@ impl Call {
         }
         self.put_messages(&mut response, session, &target, &view);
         response
-    }
-
-    fn warnings(
-        &self,
-        session: &Session,
-        appended: &Appended,
-        view: &View<'_>,
-    ) -> Vec<v1::Warning> {
-        let mut warnings = convert::warnings(&appended.warnings(session));
-        warnings.extend(convert::repair_warnings(session, &view.repairs));
-        warnings
     }
 
     fn put_messages(
@@ -188,6 +177,13 @@ pub(super) fn json(target: &Target, messages: &[WireMessage<'_>]) -> Vec<Bytes> 
         .zip(&ends)
         .map(|(start, end)| buffer.slice(start..*end))
         .collect()
+}
+
+/// What the caller should know, though the view is valid.
+fn warnings(session: &Session, appended: &Appended, view: &View<'_>) -> Vec<v1::Warning> {
+    let mut warnings = convert::warnings(&appended.warnings(session));
+    warnings.extend(convert::repair_warnings(session, &view.repairs));
+    warnings
 }
 
 /// The same as typed messages.

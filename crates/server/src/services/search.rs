@@ -38,7 +38,7 @@ pub(super) async fn search(
     let limits = service.limits();
     let size = convert::page_size(request.page_size, DEFAULT_PAGE, limits.max_page_size)?;
     let digest = convert::body_digest(&request);
-    let from = number(convert::page_token(&request.page_token, digest)?)?;
+    let from = number(convert::page_token(&request.page_token, digest)?.as_ref())?;
     if request.snippet_chars > MAX_SNIPPET_CHARS {
         let what = format!("must be at most {MAX_SNIPPET_CHARS}");
         return Err(ServiceError::invalid("snippet_chars", what));

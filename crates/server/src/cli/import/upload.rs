@@ -151,13 +151,9 @@ pub(super) async fn run(mut clients: Clients, plan: Plan) -> FileReport {
     let mut report = plan.report;
     for session in plan.sessions {
         let mut session_report = SessionReport::new(&session.parent, &session.id);
-        let outcome = bring(
-            &mut clients,
-            session,
-            &mut session_report,
-            &mut report.defects,
-        )
-        .await;
+        let defects = &mut report.defects;
+        // Holding a whole batch, it does not belong on the stack.
+        let outcome = Box::pin(bring(&mut clients, session, &mut session_report, defects)).await;
         report.sessions.push(session_report);
         if let Err(status) = outcome {
             report.failure = Some(said(&status).to_string());
@@ -183,7 +179,7 @@ async fn bring(
         }),
         ..CreateSessionRequest::default()
     };
-    match clients.sessions.create_session(create).await {
+    match Box::pin(clients.sessions.create_session(create)).await {
         Ok(_) => {}
         Err(status) if status.code() == Code::AlreadyExists => {}
         Err(status) => return Err(status),
