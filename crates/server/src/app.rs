@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use palimpsest_store::SessionLog;
+use palimpsest_store::blobs::Blobs;
 use palimpsest_store::sled::{SledLog, SledOptions};
 use tokio::task::spawn_blocking;
 
-use crate::LOG_FOLDER;
 use crate::config::Config;
 use crate::errors::BoxError;
 use crate::grpc::Services;
 use crate::serve::{App, Backend, Context};
 use crate::services::{ContextHandlers, Service, SessionHandlers};
 use crate::sessions::Sessions;
+use crate::{BLOB_FOLDER, LOG_FOLDER};
 
 /// Opens the store and builds what is served.
 pub async fn build(context: Context) -> Result<App, BoxError> {
@@ -28,6 +29,7 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
     );
     let service = Service::new(
         Arc::new(sessions),
+        Arc::new(open_blobs(&context.config)?),
         context.ids,
         context.mutations,
         context.draining,
@@ -48,6 +50,16 @@ async fn open(config: &Config) -> Result<SledLog, BoxError> {
     options.flush_every_ms = config.store.flush_every_ms;
     tokio::fs::create_dir_all(&config.data_dir).await?;
     Ok(spawn_blocking(move || SledLog::open(&options)).await??)
+}
+
+/// The configured place of the blobs, or a folder beside the log.
+fn open_blobs(config: &Config) -> Result<Blobs, BoxError> {
+    let folder = config.data_dir.join(BLOB_FOLDER);
+    let location = match &config.blobs.url {
+        Some(url) => url.clone(),
+        None => folder.to_string_lossy().into_owned(),
+    };
+    Ok(Blobs::open(&location)?)
 }
 
 /// The log, as the server's life goes.

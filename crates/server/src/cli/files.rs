@@ -101,7 +101,7 @@ mod tests {
         for (file, suffix, id) in [
             ("a/b__c.1.jsonl", "", "b__c.1"),
             ("-x y.jsonl", "7", "x-y.7"),
-            ("..jsonl", "", "jsonl"),
+            ("..jsonl", "", "session"),
             ("ä.jsonl", "", "session"),
         ] {
             assert_eq!(session_id(Path::new(file), suffix), id, "{file}");

@@ -176,7 +176,13 @@ pub(super) async fn delete(
             }),
             _ => Ok(()),
         };
-        deleted_sessions += u32::from(service.sessions.delete(key, check).await?);
+        let deleted = service.sessions.delete(key, check).await?;
+        // The log names the blobs, so it goes first: a blob that is left over is only a leftover.
+        if deleted {
+            let outcome = service.blobs.delete_session(key).await;
+            outcome.map_err(|error| ServiceError::internal("delete a session's blobs", error))?;
+        }
+        deleted_sessions += u32::from(deleted);
     }
     Ok(DeleteSessionResponse { deleted_sessions })
 }

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use palimpsest_core::command::Create;
 use palimpsest_core::ids::MessageId;
 use palimpsest_core::limits::Limits;
+use palimpsest_store::blobs::Blobs;
 use tokio_util::sync::CancellationToken;
 use tonic::{Response, Status};
 
@@ -39,6 +40,7 @@ pub use session::SessionHandlers;
 #[derive(Debug, Clone)]
 pub struct Service {
     sessions: Arc<Sessions>,
+    blobs: Arc<Blobs>,
     ids: Arc<IdSource>,
     mutations: Mutations,
     draining: CancellationToken,
@@ -48,12 +50,14 @@ impl Service {
     /// Handlers on some sessions.
     pub fn new(
         sessions: Arc<Sessions>,
+        blobs: Arc<Blobs>,
         ids: Arc<IdSource>,
         mutations: Mutations,
         draining: CancellationToken,
     ) -> Self {
         Self {
             sessions,
+            blobs,
             ids,
             mutations,
             draining,
