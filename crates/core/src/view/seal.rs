@@ -68,8 +68,8 @@ impl Sealed {
         self.epoch
     }
 
-    /// What [`Self::extend`] would make of the digest.
-    pub fn digest_with(&self, pieces: &[Piece], transcript: &Transcript) -> Digest {
+    /// The digest with these pieces at the end.
+    fn digest_with(&self, pieces: &[Piece], transcript: &Transcript) -> Digest {
         if pieces.is_empty() {
             return self.digest;
         }
