@@ -1,0 +1,117 @@
+//! What a long session costs, counted instead of timed: bytes written, and how much of a log a load
+//! reads.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on should say where"
+)]
+
+use std::sync::Arc;
+
+use palimpsest_core::command::{Append, Command, Create, Serve};
+use palimpsest_core::ids::{MessageId, SessionKey, Timestamp};
+use palimpsest_core::limits::Limits;
+use palimpsest_core::message::{Block, Message, Role};
+use palimpsest_core::policy::Policy;
+use palimpsest_server::clock::{Clock, ManualClock};
+use palimpsest_server::sessions::{Missing, Sessions};
+use palimpsest_store::SessionLog;
+use palimpsest_store::sled::{SledLog, SledOptions};
+use uuid::Uuid;
+
+const MESSAGES: u128 = 4_000;
+const QUARTER: u128 = MESSAGES / 4;
+
+fn sessions(log: &Arc<SledLog>) -> Sessions {
+    let log: Arc<dyn SessionLog> = log.clone();
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::from_millis(1)));
+    let limits = Arc::new(Limits::default());
+    Sessions::new(log, clock, limits, Policy::default(), 1 << 28)
+}
+
+fn message(n: u128) -> Arc<Message> {
+    let role = if n.is_multiple_of(2) {
+        Role::User
+    } else {
+        Role::Assistant
+    };
+    let text: String = (0..60)
+        .map(|k| format!("{} ", n * 7_919 + k * 104_729))
+        .collect();
+    let id = MessageId::new(Uuid::from_u128(n + 1));
+    Arc::new(Message::new(id, role, vec![Block::text(text)]))
+}
+
+async fn turn(sessions: &Sessions, key: &SessionKey, n: u128) {
+    let missing = Missing::Create(Create::default());
+    let message = message(n);
+    sessions
+        .write(
+            key,
+            &missing,
+            |transaction| {
+                transaction.run(Command::Append(Append {
+                    messages: vec![Arc::clone(&message)],
+                    ..Append::default()
+                }))?;
+                transaction.run(Command::Serve(Serve::default()))
+            },
+            |_, _| (),
+        )
+        .await
+        .unwrap();
+}
+
+/// Snapshots included: each is taken when as much log has come as the last one had, so they cost no
+/// more than what they save.
+#[tokio::test(flavor = "multi_thread")]
+async fn p23_bytes_written_are_proportional_to_what_is_new() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Arc::new(SledLog::open(&SledOptions::new(dir.path())).unwrap());
+    let sessions = sessions(&log);
+    let key = SessionKey::parse("projects/p/sessions/s").unwrap();
+    let mut written = Vec::new();
+    let mut before = log.stats().bytes;
+    for n in 0..MESSAGES {
+        turn(&sessions, &key, n).await;
+        if (n + 1).is_multiple_of(QUARTER) {
+            let now = log.stats().bytes;
+            written.push(now - before);
+            before = now;
+        }
+    }
+    let (first, rest) = written.split_first().unwrap();
+    for quarter in rest {
+        assert!(*quarter < first * 3 / 2, "quarters: {written:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_reads_the_snapshot_and_gives_the_same_session() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = Arc::new(SledLog::open(&SledOptions::new(dir.path())).unwrap());
+    let key = SessionKey::parse("projects/p/sessions/s").unwrap();
+    let one = sessions(&log);
+    for n in 0..QUARTER {
+        turn(&one, &key, n).await;
+    }
+    let expected = one.read(&key, Clone::clone).await.unwrap();
+    // The snapshot is taken in the background; a load must do without it until it is there.
+    let loaded = sessions(&log).read(&key, Clone::clone).await.unwrap();
+    assert_eq!(loaded, expected);
+    let mut head = log.head(&key).await.unwrap().unwrap();
+    for _ in 0..100 {
+        if head.snapshot.is_some() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        head = log.head(&key).await.unwrap().unwrap();
+    }
+    assert!(
+        head.snapshot.is_some(),
+        "no snapshot after {} bytes of log",
+        head.log_bytes
+    );
+    let loaded = sessions(&log).read(&key, Clone::clone).await.unwrap();
+    assert_eq!(loaded, expected);
+}
