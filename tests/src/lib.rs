@@ -1,1 +1,54 @@
-//! End-to-end tests: every file beside this one drives the real binary over real gRPC.
+//! What the end-to-end tests share: the real binary as a process, its clients, and short ways to say
+//! messages.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a process takes real time to end"
+)]
+
+pub mod array;
+pub mod say;
+pub mod server;
+
+use std::collections::HashMap;
+
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+pub use array::Array;
+pub use server::{Context, Server, Sessions, Shared, binary};
+
+/// The resource name of a session of the project that tests use.
+pub fn name(session: &str) -> String {
+    format!("projects/p/sessions/{session}")
+}
+
+/// Asserts why a call was refused; returns the metadata.
+#[track_caller]
+pub fn refused(status: &Status, code: Code, reason: &str) -> HashMap<String, String> {
+    let info = status.get_details_error_info();
+    let info = info.unwrap_or_else(|| panic!("no ErrorInfo: {status:?}"));
+    assert_eq!(
+        (status.code(), info.reason.as_str(), info.domain.as_str()),
+        (code, reason, "palimpsest"),
+        "{status:?}"
+    );
+    assert!(status.message().len() < 1_024, "{status:?}");
+    info.metadata
+}
+
+/// Asserts that a field was refused, and which.
+#[track_caller]
+pub fn refused_field(status: &Status, field: &str) {
+    refused(status, Code::InvalidArgument, "INVALID_FIELD");
+    assert_eq!(fields(status), [field], "{status:?}");
+}
+
+/// The paths of the fields that a refusal names.
+pub fn fields(status: &Status) -> Vec<String> {
+    let details = status.get_details_bad_request();
+    let violations = details.map(|details| details.field_violations);
+    let violations = violations.unwrap_or_default().into_iter();
+    violations.map(|violation| violation.field).collect()
+}

@@ -48,6 +48,8 @@ pub struct SessionCreated {
     pub rules: u32,
     /// The resolved policy.
     pub policy: Policy,
+    /// Whether a first write made it, and nobody asked for it by itself.
+    pub implicit: bool,
     /// A name for people.
     pub title: Box<str>,
     /// The session that this one is a subagent of.
@@ -105,6 +107,8 @@ pub struct ViewServed {
     pub window: WindowHint,
     /// What the caller said its system prompt and its tools have.
     pub overhead_tokens: u64,
+    /// What the view had then, as far as it was known.
+    pub tokens: u64,
 }
 
 /// Later messages left the view.
@@ -112,6 +116,10 @@ pub struct ViewServed {
 pub struct Rewound {
     /// The last message that stays; none stays when there is none.
     pub to: Option<Ordinal>,
+    /// The messages that leave the view with it; those that an earlier rewind took are not among them.
+    pub left: Vec<Ordinal>,
+    /// What the view had before, in tokens.
+    pub before_tokens: u64,
     /// What becomes of the view.
     pub change: LayoutChange,
     /// The request that asked for it.

@@ -35,9 +35,10 @@ fn message(n: u128) -> Arc<Message> {
     } else {
         Role::Assistant
     };
-    let text: String = (0..60)
-        .map(|k| format!("{} ", n * 7_919 + k * 104_729))
+    let words: Vec<String> = (0..60)
+        .map(|k| (n * 7_919 + k * 104_729).to_string())
         .collect();
+    let text = words.join(" ");
     let id = MessageId::new(Uuid::from_u128(n + 1));
     Arc::new(Message::new(id, role, vec![Block::text(text)]))
 }

@@ -9,6 +9,8 @@ use crate::session::RequestStamp;
 /// Begin a session.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Create {
+    /// Whether a first write makes it, and nobody asks for it by itself.
+    pub implicit: bool,
     /// A name for people.
     pub title: Box<str>,
     /// The session that this one is a subagent of.
@@ -28,6 +30,7 @@ pub fn create(command: Create, context: Context<'_>) -> Result<Event, Rejection>
     Ok(Event::SessionCreated(SessionCreated {
         rules: RULES_VERSION,
         policy: command.policy,
+        implicit: command.implicit,
         title: command.title,
         parent: command.parent,
         attributes: command.attributes,

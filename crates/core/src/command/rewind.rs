@@ -43,17 +43,22 @@ impl Rewind {
             }
         };
         let stays = |ordinal: Ordinal| to.is_some_and(|last| ordinal <= last);
-        let leaves = transcript
+        let mut left: Vec<Ordinal> = transcript
             .entries()
             .rev()
             .take_while(|(ordinal, _)| !stays(*ordinal))
-            .any(|(_, entry)| entry.standing == Standing::Visible);
-        if !leaves && self.request.is_none() {
+            .filter(|(_, entry)| entry.standing == Standing::Visible)
+            .map(|(ordinal, _)| ordinal)
+            .collect();
+        left.reverse();
+        if left.is_empty() && self.request.is_none() {
             return Ok(Decision::Events(Vec::new()));
         }
         let change = without_later(session, stays);
         Ok(Decision::Events(vec![Event::Rewound(Rewound {
             to,
+            left,
+            before_tokens: session.tokens().tokens,
             change,
             request: self.request,
         })]))

@@ -40,6 +40,7 @@ impl Serve {
             target: self.target,
             window: self.window,
             overhead_tokens,
+            tokens: session.ledger().count(overhead_tokens).tokens,
         })])
     }
 }

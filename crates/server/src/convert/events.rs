@@ -1,48 +1,22 @@
 //! What happened in a session, in the contract's words.
 
 use palimpsest_core::event::{self, Event, Recorded};
-use palimpsest_core::ids::{MessageId, Ordinal, Revision};
-use palimpsest_core::session::{Method, Session, Standing};
+use palimpsest_core::ids::{Ordinal, Revision};
+use palimpsest_core::session::{Session, Standing};
 use palimpsest_core::view::Form;
 use palimpsest_proto::context::v1;
 use v1::session_event::Event as Out;
 
-use super::FieldError;
 use super::appended::call_ref;
 use super::filter::known;
 use super::scalars::export_timestamp;
 use super::target::export_target;
 use super::tokens::last_place;
-
-/// What is known beside an event itself.
-#[derive(Debug, Clone, Copy)]
-pub struct EventContext<'a> {
-    /// The session after the event, however much later.
-    pub session: &'a Session,
-    /// The rewinds before the event, with the last message that each left. What had left the view
-    /// before cannot leave it again. Empty when there were none.
-    pub earlier_rewinds: &'a [(Revision, Option<Ordinal>)],
-    /// How large the view was that was served; `None` when nobody counted.
-    pub served: Option<ServedSize>,
-}
-
-/// How large a view was when it was served.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ServedSize {
-    /// The messages of the array.
-    pub view_messages: u32,
-    /// The tokens of the request.
-    pub tokens: u32,
-}
+use super::{FieldError, tokens32};
 
 /// The events that a recorded one is for a watcher: usually one; two when serving closed calls;
 /// none for the record of a request that changed nothing.
-pub fn events(
-    recorded: &Recorded,
-    revision: Revision,
-    context: EventContext<'_>,
-) -> Vec<v1::SessionEvent> {
-    let session = context.session;
+pub fn events(recorded: &Recorded, revision: Revision, session: &Session) -> Vec<v1::SessionEvent> {
     let request = recorded.event.request();
     let request_id = request
         .map(|stamp| stamp.id.to_string())
@@ -52,15 +26,10 @@ pub fn events(
         Event::SessionCreated(event) => vec![Out::SessionCreated(created(event))],
         Event::SessionUpdated(event) => updated(event),
         Event::MessagesAppended(event) => appended(event, session),
-        Event::ViewServed(event) => served(event, context),
+        Event::ViewServed(event) => served(event, session),
         Event::Rewound(event) => {
-            let (rewound, tokens) = rewound(event, revision, context);
-            effect = Some(v1::LevelEffect {
-                trigger: v1::Trigger::Manual.into(),
-                freed_tokens: tokens,
-                ..v1::LevelEffect::default()
-            });
-            vec![Out::SessionRewound(rewound)]
+            effect = Some(rewind_effect(event, session));
+            vec![Out::SessionRewound(rewound(event, session))]
         }
     };
     happened
@@ -77,9 +46,8 @@ pub fn events(
 }
 
 fn created(event: &event::SessionCreated) -> v1::SessionCreated {
-    let method = event.request.as_ref().map(|request| request.method);
     v1::SessionCreated {
-        implicit: method == Some(Method::Append),
+        implicit: event.implicit,
         parent_session: event
             .parent
             .as_ref()
@@ -128,8 +96,7 @@ fn appended(event: &event::MessagesAppended, session: &Session) -> Vec<Out> {
     })]
 }
 
-fn served(event: &event::ViewServed, context: EventContext<'_>) -> Vec<Out> {
-    let session = context.session;
+fn served(event: &event::ViewServed, session: &Session) -> Vec<Out> {
     let interrupted: Vec<v1::CallRef> = event
         .pieces
         .iter()
@@ -148,43 +115,36 @@ fn served(event: &event::ViewServed, context: EventContext<'_>) -> Vec<Out> {
     all.push(Out::ViewServed(v1::ViewServed {
         target: Some(export_target(&event.target, event.window)),
         last_message_id: last.map(|entry| entry.id.to_string()).unwrap_or_default(),
-        view_messages: context.served.map_or(0, |served| served.view_messages),
-        tokens: context.served.map_or(0, |served| served.tokens),
+        tokens: tokens32(event.tokens),
     }));
     all
 }
 
-/// The messages that left, and their size.
-fn rewound(
-    event: &event::Rewound,
-    revision: Revision,
-    context: EventContext<'_>,
-) -> (v1::SessionRewound, u32) {
-    let transcript = context.session.transcript();
-    let to = event.to.and_then(|to| transcript.get(to));
-    let from = event.to.map_or(0, |to| to.index() + 1);
-    let had_left = |ordinal: Ordinal, arrived: Revision| {
-        context
-            .earlier_rewinds
-            .iter()
-            .any(|(at, to)| *at < revision && arrived < *at && to.is_none_or(|to| ordinal > to))
-    };
-    let mut tokens = 0_u32;
-    let mut left: Vec<MessageId> = Vec::new();
-    for (ordinal, entry) in transcript.entries().skip(from) {
-        if entry.standing == Standing::Rewound
-            && entry.revision < revision
-            && !had_left(ordinal, entry.revision)
-        {
-            left.push(entry.id);
-            tokens = tokens.saturating_add(entry.size.tokens);
-        }
+/// What left the view.
+pub fn rewound(event: &event::Rewound, session: &Session) -> v1::SessionRewound {
+    let transcript = session.transcript();
+    let id = |ordinal: Ordinal| transcript.get(ordinal).map(|entry| entry.id.to_string());
+    v1::SessionRewound {
+        to_message_id: event.to.and_then(id).unwrap_or_default(),
+        message_ids: event.left.iter().copied().filter_map(id).collect(),
     }
-    let rewound = v1::SessionRewound {
-        to_message_id: to.map(|entry| entry.id.to_string()).unwrap_or_default(),
-        message_ids: left.iter().map(ToString::to_string).collect(),
-    };
-    (rewound, tokens)
+}
+
+/// What a rewind freed, by the sizes of the messages that left.
+pub fn rewind_effect(event: &event::Rewound, session: &Session) -> v1::LevelEffect {
+    let sizes = event
+        .left
+        .iter()
+        .filter_map(|left| session.transcript().get(*left));
+    let freed: u64 = sizes.map(|entry| u64::from(entry.size.tokens)).sum();
+    let freed = freed.min(event.before_tokens);
+    v1::LevelEffect {
+        trigger: v1::Trigger::Manual.into(),
+        before_tokens: tokens32(event.before_tokens),
+        after_tokens: tokens32(event.before_tokens - freed),
+        freed_tokens: tokens32(freed),
+        ..v1::LevelEffect::default()
+    }
 }
 
 /// The kind of an event, for filters.

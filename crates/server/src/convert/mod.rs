@@ -26,7 +26,7 @@ mod transcript;
 pub use appended::{append_result, not_sendable, open_calls, tool_call, warnings};
 pub use blocks_out::view_message;
 pub use digest::{Canonical, body_digest, request_stamp};
-pub use events::{EventContext, ServedSize, event_kind, event_kinds, events};
+pub use events::{event_kind, event_kinds, events, rewind_effect, rewound};
 pub use filter::{Filter, message_filter};
 pub use messages_in::{InputMessage, messages};
 pub use page::{BadPageToken, Cursor, page_size, page_token, page_token_text};

@@ -112,7 +112,15 @@ impl Incoming {
                 source: None,
             });
         };
-        let tell = |session: &Session| convert::append_result(session, &event, &self.inputs, false);
+        // The first append of a session that nobody created follows the creation that it caused.
+        let first = service.sessions.event(key, Revision::new(1)).await?;
+        let created = revision == Revision::new(2)
+            && matches!(
+                first.map(|recorded| recorded.event),
+                Some(Event::SessionCreated(created)) if created.implicit
+            );
+        let tell =
+            |session: &Session| convert::append_result(session, &event, &self.inputs, created);
         Ok(service.sessions.read(key, tell).await?)
     }
 }

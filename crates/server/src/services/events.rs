@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use async_stream::try_stream;
-use palimpsest_core::event::{Event, Recorded};
-use palimpsest_core::ids::{Ordinal, Revision, SessionKey};
+use palimpsest_core::event::Recorded;
+use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::Session;
 use palimpsest_proto::context::v1::{
     EventKind, ListEventsRequest, ListEventsResponse, SessionEvent, WatchSessionRequest,
@@ -16,7 +16,7 @@ use tonic::Status;
 use super::Service;
 use super::context::Replies;
 use super::messages::number;
-use crate::convert::{self, Cursor, EventContext};
+use crate::convert::{self, Cursor};
 use crate::errors::ServiceError;
 use crate::sessions::{Change, SessionsError};
 
@@ -134,45 +134,15 @@ async fn public(
     recorded: Vec<(Revision, Recorded)>,
     kinds: &[EventKind],
 ) -> Result<Vec<(Revision, Vec<SessionEvent>)>, ServiceError> {
-    let earlier = earlier_rewinds(service, key, &recorded).await?;
     let tell = |session: &Session| {
         let tell = |(revision, recorded): &(Revision, Recorded)| {
-            let context = EventContext {
-                session,
-                earlier_rewinds: &earlier,
-                served: None,
-            };
-            let mut events = convert::events(recorded, *revision, context);
+            let mut events = convert::events(recorded, *revision, session);
             events.retain(|event| kinds.is_empty() || kinds.contains(&convert::event_kind(event)));
             (*revision, events)
         };
         recorded.iter().map(tell).collect()
     };
     Ok(service.sessions.read(key, tell).await?)
-}
-
-/// The rewinds before the last of some events, when one of them is a rewind: what had left the view
-/// before cannot leave it again.
-async fn earlier_rewinds(
-    service: &Service,
-    key: &SessionKey,
-    recorded: &[(Revision, Recorded)],
-) -> Result<Vec<(Revision, Option<Ordinal>)>, ServiceError> {
-    let is_rewind =
-        |(_, recorded): &&(Revision, Recorded)| matches!(recorded.event, Event::Rewound(_));
-    let Some((last, _)) = recorded.iter().rev().find(is_rewind) else {
-        return Ok(Vec::new());
-    };
-    let changes = |session: &Session| session.view_changes().to_vec();
-    let changes = service.sessions.read(key, changes).await?;
-    let mut rewinds = Vec::new();
-    for at in changes.into_iter().filter(|at| at < last) {
-        let event = service.sessions.event(key, at).await?;
-        if let Some(Event::Rewound(rewound)) = event.map(|recorded| recorded.event) {
-            rewinds.push((at, rewound.to));
-        }
-    }
-    Ok(rewinds)
 }
 
 pub(super) async fn watch(

@@ -76,6 +76,7 @@ impl Service {
     fn create_if_missing(&self) -> Missing {
         Missing::Create(Create {
             policy: self.sessions.policy().clone(),
+            implicit: true,
             ..Create::default()
         })
     }

@@ -1,24 +1,24 @@
 //! `RewindSession`: later messages leave the view.
 
 use palimpsest_core::command::{Command, Rejection, Rewind};
-use palimpsest_core::event::Event;
+use palimpsest_core::event::{Event, Rewound};
 use palimpsest_core::ids::{MessageId, Revision};
 use palimpsest_core::session::{LastServed, Method, RequestStamp, Session, Standing};
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
-use palimpsest_proto::context::v1::{
-    LevelEffect, RewindSessionRequest, RewindSessionResponse, SessionRewound, Trigger,
-};
+use palimpsest_proto::context::v1::{self, RewindSessionRequest, RewindSessionResponse};
 
 use super::Service;
 use super::append::{budget, expected, tokens};
 use crate::convert;
 use crate::errors::ServiceError;
-use crate::sessions::{Missing, Transaction};
+use crate::sessions::{Missing, Outcome, Transaction};
 
-/// What a rewind did.
-struct Done {
-    before_tokens: u64,
-    left: Vec<MessageId>,
+/// What a rewind came to.
+enum Done {
+    /// This happened; nothing did when there was nothing to take away.
+    Now(Option<Rewound>),
+    /// It had happened, in the event with this revision.
+    Before(Revision),
 }
 
 pub(super) async fn rewind(
@@ -45,19 +45,33 @@ pub(super) async fn rewind(
     let revision = request.expected_revision.map(Revision::new);
     let decide =
         |transaction: &mut Transaction<'_>| decide(transaction, target, revision, stamp.clone());
-    let finish = |session: &Session, done: Done| answer(session, &done, request.target.as_ref());
+    let target = request.target.as_ref();
+    let finish = |session: &Session, done: Done| match done {
+        Done::Now(rewound) => Ok(answer(session, rewound.as_ref(), target)),
+        Done::Before(revision) => Err(revision),
+    };
     let outcome = if request.dry_run {
+        let missing = &Missing::Refuse;
         service
             .sessions
-            .rehearse(&key, &Missing::Refuse, decide, finish)
+            .rehearse(&key, missing, decide, finish)
             .await
     } else {
-        service
-            .sessions
-            .write(&key, &Missing::Refuse, decide, finish)
-            .await
+        let missing = &Missing::Refuse;
+        service.sessions.write(&key, missing, decide, finish).await
     };
-    outcome.map_err(|error| ServiceError::from(error).with_request_id(&request_id))
+    match outcome.map_err(|error| ServiceError::from(error).with_request_id(&request_id))? {
+        Ok(response) => Ok(response),
+        Err(revision) => {
+            let recorded = service.sessions.event(&key, revision).await?;
+            let rewound = recorded.and_then(|recorded| match recorded.event {
+                Event::Rewound(rewound) => Some(rewound),
+                _ => None,
+            });
+            let tell = |session: &Session| answer(session, rewound.as_ref(), target);
+            Ok(service.sessions.read(&key, tell).await?)
+        }
+    }
 }
 
 fn decide(
@@ -70,37 +84,25 @@ fn decide(
     let Some(session) = transaction.session() else {
         return Err(Rejection::NoSuchMessage { id });
     };
-    let before_tokens = session.tokens().tokens;
     let to = if before {
         preceding(session, id)?
     } else {
         Some(id)
     };
-    transaction.run(Command::Rewind(Rewind {
+    let outcome = transaction.run(Command::Rewind(Rewind {
         to,
         expected_revision,
         request,
     }))?;
-    let rewound = transaction
-        .events()
-        .iter()
-        .find_map(|recorded| match &recorded.event {
-            Event::Rewound(rewound) => Some(rewound.to),
-            _ => None,
-        });
-    let left = match (rewound, transaction.session()) {
-        (Some(to), Some(session)) => session
-            .transcript()
-            .entries()
-            .filter(|(ordinal, _)| to.is_none_or(|to| *ordinal > to))
-            .filter(|(_, entry)| entry.standing == Standing::Rewound)
-            .map(|(_, entry)| entry.id)
-            .collect(),
-        _ => Vec::new(),
-    };
-    Ok(Done {
-        before_tokens,
-        left,
+    Ok(match outcome {
+        Outcome::Answered(revision) => Done::Before(revision),
+        Outcome::Done(_) => {
+            let last = transaction.events().last().map(|recorded| &recorded.event);
+            Done::Now(match last {
+                Some(Event::Rewound(rewound)) => Some(rewound.clone()),
+                _ => None,
+            })
+        }
     })
 }
 
@@ -118,30 +120,16 @@ fn preceding(session: &Session, id: MessageId) -> Result<Option<MessageId>, Reje
 
 fn answer(
     session: &Session,
-    done: &Done,
-    target: Option<&palimpsest_proto::context::v1::Target>,
+    rewound: Option<&Rewound>,
+    target: Option<&v1::Target>,
 ) -> RewindSessionResponse {
-    let after = session.tokens().tokens;
-    let short = |tokens: u64| u32::try_from(tokens).unwrap_or(u32::MAX);
-    let last = session
-        .transcript()
-        .entries()
-        .rev()
-        .find(|(_, entry)| entry.standing == Standing::Visible);
     RewindSessionResponse {
-        rewound: Some(SessionRewound {
-            to_message_id: last
-                .map(|(_, entry)| entry.id.to_string())
+        rewound: Some(
+            rewound
+                .map(|rewound| convert::rewound(rewound, session))
                 .unwrap_or_default(),
-            message_ids: done.left.iter().map(ToString::to_string).collect(),
-        }),
-        effect: Some(LevelEffect {
-            trigger: Trigger::Manual.into(),
-            before_tokens: short(done.before_tokens),
-            after_tokens: short(after),
-            freed_tokens: short(done.before_tokens.saturating_sub(after)),
-            ..LevelEffect::default()
-        }),
+        ),
+        effect: rewound.map(|rewound| convert::rewind_effect(rewound, session)),
         revision: session.revision().get(),
         epoch: session.sealed().epoch().get().into(),
         tokens: Some(tokens(session, None)),

@@ -18,6 +18,7 @@ pub(super) fn write(recorded: &Recorded) -> v1::Recorded {
     use v1::recorded::Event as Stored;
     let event = match &recorded.event {
         Event::SessionCreated(event) => Stored::SessionCreated(v1::SessionCreated {
+            implicit: event.implicit,
             rules: event.rules,
             policy: Some(write_policy(&event.policy)),
             title: event.title.to_string(),
@@ -40,9 +41,12 @@ pub(super) fn write(recorded: &Recorded) -> v1::Recorded {
                 window: event.window,
                 overhead_tokens: event.overhead_tokens,
             })),
+            tokens: event.tokens,
         }),
         Event::Rewound(event) => Stored::Rewound(v1::Rewound {
             to: event.to.map(Ordinal::get),
+            left: event.left.iter().map(|left| left.get()).collect(),
+            before_tokens: event.before_tokens,
             change: Some(view::write_change(&event.change)),
             request: event.request.as_ref().map(write_stamp),
         }),
@@ -57,6 +61,7 @@ pub(super) fn read(stored: v1::Recorded) -> Result<Recorded, DecodeError> {
     use v1::recorded::Event as Stored;
     let event = match stored.event {
         Some(Stored::SessionCreated(event)) => Event::SessionCreated(SessionCreated {
+            implicit: event.implicit,
             rules: event.rules,
             policy: read_policy(event.policy.as_ref()),
             title: event.title.into(),
@@ -79,10 +84,13 @@ pub(super) fn read(stored: v1::Recorded) -> Result<Recorded, DecodeError> {
                 target: served.target,
                 window: served.window,
                 overhead_tokens: served.overhead_tokens,
+                tokens: event.tokens,
             })
         }
         Some(Stored::Rewound(event)) => Event::Rewound(Rewound {
             to: event.to.map(Ordinal::new),
+            left: event.left.into_iter().map(Ordinal::new).collect(),
+            before_tokens: event.before_tokens,
             change: view::read_change(event.change)?,
             request: read_stamp(event.request)?,
         }),

@@ -12,8 +12,8 @@ use v1::session_event::Event as E;
 
 use super::{append, serve, target, world};
 use crate::convert::{
-    EventContext, PrefixTokens, ServedSize, breakdown, budget, event_kind, event_kinds, events,
-    repair_warnings, repairs, token_report,
+    PrefixTokens, breakdown, budget, event_kind, event_kinds, events, repair_warnings, repairs,
+    token_report,
 };
 
 const QUESTION: &str = r#"{"role":"user","content":"q"}"#;
@@ -226,27 +226,10 @@ fn a_budget_counts_to_where_something_happens() {
 }
 
 fn all_events(world: &World) -> Vec<v1::SessionEvent> {
-    let mut rewinds = Vec::new();
-    let mut all = Vec::new();
-    for (recorded, revision) in world.log.iter().zip(1_u64..) {
-        let revision = Revision::new(revision);
-        all.extend(events(
-            recorded,
-            revision,
-            EventContext {
-                session: &world.session,
-                earlier_rewinds: &rewinds,
-                served: Some(ServedSize {
-                    view_messages: 7,
-                    tokens: 70,
-                }),
-            },
-        ));
-        if let palimpsest_core::event::Event::Rewound(event) = &recorded.event {
-            rewinds.push((revision, event.to));
-        }
-    }
-    all
+    let numbered = world.log.iter().zip(1_u64..);
+    numbered
+        .flat_map(|(recorded, revision)| events(recorded, Revision::new(revision), &world.session))
+        .collect()
 }
 
 #[test]
@@ -310,7 +293,7 @@ fn events_tell_the_story() {
     let Some(E::ViewServed(served)) = &all[3].event else {
         panic!("served")
     };
-    assert_eq!((served.view_messages, served.tokens), (7, 70));
+    assert!(served.tokens > 0);
     let effect = all[5].effect.as_ref().unwrap();
     assert_eq!(effect.trigger(), v1::Trigger::Manual);
     assert!(effect.freed_tokens > 0);

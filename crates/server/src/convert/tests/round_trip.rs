@@ -14,8 +14,8 @@ use proptest::prelude::*;
 use super::{anthropic, payload, read, target};
 use crate::convert::transcript::original;
 use crate::convert::{
-    BlockStatuses, Content, EventContext, breakdown, budget, event_kind, events, json_messages,
-    repairs, session, token_report, transcript_message, view_message,
+    BlockStatuses, Content, breakdown, budget, event_kind, events, json_messages, repairs, session,
+    token_report, transcript_message, view_message,
 };
 
 fn input(message: v1::Message) -> v1::MessageInput {
@@ -134,24 +134,15 @@ fn check(world: &World) {
 
 /// Every message that left the view left it in exactly one rewind.
 fn check_events(world: &World) {
-    let mut rewinds = Vec::new();
     let mut left = Vec::new();
     for (recorded, revision) in world.log.iter().zip(1_u64..) {
         let revision = palimpsest_core::ids::Revision::new(revision);
-        let context = EventContext {
-            session: &world.session,
-            earlier_rewinds: &rewinds,
-            served: None,
-        };
-        for event in events(recorded, revision, context) {
+        for event in events(recorded, revision, &world.session) {
             assert_eq!(event.revision, revision.get());
             assert_ne!(event_kind(&event), v1::EventKind::Unspecified);
             if let Some(v1::session_event::Event::SessionRewound(rewound)) = event.event {
                 left.extend(rewound.message_ids);
             }
-        }
-        if let Event::Rewound(event) = &recorded.event {
-            rewinds.push((revision, event.to));
         }
     }
     left.sort();

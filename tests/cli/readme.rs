@@ -1,0 +1,39 @@
+//! The README says nothing that the binary does not do.
+
+use std::path::Path;
+
+use super::palimpsest;
+
+/// Every `cargo run --release -- …` of the README, as arguments of the binary.
+fn commands() -> Vec<Vec<String>> {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    readme
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("cargo run --release -- "))
+        .map(|rest| {
+            let command = rest.split(['#', '>']).next().unwrap_or_default();
+            command.split_whitespace().map(str::to_owned).collect()
+        })
+        .collect()
+}
+
+#[test]
+fn every_command_of_the_readme_is_one_that_the_binary_takes() {
+    let commands = commands();
+    assert!(commands.len() >= 7, "{commands:?}");
+    for command in commands {
+        // With `--help` at its end a command line is checked up to there and then explained.
+        let mut args: Vec<&str> = command.iter().map(String::as_str).collect();
+        args.push("--help");
+        let output = palimpsest(&args);
+        assert!(output.status.success(), "{command:?} is not a command");
+    }
+}
+
+#[test]
+fn the_admin_port_and_the_services_are_where_the_readme_says() {
+    let config = String::from_utf8(palimpsest(&["config"]).stdout).unwrap();
+    assert!(config.contains("127.0.0.1:50051"), "{config}");
+    assert!(config.contains("127.0.0.1:50052"), "{config}");
+}

@@ -1,0 +1,204 @@
+//! Calls that are made twice, and calls that come too late.
+
+use palimpsest_proto::context::v1::{AppendOutcome, CreateSessionRequest, GetSessionRequest};
+use palimpsest_tests::say::{append, prepare, user, uuid, with_id};
+use palimpsest_tests::{name, refused};
+use tonic::Code;
+
+use crate::SERVER;
+
+#[tokio::test]
+async fn p24_a_retry_appends_nothing_and_answers_the_same() {
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
+    let mut request = append(&name("p24"), vec![user("once")]);
+    request.request_id = "r1".into();
+    let first = client
+        .append_messages(request.clone())
+        .await
+        .unwrap()
+        .into_inner();
+    client
+        .append_messages(append(&name("p24"), vec![user("later")]))
+        .await
+        .unwrap();
+    let again = client.append_messages(request).await.unwrap().into_inner();
+    let (first, again) = (first.append.unwrap(), again.append.unwrap());
+    assert_eq!(first.messages, again.messages);
+    assert_eq!(
+        first.session_created, again.session_created,
+        "the same answer"
+    );
+    let view = client
+        .prepare_context(prepare(&name("p24"), Vec::new()))
+        .await
+        .unwrap();
+    let view = view.into_inner();
+    let text = String::from_utf8(view.messages_json.concat()).unwrap();
+    assert_eq!(text.matches("once").count(), 1, "{text}");
+}
+
+#[tokio::test]
+async fn p24_two_at_once_with_one_request_id_are_one_message() {
+    let shared = SERVER.get();
+    for round in 0..10 {
+        let (mut one, mut two) = (shared.0.context().await, shared.0.context().await);
+        let session = name(&format!("p24-race-{round}"));
+        let mut request = append(&session, vec![user("once")]);
+        request.request_id = "same".into();
+        let (a, b) = tokio::join!(
+            one.append_messages(request.clone()),
+            two.append_messages(request.clone())
+        );
+        let id = |reply: tonic::Response<palimpsest_proto::context::v1::AppendMessagesResponse>| {
+            reply.into_inner().append.unwrap().messages[0]
+                .message_id
+                .clone()
+        };
+        assert_eq!(id(a.unwrap()), id(b.unwrap()));
+        let view = one
+            .prepare_context(prepare(&session, Vec::new()))
+            .await
+            .unwrap();
+        let view = String::from_utf8(view.into_inner().messages_json.concat()).unwrap();
+        assert_eq!(view.matches("once").count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn p24_another_body_under_the_same_request_id_is_a_conflict() {
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
+    let mut request = append(&name("conflict"), vec![user("one")]);
+    request.request_id = "r".into();
+    let before = client
+        .append_messages(request.clone())
+        .await
+        .unwrap()
+        .into_inner();
+    request.messages = vec![user("two")];
+    let status = client.append_messages(request).await.unwrap_err();
+    let metadata = refused(&status, Code::AlreadyExists, "REQUEST_CONFLICT");
+    assert_eq!(metadata["request_id"], "r");
+    assert_ne!(metadata["stored_digest"], metadata["given_digest"]);
+    let get = GetSessionRequest {
+        session: name("conflict"),
+    };
+    let session = shared
+        .0
+        .sessions()
+        .await
+        .get_session(get)
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(session.session.unwrap().revision, before.revision);
+}
+
+#[tokio::test]
+async fn a_prepare_is_repeatable_with_another_etag() {
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
+    let mut request = prepare(&name("retry-prepare"), vec![user("once")]);
+    request.request_id = "r1".into();
+    let first = client
+        .prepare_context(request.clone())
+        .await
+        .unwrap()
+        .into_inner();
+    request.known_etag = first.etag.clone();
+    let again = client.prepare_context(request).await.unwrap().into_inner();
+    assert_eq!((again.keep_messages, again.view_messages), (1, 1));
+    assert_eq!(again.etag, first.etag);
+    assert_eq!(
+        first.append.unwrap().messages,
+        again.append.unwrap().messages
+    );
+}
+
+#[tokio::test]
+async fn a_message_id_stands_for_its_content() {
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
+    let session = name("message-id");
+    let first = append(&session, vec![with_id(&uuid(1), user("one"))]);
+    let revision = client
+        .append_messages(first.clone())
+        .await
+        .unwrap()
+        .into_inner()
+        .revision;
+    let again = client.append_messages(first).await.unwrap().into_inner();
+    assert_eq!(again.revision, revision, "nothing was stored");
+    let message = &again.append.unwrap().messages[0];
+    assert_eq!(message.outcome(), AppendOutcome::Duplicate);
+    assert_eq!(message.message_id, uuid(1));
+    let other = append(&session, vec![user("new"), with_id(&uuid(1), user("two"))]);
+    let status = client.append_messages(other).await.unwrap_err();
+    let metadata = refused(&status, Code::AlreadyExists, "MESSAGE_CONFLICT");
+    assert_eq!(metadata["message_id"], uuid(1));
+    assert_ne!(metadata["stored_digest"], metadata["given_digest"]);
+    let view = client
+        .prepare_context(prepare(&session, Vec::new()))
+        .await
+        .unwrap();
+    assert_eq!(view.into_inner().view_messages, 1, "all or none");
+}
+
+#[tokio::test]
+async fn a_session_is_created_once_for_a_request_id() {
+    let shared = SERVER.get();
+    let mut client = shared.0.sessions().await;
+    let mut request = CreateSessionRequest {
+        parent: "projects/p".into(),
+        request_id: "create-1".into(),
+        ..Default::default()
+    };
+    let one = client
+        .create_session(request.clone())
+        .await
+        .unwrap()
+        .into_inner();
+    let two = client
+        .create_session(request.clone())
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(one.session, two.session);
+    request.session = Some(palimpsest_proto::context::v1::Session {
+        title: "other".into(),
+        ..Default::default()
+    });
+    let status = client.create_session(request).await.unwrap_err();
+    refused(&status, Code::AlreadyExists, "REQUEST_CONFLICT");
+}
+
+#[tokio::test]
+async fn an_expected_revision_must_be_the_sessions() {
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
+    let session = name("expected");
+    let mut request = append(&session, vec![user("one")]);
+    request.expected_revision = Some(3);
+    let status = client.append_messages(request.clone()).await.unwrap_err();
+    let metadata = refused(&status, Code::Aborted, "REVISION_MISMATCH");
+    assert_eq!(
+        (
+            metadata["expected_revision"].as_str(),
+            metadata["current_revision"].as_str()
+        ),
+        ("3", "0")
+    );
+    request.expected_revision = Some(0);
+    let revision = client
+        .append_messages(request.clone())
+        .await
+        .unwrap()
+        .into_inner()
+        .revision;
+    let status = client.append_messages(request.clone()).await.unwrap_err();
+    let metadata = refused(&status, Code::Aborted, "REVISION_MISMATCH");
+    assert_eq!(metadata["current_revision"], revision.to_string());
+    request.expected_revision = Some(revision);
+    client.append_messages(request).await.unwrap();
+}

@@ -1,0 +1,26 @@
+//! One integration binary: the real server, real gRPC, and nothing looked at from inside.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
+#![expect(
+    clippy::large_futures,
+    clippy::too_many_lines,
+    reason = "a test is read from top to bottom and runs once"
+)]
+
+mod bad_input;
+mod calls;
+mod concurrent;
+mod forms;
+mod idempotency;
+mod limits;
+mod protocol;
+mod rewind;
+mod sessions;
+mod skeleton;
+mod stream;
+mod transcripts;
+
+use palimpsest_tests::Shared;
+
+/// The server of all tests that need nothing of their own.
+static SERVER: Shared = Shared::new(&[]);

@@ -1,0 +1,430 @@
+//! Transcripts and events: listed, searched, watched, exported.
+
+use std::time::Duration;
+
+use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
+use palimpsest_proto::context::v1::session_event::Event;
+use palimpsest_proto::context::v1::text_pattern::Pattern;
+use palimpsest_proto::context::v1::{
+    DeleteSessionRequest, EventKind, ExportTranscriptRequest, Format, ListEventsRequest,
+    ListMessagesRequest, MessageFilter, RewindSessionRequest, Role, SearchHit,
+    SearchMessagesRequest, SessionEvent, TextPattern, TranscriptMessage, Visibility,
+    WatchSessionRequest,
+};
+use palimpsest_tests::say::{append, assistant, prepare, user, uuid, with_id};
+use palimpsest_tests::server::{Server, Sessions};
+use palimpsest_tests::{name, refused};
+use tonic::{Code, Status};
+
+use crate::SERVER;
+
+/// Thirty messages, of which the last ten are rewound.
+async fn thirty(server: &Server, session: &str) {
+    let mut client = server.context().await;
+    for number in 0..30 {
+        let text = format!("Zebra {number} é needle{number}.");
+        let said = if number % 2 == 0 {
+            user(&text)
+        } else {
+            assistant(&text)
+        };
+        client
+            .append_messages(append(&name(session), vec![with_id(&uuid(number), said)]))
+            .await
+            .unwrap();
+    }
+    let request = RewindSessionRequest {
+        session: name(session),
+        target_message: Some(TargetMessage::ToMessageId(uuid(19))),
+        ..Default::default()
+    };
+    client.rewind_session(request).await.unwrap();
+}
+
+async fn messages(
+    client: &mut Sessions,
+    mut request: ListMessagesRequest,
+) -> Vec<TranscriptMessage> {
+    let mut all = Vec::new();
+    loop {
+        let page = client
+            .list_messages(request.clone())
+            .await
+            .unwrap()
+            .into_inner();
+        assert!(page.messages.len() <= request.page_size as usize);
+        all.extend(page.messages);
+        if page.next_page_token.is_empty() {
+            return all;
+        }
+        request.page_token = page.next_page_token;
+    }
+}
+
+#[tokio::test]
+async fn p12_originals_are_listed_whatever_the_view_makes_of_them() {
+    let shared = SERVER.get();
+    thirty(&shared.0, "listed-messages").await;
+    let mut client = shared.0.sessions().await;
+    let all = ListMessagesRequest {
+        session: name("listed-messages"),
+        page_size: 7,
+        ..Default::default()
+    };
+    let listed = messages(&mut client, all.clone()).await;
+    assert_eq!(listed.len(), 30);
+    for (number, message) in listed.iter().enumerate() {
+        assert_eq!(message.ordinal, number as u64 + 1);
+        assert_eq!(message.visibility() == Visibility::Rewound, number >= 20);
+        let json = String::from_utf8(message.messages_json[0].to_vec()).unwrap();
+        assert!(json.contains(&format!("needle{number}.")), "{json}");
+    }
+    let down = ListMessagesRequest {
+        descending: true,
+        ..all.clone()
+    };
+    let mut down = messages(&mut client, down).await;
+    down.reverse();
+    assert_eq!(down, listed);
+    let count = async |filter| {
+        let mut client = shared.0.sessions().await;
+        messages(
+            &mut client,
+            ListMessagesRequest {
+                filter: Some(filter),
+                ..all.clone()
+            },
+        )
+        .await
+        .len()
+    };
+    assert_eq!(
+        count(MessageFilter {
+            roles: vec![Role::User.into()],
+            ..Default::default()
+        })
+        .await,
+        15
+    );
+    let rewound = vec![Visibility::Rewound.into()];
+    assert_eq!(
+        count(MessageFilter {
+            visibilities: rewound,
+            ..Default::default()
+        })
+        .await,
+        10
+    );
+    let range = MessageFilter {
+        first_ordinal: 5,
+        last_ordinal: Some(9),
+        ..Default::default()
+    };
+    assert_eq!(count(range).await, 5);
+    let range = MessageFilter {
+        first_message_id: uuid(25),
+        ..Default::default()
+    };
+    assert_eq!(count(range).await, 5);
+    let filter = MessageFilter {
+        first_message_id: uuid(99),
+        ..Default::default()
+    };
+    let request = ListMessagesRequest {
+        filter: Some(filter),
+        ..all.clone()
+    };
+    let status = client.list_messages(request).await.unwrap_err();
+    refused(&status, Code::NotFound, "MESSAGE_NOT_FOUND");
+    let bare = messages(
+        &mut client,
+        ListMessagesRequest {
+            omit_content: true,
+            ..all
+        },
+    )
+    .await;
+    assert!(bare.iter().all(|message| message.messages_json.is_empty()));
+}
+
+async fn search(
+    session: &str,
+    pattern: Pattern,
+    ignore_case: bool,
+) -> Result<Vec<SearchHit>, Status> {
+    let shared = SERVER.get();
+    let mut client = shared.0.sessions().await;
+    let mut request = SearchMessagesRequest {
+        session: name(session),
+        pattern: Some(TextPattern {
+            pattern: Some(pattern),
+            ignore_case,
+        }),
+        page_size: 4,
+        ..Default::default()
+    };
+    let mut hits = Vec::new();
+    loop {
+        let page = client.search_messages(request.clone()).await?.into_inner();
+        assert!(page.hits.len() <= 4);
+        hits.extend(page.hits);
+        if page.next_page_token.is_empty() {
+            return Ok(hits);
+        }
+        request.page_token = page.next_page_token;
+    }
+}
+
+#[tokio::test]
+async fn p12_originals_are_found() {
+    let shared = SERVER.get();
+    thirty(&shared.0, "searched").await;
+    let literal = |text: &str| Pattern::Literal(text.into());
+    let regex = |text: &str| Pattern::Regex(text.into());
+    let hits = search("searched", literal("needle2"), false).await.unwrap();
+    let found: Vec<_> = hits.iter().map(|hit| hit.ordinal).collect();
+    assert_eq!(found, [3, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30]);
+    let text = "Zebra 2 é needle2.";
+    assert_eq!(
+        hits[0].match_offset_bytes,
+        text.find("needle").unwrap() as u64
+    );
+    assert_eq!(hits[0].match_length_bytes, 7);
+    let at = hits[0].snippet_match_offset_bytes as usize;
+    assert_eq!(&hits[0].snippet[at..at + 7], "needle2");
+    assert_eq!(hits[0].block.clone().unwrap().message_id, uuid(2));
+    assert_eq!(
+        search("searched", literal("zebra"), false)
+            .await
+            .unwrap()
+            .len(),
+        0
+    );
+    assert_eq!(
+        search("searched", literal("zebra"), true)
+            .await
+            .unwrap()
+            .len(),
+        30
+    );
+    assert_eq!(
+        search("searched", literal("needle."), false)
+            .await
+            .unwrap()
+            .len(),
+        0
+    );
+    assert_eq!(
+        search("searched", regex("needle[0-4]\\."), false)
+            .await
+            .unwrap()
+            .len(),
+        5
+    );
+    assert_eq!(
+        search("searched", regex("^zebra 1\\d"), true)
+            .await
+            .unwrap()
+            .len(),
+        10
+    );
+    let status = search("searched", regex("a(b"), false).await.unwrap_err();
+    let metadata = refused(&status, Code::InvalidArgument, "INVALID_PATTERN");
+    assert_eq!(metadata["field"], "pattern.regex");
+    for bomb in ["(a{1000}){1000}", "(?=x)", "\\1", ""] {
+        let status = search("searched", regex(bomb), false).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{bomb}: {status:?}");
+    }
+}
+
+async fn events(client: &mut Sessions, mut request: ListEventsRequest) -> Vec<SessionEvent> {
+    let mut all = Vec::new();
+    loop {
+        let page = client
+            .list_events(request.clone())
+            .await
+            .unwrap()
+            .into_inner();
+        all.extend(page.events);
+        if page.next_page_token.is_empty() {
+            return all;
+        }
+        request.page_token = page.next_page_token;
+    }
+}
+
+#[tokio::test]
+async fn events_are_listed_and_watched_alike() {
+    let shared = SERVER.get();
+    let (mut client, mut context) = (shared.0.sessions().await, shared.0.context().await);
+    let session = name("events");
+    for number in 0..5 {
+        let mut request = prepare(&session, vec![user(&format!("{number}"))]);
+        request.request_id = format!("r{number}");
+        context.prepare_context(request).await.unwrap();
+    }
+    let all = ListEventsRequest {
+        session: session.clone(),
+        page_size: 3,
+        ..Default::default()
+    };
+    let listed = events(&mut client, all.clone()).await;
+    assert!(matches!(&listed[0].event, Some(Event::SessionCreated(_))));
+    assert!(listed.is_sorted_by_key(|event| event.revision));
+    assert!(listed.iter().any(|event| event.request_id == "r3"));
+    let appended = ListEventsRequest {
+        kinds: vec![EventKind::MessagesAppended.into()],
+        ..all.clone()
+    };
+    assert_eq!(events(&mut client, appended).await.len(), 5);
+    let mut down = events(
+        &mut client,
+        ListEventsRequest {
+            descending: true,
+            ..all.clone()
+        },
+    )
+    .await;
+    down.reverse();
+    assert_eq!(down, listed);
+    let last = listed.last().unwrap().revision;
+    let after = ListEventsRequest {
+        after_revision: last - 1,
+        ..all
+    };
+    assert!(
+        events(&mut client, after)
+            .await
+            .iter()
+            .all(|event| event.revision == last)
+    );
+
+    // A watcher from a revision sees the same, then what happens, then the end.
+    let mut request = WatchSessionRequest {
+        session: session.clone(),
+        after_revision: Some(0),
+        ..Default::default()
+    };
+    let mut watch = client
+        .watch_session(request.clone())
+        .await
+        .unwrap()
+        .into_inner();
+    let mut seen = Vec::new();
+    loop {
+        let element = watch.message().await.unwrap().unwrap();
+        seen.extend(element.event);
+        if element.caught_up {
+            break;
+        }
+    }
+    assert_eq!(seen, listed);
+    request.after_revision = None;
+    let mut live = client.watch_session(request).await.unwrap().into_inner();
+    // It is on its way once it has said that it is.
+    let first = live.message().await.unwrap().unwrap();
+    assert_eq!(first.event, None);
+    let append = append(&session, vec![user("live")]);
+    let revision = context
+        .append_messages(append)
+        .await
+        .unwrap()
+        .into_inner()
+        .revision;
+    for watch in [&mut watch, &mut live] {
+        let next = async {
+            loop {
+                if let Some(event) = watch.message().await.unwrap().unwrap().event {
+                    return event;
+                }
+            }
+        };
+        let event = tokio::time::timeout(Duration::from_secs(5), next)
+            .await
+            .unwrap();
+        assert_eq!(event.revision, revision);
+        assert!(matches!(event.event, Some(Event::MessagesAppended(_))));
+    }
+    let delete = DeleteSessionRequest {
+        session,
+        ..Default::default()
+    };
+    client.delete_session(delete).await.unwrap();
+    let end = async {
+        loop {
+            if let Err(status) = live.message().await {
+                return status;
+            }
+        }
+    };
+    let status = tokio::time::timeout(Duration::from_secs(5), end)
+        .await
+        .unwrap();
+    refused(&status, Code::NotFound, "SESSION_NOT_FOUND");
+}
+
+#[tokio::test]
+async fn a_session_that_an_append_made_says_so() {
+    let shared = SERVER.get();
+    let (mut client, mut context) = (shared.0.sessions().await, shared.0.context().await);
+    let said = append(&name("implicit"), vec![user("x")]);
+    context.append_messages(said).await.unwrap();
+    let request = ListEventsRequest {
+        session: name("implicit"),
+        ..Default::default()
+    };
+    let listed = events(&mut client, request).await;
+    let Some(Event::SessionCreated(made)) = &listed[0].event else {
+        panic!("{:?}", listed[0])
+    };
+    assert!(made.implicit);
+}
+
+async fn export(client: &mut Sessions, session: &str, format: Format) -> (String, u64) {
+    let request = ExportTranscriptRequest {
+        session: name(session),
+        format: format.into(),
+        ..Default::default()
+    };
+    let mut chunks = client
+        .export_transcript(request)
+        .await
+        .unwrap()
+        .into_inner();
+    let (mut data, mut end) = (Vec::new(), None);
+    while let Some(chunk) = chunks.message().await.unwrap() {
+        assert_eq!(end, None, "nothing follows the last");
+        data.extend_from_slice(&chunk.data);
+        end = chunk.last.then_some(chunk.exported_messages);
+    }
+    (String::from_utf8(data).unwrap(), end.unwrap())
+}
+
+#[tokio::test]
+async fn a_transcript_is_exported_in_three_formats() {
+    let shared = SERVER.get();
+    thirty(&shared.0, "exported").await;
+    let mut client = shared.0.sessions().await;
+    for format in [
+        Format::PalimpsestJsonl,
+        Format::AnthropicMessages,
+        Format::OpenaiChat,
+    ] {
+        let (data, count) = export(&mut client, "exported", format).await;
+        let entries: Vec<serde_json::Value> = if format == Format::PalimpsestJsonl {
+            data.lines()
+                .map(|line| serde_json::from_str(line).unwrap())
+                .collect()
+        } else {
+            serde_json::from_str(&data).unwrap()
+        };
+        assert_eq!(count, 30, "{format:?}");
+        assert_eq!(entries.len(), 30, "{format:?}");
+        for (number, entry) in entries.iter().enumerate() {
+            assert!(
+                entry.to_string().contains(&format!("needle{number}.")),
+                "{format:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! SIGKILL at random moments, and SIGTERM under load.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use palimpsest_tests::Server;
+
+use crate::load::Known;
+
+/// A number that differs from run to run, unless `PALIMPSEST_TEST_SEED` says which.
+fn seed() -> u64 {
+    match std::env::var("PALIMPSEST_TEST_SEED") {
+        Ok(seed) => seed.parse().unwrap(),
+        Err(_) => RandomState::new().hash_one(0),
+    }
+}
+
+/// Xorshift: a next number that looks random.
+fn next(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+/// Runs all callers; returns what they know when all are through.
+fn start(known: Vec<Known>, server: &Arc<Server>) -> tokio::task::JoinSet<Known> {
+    let mut callers = tokio::task::JoinSet::new();
+    for caller in known {
+        let server = Arc::clone(server);
+        callers.spawn(async move {
+            let client = server.context().await;
+            drop(server);
+            caller.run(client).await
+        });
+    }
+    callers
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p08_a_kill_loses_nothing_that_was_acknowledged() {
+    let seed = seed();
+    let mut random = seed | 1;
+    let folder = tempfile::tempdir().unwrap();
+    let mut known = Known::all();
+    let began = Instant::now();
+    let mut killed_in_time = 0;
+    for round in 0..6 {
+        if began.elapsed() > Duration::from_secs(25) {
+            break;
+        }
+        let server = Arc::new(Server::start(folder.path(), &[]));
+        // Shown only when the test fails.
+        eprintln!("seed {seed}, round {round}");
+        let callers = start(known, &server);
+        tokio::time::sleep(Duration::from_millis(100 + next(&mut random) % 700)).await;
+        server.signal("KILL");
+        known = callers.join_all().await;
+        killed_in_time += usize::from(known.iter().any(Known::has_failed));
+        drop(server);
+        let server = Server::start(folder.path(), &[]);
+        for caller in &mut known {
+            caller.check(&server).await;
+        }
+        // Every other time it goes down in order.
+        if round % 2 == 0 {
+            server.kill();
+        } else {
+            server.stop();
+        }
+    }
+    assert!(killed_in_time > 0, "seed {seed}: no kill met a call");
+    let all: usize = known.iter().map(Known::acknowledged).sum();
+    assert!(
+        all > 100,
+        "seed {seed}: hardly anything was appended: {all}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_under_load_loses_nothing_and_is_in_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Arc::new(Server::start(
+        folder.path(),
+        &["--set", "shutdown.drain_ms=5000"],
+    ));
+    let callers = start(Known::all(), &server);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    server.signal("TERM");
+    let began = Instant::now();
+    let mut known = callers.join_all().await;
+    let status = Arc::into_inner(server).unwrap().wait();
+    assert!(status.success(), "{status}");
+    assert!(
+        began.elapsed() < Duration::from_secs(7),
+        "{:?}",
+        began.elapsed()
+    );
+    let server = Server::start(folder.path(), &[]);
+    for caller in &mut known {
+        caller.check(&server).await;
+    }
+}

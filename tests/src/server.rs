@@ -1,0 +1,200 @@
+//! The real binary as a process.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
+use std::time::{Duration, Instant};
+
+use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;
+use palimpsest_proto::context::v1::session_service_client::SessionServiceClient;
+use tempfile::TempDir;
+use tonic::transport::{Channel, Endpoint};
+
+/// A client of the service that agents call.
+pub type Context = ContextServiceClient<Channel>;
+/// A client of the service for everything around it.
+pub type Sessions = SessionServiceClient<Channel>;
+
+/// How long a server may take to be ready, or to go down.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// What clients let in and out: more than any limit, so that the refusal is the server's.
+const NO_LIMIT: usize = usize::MAX;
+
+/// A running server; it dies with its value.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    address: String,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+/// The binary under test, built once.
+pub fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| env!("CARGO").into());
+        let built = Command::new(cargo)
+            .args(["build", "--quiet", "--locked", "-p", "palimpsest-server"])
+            .args(["--bin", "palimpsest"])
+            .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+            .status();
+        assert!(built.unwrap().success(), "the binary does not build");
+        // Tests are in `deps`, beside which binaries are.
+        let test = std::env::current_exe().unwrap();
+        test.parent().unwrap().with_file_name("palimpsest")
+    })
+}
+
+fn text_of<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+    let start = format!("\"{key}\":\"");
+    let rest = &line[line.find(&start)? + start.len()..];
+    Some(&rest[..rest.find('"')?])
+}
+
+impl Server {
+    /// Starts a server on a folder and waits until it is ready.
+    pub fn start(data_dir: &Path, extra: &[&str]) -> Self {
+        let mut child = Command::new(binary())
+            .args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json"])
+            .args(["--admin-listen", "127.0.0.1:0", "--data-dir"])
+            .arg(data_dir)
+            .args(extra)
+            .env_clear()
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let (sender, received) = mpsc::channel();
+        let kept = Arc::clone(&log);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                // Nobody listens any more once the server is ready.
+                let _ = sender.send(line.clone());
+                kept.lock().unwrap().push(line);
+            }
+        });
+        // From here on a failure ends the process.
+        let mut server = Self {
+            child,
+            address: String::new(),
+            log,
+        };
+        loop {
+            let line = received.recv_timeout(PATIENCE);
+            let line = line.unwrap_or_else(|_| panic!("not ready: {:?}", server.log()));
+            match text_of(&line, "message") {
+                Some("serving") => text_of(&line, "grpc")
+                    .unwrap()
+                    .clone_into(&mut server.address),
+                Some("ready") => return server,
+                _ => {}
+            }
+        }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// What it logged so far.
+    pub fn log(&self) -> Vec<String> {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Ends it as a power failure would: SIGKILL.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Sends it a signal by its name, such as TERM.
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let kill = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(kill.unwrap().success());
+    }
+
+    /// Waits for its end.
+    pub fn wait(mut self) -> ExitStatus {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(began.elapsed() < PATIENCE, "it does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Ends it in order.
+    pub fn stop(self) {
+        self.signal("TERM");
+        let log = Arc::clone(&self.log);
+        let status = self.wait();
+        assert!(status.success(), "{status}: {log:?}");
+    }
+
+    /// A connection of its own.
+    pub async fn channel(&self) -> Channel {
+        let endpoint = Endpoint::from_shared(format!("http://{}", self.address)).unwrap();
+        endpoint.tcp_nodelay(true).connect().await.unwrap()
+    }
+
+    /// A client with a connection of its own.
+    pub async fn context(&self) -> Context {
+        ContextServiceClient::new(self.channel().await)
+            .max_decoding_message_size(NO_LIMIT)
+            .max_encoding_message_size(NO_LIMIT)
+    }
+
+    /// A client with a connection of its own.
+    pub async fn sessions(&self) -> Sessions {
+        SessionServiceClient::new(self.channel().await)
+            .max_decoding_message_size(NO_LIMIT)
+            .max_encoding_message_size(NO_LIMIT)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It is gone already when a test ended it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A server that tests share: it starts with the first that wants it and ends with the last, so that
+/// no process outlives the tests.
+#[derive(Debug)]
+pub struct Shared {
+    args: &'static [&'static str],
+    running: Mutex<Weak<(Server, TempDir)>>,
+}
+
+impl Shared {
+    /// A server with these arguments.
+    pub const fn new(args: &'static [&'static str]) -> Self {
+        Self {
+            args,
+            running: Mutex::new(Weak::new()),
+        }
+    }
+
+    /// The server.
+    pub fn get(&self) -> Arc<(Server, TempDir)> {
+        let mut running = self
+            .running
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        running.upgrade().unwrap_or_else(|| {
+            let folder = tempfile::tempdir().unwrap();
+            let started = Arc::new((Server::start(folder.path(), self.args), folder));
+            *running = Arc::downgrade(&started);
+            started
+        })
+    }
+}
