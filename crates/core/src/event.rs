@@ -52,6 +52,10 @@ pub struct SessionCreated {
     pub implicit: bool,
     /// A name for people.
     pub title: Box<str>,
+    /// The folder that the work is in.
+    pub project_path: Box<str>,
+    /// The branch that the work is on.
+    pub branch: Box<str>,
     /// The session that this one is a subagent of.
     pub parent: Option<SessionKey>,
     /// The caller's own notes.
@@ -68,6 +72,10 @@ pub type Attributes = Vec<(Box<str>, Box<str>)>;
 pub struct SessionUpdated {
     /// The new title.
     pub title: Option<Box<str>>,
+    /// The new folder.
+    pub project_path: Option<Box<str>>,
+    /// The new branch.
+    pub branch: Option<Box<str>>,
     /// The new attributes, all of them.
     pub attributes: Option<Attributes>,
     /// The request that asked for it.

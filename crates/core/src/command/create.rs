@@ -13,6 +13,10 @@ pub struct Create {
     pub implicit: bool,
     /// A name for people.
     pub title: Box<str>,
+    /// The folder that the work is in.
+    pub project_path: Box<str>,
+    /// The branch that the work is on.
+    pub branch: Box<str>,
     /// The session that this one is a subagent of.
     pub parent: Option<SessionKey>,
     /// The caller's own notes.
@@ -25,26 +29,31 @@ pub struct Create {
 
 /// Decides how a session begins; there is none yet to decide upon.
 pub fn create(command: Create, context: Context<'_>) -> Result<Event, Rejection> {
-    check_title(&command.title, context)?;
+    check_name("title", &command.title, context)?;
+    check_name("project_path", &command.project_path, context)?;
+    check_name("branch", &command.branch, context)?;
     check_attributes("session.attributes", &command.attributes, context)?;
     Ok(Event::SessionCreated(SessionCreated {
         rules: RULES_VERSION,
         policy: command.policy,
         implicit: command.implicit,
         title: command.title,
+        project_path: command.project_path,
+        branch: command.branch,
         parent: command.parent,
         attributes: command.attributes,
         request: command.request,
     }))
 }
 
-pub(super) fn check_title(title: &str, context: Context<'_>) -> Result<(), Rejection> {
+/// A title, a path or a branch: rows of lists hold them, so they stay short.
+pub(super) fn check_name(field: &str, name: &str, context: Context<'_>) -> Result<(), Rejection> {
     let limit = context.limits.max_title_bytes;
-    if title.len() > limit {
+    if name.len() > limit {
         return Err(Rejection::TooLarge {
-            field: "session.title".into(),
+            field: format!("session.{field}"),
             limit,
-            actual: title.len(),
+            actual: name.len(),
         });
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! The title or the attributes of a session change.
 
-use super::create::{check_attributes, check_title};
+use super::create::{check_attributes, check_name};
 use super::{Context, Decision, Rejection, answered, check_revision};
 use crate::event::{Attributes, Event, SessionUpdated};
 use crate::ids::Revision;
@@ -11,6 +11,10 @@ use crate::session::{RequestStamp, Session};
 pub struct Update {
     /// The new title.
     pub title: Option<Box<str>>,
+    /// The new folder.
+    pub project_path: Option<Box<str>>,
+    /// The new branch.
+    pub branch: Option<Box<str>>,
     /// The new attributes, all of them.
     pub attributes: Option<Attributes>,
     /// The revision that the caller decided upon.
@@ -29,24 +33,29 @@ impl Update {
             return Ok(Decision::Answered(revision));
         }
         check_revision(session, self.expected_revision)?;
-        if let Some(title) = &self.title {
-            check_title(title, context)?;
+        let names = [
+            ("title", &self.title),
+            ("project_path", &self.project_path),
+            ("branch", &self.branch),
+        ];
+        for (field, name) in names {
+            check_name(field, name.as_deref().unwrap_or_default(), context)?;
         }
         if let Some(attributes) = &self.attributes {
             check_attributes("session.attributes", attributes, context)?;
         }
         let about = session.about();
-        let title = self.title.filter(|title| *title != about.title);
-        let attributes = self.attributes.filter(|new| *new != about.attributes);
-        if title.is_none() && attributes.is_none() && self.request.is_none() {
+        let new = |name: Option<Box<str>>, old: &str| name.filter(|name| **name != *old);
+        let event = SessionUpdated {
+            title: new(self.title, &about.title),
+            project_path: new(self.project_path, &about.project_path),
+            branch: new(self.branch, &about.branch),
+            attributes: self.attributes.filter(|new| *new != about.attributes),
+            request: self.request,
+        };
+        if event == SessionUpdated::default() {
             return Ok(Decision::Events(Vec::new()));
         }
-        Ok(Decision::Events(vec![Event::SessionUpdated(
-            SessionUpdated {
-                title,
-                attributes,
-                request: self.request,
-            },
-        )]))
+        Ok(Decision::Events(vec![Event::SessionUpdated(event)]))
     }
 }

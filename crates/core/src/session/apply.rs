@@ -6,7 +6,7 @@ use super::calls::{CallState, Calls, Pairing};
 use super::pending::{Pending, settle};
 use super::requests::{Answered, Requests};
 use super::transcript::{Entry, Standing, Transcript};
-use super::{About, LastServed, Session, first_words};
+use super::{About, LastServed, Session, WaitsFor, first_words};
 use crate::event::{
     Appended, Event, MessagesAppended, Recorded, Rewound, SessionCreated, SessionUpdated,
     ViewServed,
@@ -40,6 +40,8 @@ impl Session {
             policy: event.policy.clone(),
             about: About {
                 title: event.title.clone(),
+                project_path: event.project_path.clone(),
+                branch: event.branch.clone(),
                 parent: event.parent.clone(),
                 attributes: event.attributes.clone(),
                 created: at,
@@ -90,6 +92,8 @@ impl Session {
             Event::ViewServed(event) => self.served(event),
             Event::Rewound(event) => self.rewound(event),
         }
+        self.about.epoch = self.sealed.epoch();
+        self.about.waits_for = self.waits_for();
         if recorded.event.changes_view() {
             self.view_changes.push(self.revision);
         }
@@ -111,6 +115,12 @@ impl Session {
     fn updated(&mut self, event: &SessionUpdated) {
         if let Some(title) = &event.title {
             self.about.title.clone_from(title);
+        }
+        if let Some(path) = &event.project_path {
+            self.about.project_path.clone_from(path);
+        }
+        if let Some(branch) = &event.branch {
+            self.about.branch.clone_from(branch);
         }
         if let Some(attributes) = &event.attributes {
             self.about.attributes.clone_from(attributes);
@@ -184,8 +194,64 @@ impl Session {
         }
     }
 
+    /// Whom the session waits for, by its last visible message that is not the operator's.
+    fn waits_for(&self) -> WaitsFor {
+        let mut latest =
+            self.transcript.entries().rev().filter(|(_, entry)| {
+                entry.standing == Standing::Visible && !entry.role.is_system()
+            });
+        let is_open = |message: Ordinal| {
+            let blocks = self
+                .transcript
+                .content(message)
+                .map_or(0, |m| m.blocks.len());
+            (0_u16..).take(blocks).any(|block| {
+                let call = self.calls.at(message, block);
+                call.is_some_and(|call| self.calls.state(call) == CallState::Open)
+            })
+        };
+        let Some((last, entry)) = latest.next() else {
+            return if self.transcript.is_empty() {
+                WaitsFor::Anything
+            } else {
+                WaitsFor::User
+            };
+        };
+        if entry.role == Role::Assistant {
+            // The model may have said several things in a row.
+            let said = latest.take_while(|(_, entry)| entry.role == Role::Assistant);
+            let mut said = std::iter::once(last).chain(said.map(|(ordinal, _)| ordinal));
+            return if said.any(is_open) {
+                WaitsFor::Tools
+            } else {
+                WaitsFor::User
+            };
+        }
+        // A result answers a call; its response may have others. A person's words do not wait.
+        let results = entry.content.iter().flat_map(|message| &message.blocks);
+        let waits = results
+            .filter_map(|block| match block {
+                Block::ToolResult(result) => self.calls.with_id(&result.tool_use_id).last(),
+                _ => None,
+            })
+            .filter_map(|call| self.calls.get(*call))
+            .any(|call| is_open(call.message));
+        let is_input = entry
+            .content
+            .as_ref()
+            .is_some_and(|m| m.is_real_user_input());
+        if waits && !is_input {
+            WaitsFor::Tools
+        } else {
+            WaitsFor::Model
+        }
+    }
+
     fn describe(&mut self, message: &Message) {
         self.about.count(message.role);
+        if let (Role::Assistant, Some(model)) = (message.role, &message.model) {
+            self.about.last_model.clone_from(model);
+        }
         if self.about.first_prompt.is_empty()
             && message.is_real_user_input()
             && let Some(Block::Text { text, .. }) =

@@ -73,6 +73,26 @@ pub struct About {
     pub user_messages: u32,
     /// How many messages the model wrote.
     pub assistant_messages: u32,
+    /// How many view-changing events there were.
+    pub epoch: Epoch,
+    /// The model of the last response.
+    pub last_model: Box<str>,
+    /// Whom it waits for.
+    pub waits_for: WaitsFor,
+}
+
+/// Whom a session waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum WaitsFor {
+    /// It has no message yet.
+    #[default]
+    Anything,
+    /// The last word is the model's, and no call is open.
+    User,
+    /// Calls of the last response have no result yet.
+    Tools,
+    /// The last word is a user's or a tool's.
+    Model,
 }
 
 /// For whom the view was served last, and in what.

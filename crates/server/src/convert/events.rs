@@ -59,6 +59,8 @@ fn created(event: &event::SessionCreated) -> v1::SessionCreated {
 fn updated(event: &event::SessionUpdated) -> Vec<Out> {
     let changed = [
         ("title", event.title.is_some()),
+        ("project_path", event.project_path.is_some()),
+        ("branch", event.branch.is_some()),
         ("attributes", event.attributes.is_some()),
     ];
     let paths: Vec<String> = changed

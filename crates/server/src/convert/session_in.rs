@@ -49,7 +49,9 @@ pub fn create(
         ));
     }
     let create = Create {
-        title: title(given.title, limits)?,
+        title: name("title", given.title, limits)?,
+        project_path: name("project_path", given.project_path, limits)?,
+        branch: name("branch", given.branch, limits)?,
         parent,
         attributes: attributes(given.attributes, limits).under("session")?,
         ..Create::default()
@@ -90,7 +92,13 @@ pub fn update(
         }
     };
     if named("title", !given.title.is_empty()) {
-        update.title = Some(title(given.title, limits)?);
+        update.title = Some(name("title", given.title, limits)?);
+    }
+    if named("project_path", !given.project_path.is_empty()) {
+        update.project_path = Some(name("project_path", given.project_path, limits)?);
+    }
+    if named("branch", !given.branch.is_empty()) {
+        update.branch = Some(name("branch", given.branch, limits)?);
     }
     if named("attributes", !given.attributes.is_empty()) {
         update.attributes = Some(attributes(given.attributes, limits).under("session")?);
@@ -98,37 +106,31 @@ pub fn update(
     Ok((key, update))
 }
 
-fn title(title: String, limits: &Limits) -> Result<Box<str>, FieldError> {
-    let (limit, len) = (limits.max_title_bytes, title.len());
+/// A title, a path or a branch.
+fn name(field: &str, text: String, limits: &Limits) -> Result<Box<str>, FieldError> {
+    let (limit, len) = (limits.max_title_bytes, text.len());
     if len > limit {
         let what = format!("must have at most {limit} bytes, has {len}");
-        return Err(FieldError::invalid("session.title", what));
+        return Err(FieldError::invalid(format!("session.{field}"), what));
     }
-    Ok(title.into())
+    Ok(text.into())
 }
 
 /// The fields that the contract lets a caller set and that this version cannot yet keep.
 fn refuse_unsupported(session: &v1::Session) -> Result<(), FieldError> {
-    let set = [
-        ("project_path", !session.project_path.is_empty()),
-        ("branch", !session.branch.is_empty()),
-        ("policy_overrides", session.policy_overrides.is_some()),
-    ];
-    match set.into_iter().find(|(_, is_set)| *is_set) {
-        Some((field, _)) => Err(FieldError::invalid(
-            format!("session.{field}"),
+    if session.policy_overrides.is_some() {
+        return Err(FieldError::invalid(
+            "session.policy_overrides",
             "is not supported yet",
-        )),
-        None => Ok(()),
+        ));
     }
+    Ok(())
 }
 
 /// Whether a path of a mask names something that can change.
 fn check_path(path: &str) -> Result<(), FieldError> {
     let what = match path {
-        "title" | "attributes" => return Ok(()),
-        "project_path" => "names `project_path`, which is not supported yet",
-        "branch" => "names `branch`, which is not supported yet",
+        "title" | "project_path" | "branch" | "attributes" => return Ok(()),
         path if path == "policy_overrides" || path.starts_with("policy_overrides.") => {
             "names `policy_overrides`, which is not supported yet"
         }
@@ -178,8 +180,8 @@ mod tests {
             "session must be set"
         );
         assert_eq!(
-            refused(request(&["title", "branch"])),
-            "update_mask.paths[1] names `branch`, which is not supported yet"
+            refused(request(&["title", "epoch"])),
+            "update_mask.paths[1] does not name a field that can be changed"
         );
         assert_eq!(
             refused(request(&["policy_overrides.snip"])),
@@ -198,8 +200,8 @@ mod tests {
         };
         assert_eq!(with(|s| s.name.clear()), "session.name must be set");
         assert_eq!(
-            with(|s| s.project_path = "/x".into()),
-            "session.project_path is not supported yet"
+            with(|s| s.branch = "x".repeat(1_025)),
+            "session.branch must have at most 1024 bytes, has 1025"
         );
         assert_eq!(
             with(|s| s.title = "x".repeat(1_025)),

@@ -1,9 +1,8 @@
 //! Sessions on their way out.
 
 use palimpsest_core::ids::{Epoch, Revision, SessionKey};
-use palimpsest_core::message::Role;
 use palimpsest_core::policy::Policy;
-use palimpsest_core::session::{About, CallState, Session, Standing};
+use palimpsest_core::session::{About, CallState, Session, Standing, WaitsFor};
 use palimpsest_proto::context::v1;
 
 use super::appended::tool_call;
@@ -87,8 +86,8 @@ pub fn session(session: &Session, auto_enabled: bool) -> v1::Session {
             revision: session.revision(),
             epoch: session.sealed().epoch(),
             counts: counts(session),
-            state: session_state(session),
-            last_model: last_model(session),
+            state: session_state(session.about()),
+            last_model: &session.about().last_model,
         })
     }
 }
@@ -112,44 +111,13 @@ fn counts(session: &Session) -> v1::SessionCounts {
     counts
 }
 
-fn last_model(session: &Session) -> &str {
-    let entries = session.transcript().entries().rev();
-    entries
-        .filter_map(|(_, entry)| entry.content.as_ref())
-        .filter(|message| message.role == Role::Assistant)
-        .find_map(|message| message.model.as_deref())
-        .unwrap_or_default()
-}
-
-/// Whether a session waits for somebody. A call is waited for until a person speaks after it.
-pub fn session_state(session: &Session) -> v1::SessionState {
-    let transcript = session.transcript();
-    if transcript.is_empty() {
-        return v1::SessionState::Empty;
-    }
-    let calls = session.calls().iter().rev();
-    let open = calls
-        .filter(|(_, call)| call.state == CallState::Open)
-        .map(|(_, call)| call.message)
-        .next();
-    let mut last = None;
-    for (ordinal, entry) in transcript.entries().rev() {
-        let Some(message) = &entry.content else {
-            continue;
-        };
-        if last.is_none() && !message.role.is_system() {
-            last = Some(message.role);
-        }
-        if Some(ordinal) == open {
-            return v1::SessionState::AwaitingResults;
-        }
-        if message.is_real_user_input() || (open.is_none() && last.is_some()) {
-            break;
-        }
-    }
-    match last {
-        Some(Role::User) => v1::SessionState::AwaitingModel,
-        _ => v1::SessionState::Idle,
+/// Whether a session waits for somebody.
+pub const fn session_state(about: &About) -> v1::SessionState {
+    match about.waits_for {
+        WaitsFor::Anything => v1::SessionState::Empty,
+        WaitsFor::User => v1::SessionState::Idle,
+        WaitsFor::Tools => v1::SessionState::AwaitingResults,
+        WaitsFor::Model => v1::SessionState::AwaitingModel,
     }
 }
 

@@ -1,17 +1,19 @@
 //! Lists of sessions: which ones are meant, and what their rows say.
 
-use palimpsest_core::ids::{Epoch, Revision, SessionKey, Timestamp};
+use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_core::session::About;
 use palimpsest_proto::context::v1;
 
+use super::filter::known;
 use super::scalars::{optional_timestamp, session_key};
-use super::{FieldError, Listed};
+use super::{FieldError, Listed, session_state};
 
 /// Which sessions a list shows.
 #[derive(Debug, Clone, Default)]
 pub struct SessionFilter {
     parent: Option<SessionKey>,
     main_only: bool,
+    states: Vec<v1::SessionState>,
     project_path: String,
     branch: String,
     from: Option<Timestamp>,
@@ -20,21 +22,17 @@ pub struct SessionFilter {
     attributes: Vec<(String, String)>,
 }
 
-/// Reads a filter. States are not known to rows yet, so a filter by them is refused.
+/// Reads a filter.
 pub fn session_filter(filter: Option<v1::SessionFilter>) -> Result<SessionFilter, FieldError> {
     let filter = filter.unwrap_or_default();
-    if !filter.states.is_empty() {
-        return Err(FieldError::invalid(
-            "filter.states",
-            "is not supported by this version: leave it out and look at each session's state",
-        ));
-    }
+    let states = known(&filter.states, "filter.states")?;
     let parent = match filter.parent_session.as_str() {
         "" => None,
         name => Some(session_key(name, "filter.parent_session")?),
     };
     Ok(SessionFilter {
         parent,
+        states,
         main_only: filter.main_only,
         project_path: filter.project_path,
         branch: filter.branch,
@@ -51,6 +49,7 @@ impl SessionFilter {
         let same = |wanted: &str, is: &str| wanted.is_empty() || wanted == is;
         let holds = |text: &str| text.to_lowercase().contains(&self.text);
         (self.parent.is_none() || self.parent == about.parent)
+            && (self.states.is_empty() || self.states.contains(&session_state(about)))
             && !(self.main_only && about.parent.is_some())
             && same(&self.project_path, &about.project_path)
             && same(&self.branch, &about.branch)
@@ -72,13 +71,13 @@ impl<'a> Listed<'a> {
             key,
             about,
             revision,
-            epoch: Epoch::default(),
+            epoch: about.epoch,
             counts: v1::SessionCounts {
                 messages: messages.into(),
                 ..v1::SessionCounts::default()
             },
-            state: v1::SessionState::Unspecified,
-            last_model: "",
+            state: session_state(about),
+            last_model: &about.last_model,
         }
     }
 }

@@ -24,7 +24,8 @@ impl SessionService for SessionHandlers {
         request: Request<CreateSessionRequest>,
     ) -> Result<Response<CreateSessionResponse>, Status> {
         let (service, request) = (self.0.clone(), request.into_inner());
-        let change = async move { manage::create(&service, request).await };
+        // What a policy may hold is large; it does not belong on the stack.
+        let change = Box::pin(async move { manage::create(&service, request).await });
         reply(self.0.mutations.uncancelled(change).await)
     }
 

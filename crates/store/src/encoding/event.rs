@@ -22,12 +22,16 @@ pub(super) fn write(recorded: &Recorded) -> v1::Recorded {
             rules: event.rules,
             policy: Some(write_policy(&event.policy)),
             title: event.title.to_string(),
+            project_path: event.project_path.to_string(),
+            branch: event.branch.to_string(),
             parent: write_parent(event.parent.as_ref()),
             attributes: message::write_attributes(&event.attributes),
             request: event.request.as_ref().map(write_stamp),
         }),
         Event::SessionUpdated(event) => Stored::SessionUpdated(v1::SessionUpdated {
             title: event.title.as_deref().map(str::to_owned),
+            project_path: event.project_path.as_deref().map(str::to_owned),
+            branch: event.branch.as_deref().map(str::to_owned),
             attributes: event.attributes.as_ref().map(|all| v1::Attributes {
                 items: message::write_attributes(all),
             }),
@@ -65,12 +69,16 @@ pub(super) fn read(stored: v1::Recorded) -> Result<Recorded, DecodeError> {
             rules: event.rules,
             policy: read_policy(event.policy.as_ref()),
             title: event.title.into(),
+            project_path: event.project_path.into(),
+            branch: event.branch.into(),
             parent: read_parent(&event.parent)?,
             attributes: message::read_attributes(event.attributes),
             request: read_stamp(event.request)?,
         }),
         Some(Stored::SessionUpdated(event)) => Event::SessionUpdated(SessionUpdated {
             title: event.title.map(String::into_boxed_str),
+            project_path: event.project_path.map(String::into_boxed_str),
+            branch: event.branch.map(String::into_boxed_str),
             attributes: event
                 .attributes
                 .map(|all| message::read_attributes(all.items)),

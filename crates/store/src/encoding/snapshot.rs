@@ -6,7 +6,7 @@ use palimpsest_core::ids::{CallKey, Epoch, MessageId, Ordinal, Revision, Session
 use palimpsest_core::message::Digest;
 use palimpsest_core::session::{
     About, Answered, Call, CallState, Method, Pairing, Pending, RequestStamp, Snapshot,
-    SnapshotEntry,
+    SnapshotEntry, WaitsFor,
 };
 use palimpsest_core::tokens::{Anchor, Breakdown, Calibration, Ledger, Size};
 use palimpsest_core::view::{Seal, Sealed};
@@ -77,11 +77,29 @@ pub(super) fn write_about(about: &About) -> v1::About {
         branch: about.branch.to_string(),
         user_messages: about.user_messages,
         assistant_messages: about.assistant_messages,
+        epoch: about.epoch.get(),
+        last_model: about.last_model.to_string(),
+        waits_for: match about.waits_for {
+            WaitsFor::Anything => v1::WaitsFor::Unspecified,
+            WaitsFor::User => v1::WaitsFor::User,
+            WaitsFor::Tools => v1::WaitsFor::Tools,
+            WaitsFor::Model => v1::WaitsFor::Model,
+        }
+        .into(),
     }
 }
 
 pub(super) fn read_about(stored: v1::About) -> Result<About, DecodeError> {
+    let waits_for = match stored.waits_for() {
+        v1::WaitsFor::Unspecified => WaitsFor::Anything,
+        v1::WaitsFor::User => WaitsFor::User,
+        v1::WaitsFor::Tools => WaitsFor::Tools,
+        v1::WaitsFor::Model => WaitsFor::Model,
+    };
     Ok(About {
+        waits_for,
+        epoch: Epoch::new(stored.epoch),
+        last_model: stored.last_model.into(),
         title: stored.title.into(),
         first_prompt: stored.first_prompt.into(),
         parent: event::read_parent(&stored.parent)?,

@@ -262,7 +262,7 @@ fn open_calls_are_why_a_view_must_not_be_sent() {
 #[test]
 fn a_session_says_whom_it_waits_for() {
     use v1::SessionState as S;
-    let state = |jsons: &[&str]| session_state(&world(jsons).session);
+    let state = |jsons: &[&str]| session_state(world(jsons).session.about());
     let answer = r#"{"role":"assistant","content":"a"}"#;
     assert_eq!(state(&[]), S::Empty);
     assert_eq!(state(&[r#"{"role":"system","content":"s"}"#]), S::Idle);
