@@ -24,8 +24,8 @@ use crate::message::Role;
 use crate::policy::{BudgetState, Policy, Thresholds, WindowHint};
 use crate::tokens::{Count, Ledger};
 use crate::view::{
-    Etag, Piece, Prefix, Repair, RepairKind, Sealed, Side, Tail, Target, WireMessage, WireRole,
-    in_array, wire,
+    Etag, Piece, Prefix, Repair, RepairKind, Sealed, Side, Tail, Target, WireMessage, in_array,
+    wire,
 };
 
 /// How much of the first prompt a list shows.
@@ -280,7 +280,7 @@ impl Session {
             })
             .unwrap_or(pieces.len());
         let mut messages = wire(&pieces[..lead], &self.transcript, &self.calls, target);
-        messages.retain(|message| Self::is_apart(target, message.role));
+        messages.retain(|message| target.takes_apart(message.role));
         messages
     }
 
@@ -289,7 +289,7 @@ impl Session {
         let pieces = self.sealed.pieces();
         let named = &pieces[..etag.pieces().min(pieces.len())];
         let mut messages = wire(named, &self.transcript, &self.calls, target);
-        messages.retain(|message| !Self::is_apart(target, message.role));
+        messages.retain(|message| !target.takes_apart(message.role));
         messages
     }
 
@@ -319,11 +319,6 @@ impl Session {
             .iter()
             .filter_map(|piece| piece.repair().or_else(|| mapped(piece)))
             .collect()
-    }
-
-    /// Whether a wire message stands apart from the provider's array.
-    pub fn is_apart(target: &Target, role: WireRole) -> bool {
-        target.provider == crate::view::Provider::Anthropic && role == WireRole::System
     }
 }
 

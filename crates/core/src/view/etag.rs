@@ -69,11 +69,6 @@ impl Etag {
         })
     }
 
-    /// How many wire messages the view had.
-    pub fn length(self) -> u32 {
-        self.length
-    }
-
     /// How many pieces the view had.
     pub fn pieces(self) -> usize {
         self.pieces as usize

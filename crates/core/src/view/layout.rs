@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use super::tail::{Side, Tail};
 use super::{DropReason, Form, MarkerReason, Piece, Sealed, TextReason};
-use crate::ids::{CallKey, Ordinal};
+use crate::ids::Ordinal;
 use crate::message::{Block, MediaKind, MediaProblem, Message, ResultContent, Role};
 use crate::session::{CallState, Calls, Pairing, Pending, Transcript};
 
@@ -26,21 +26,6 @@ pub struct Layout {
     pub tail: Tail,
     /// Whether something that was appended cannot be placed yet.
     pub holds_back: bool,
-}
-
-impl Layout {
-    /// Whether a provider would take the view: it ends with the user, and no call is open.
-    pub fn is_sendable(&self) -> bool {
-        self.tail.last == Some(Side::User) && self.tail.open.is_empty() && !self.holds_back
-    }
-
-    /// The calls that this continuation reports as interrupted.
-    pub fn interrupted(&self) -> impl Iterator<Item = CallKey> {
-        self.pieces.iter().filter_map(|piece| match piece.form {
-            Form::Interrupted(call) => Some(call),
-            _ => None,
-        })
-    }
 }
 
 /// Continues a view. With `interrupt`, calls that are still open are reported as interrupted even

@@ -26,8 +26,6 @@ pub use wire::{WireBlock, WireMessage, WireResult, WireRole, flatten, wire};
 /// How many of some wire messages stand in the provider's array: where the operator's words go apart
 /// from it, they do not count.
 pub fn in_array(messages: &[WireMessage<'_>], target: &Target) -> u32 {
-    let apart = |message: &&WireMessage<'_>| {
-        target.provider == Provider::Anthropic && message.role == WireRole::System
-    };
-    count(messages.iter().filter(|message| !apart(message)).count())
+    let inside = |message: &&WireMessage<'_>| !target.takes_apart(message.role);
+    count(messages.iter().filter(inside).count())
 }

@@ -1,5 +1,6 @@
 //! For whom a view is made.
 
+use super::WireRole;
 use crate::message::{Digest, Message, Origin};
 
 /// Whose API takes the view.
@@ -33,6 +34,11 @@ impl Target {
         };
         let text = format!("{provider}\0{}\0{}", self.thinking, self.model);
         Digest::of_bytes(text.as_bytes())
+    }
+
+    /// Whether a wire message of this role stands apart from the array.
+    pub(crate) fn takes_apart(&self, role: WireRole) -> bool {
+        self.provider == Provider::Anthropic && role == WireRole::System
     }
 
     /// Whether the thinking in a message goes back to this target.

@@ -50,14 +50,13 @@ pub(super) async fn rewind(
         Done::Now(rewound) => Ok(answer(session, rewound.as_ref(), target)),
         Done::Before(revision) => Err(revision),
     };
+    let missing = &Missing::Refuse;
     let outcome = if request.dry_run {
-        let missing = &Missing::Refuse;
         service
             .sessions
             .rehearse(&key, missing, decide, finish)
             .await
     } else {
-        let missing = &Missing::Refuse;
         service.sessions.write(&key, missing, decide, finish).await
     };
     match outcome.map_err(|error| ServiceError::from(error).with_request_id(&request_id))? {

@@ -52,11 +52,6 @@ impl Loaded {
             snapshot_bytes: 0,
         }
     }
-
-    /// A copy that will never be committed.
-    pub(super) fn rehearsal(session: Session) -> Self {
-        Self::new(session)
-    }
 }
 
 impl Handle {

@@ -199,7 +199,7 @@ impl Sessions {
             Err(SessionsError::NotFound(_)) if matches!(missing, Missing::Create(_)) => None,
             Err(error) => return Err(error),
         };
-        let loaded = copy.map(handle::Loaded::rehearsal);
+        let loaded = copy.map(handle::Loaded::new);
         let mut transaction = Transaction::new(key, loaded, self.clock.now(), &self.limits);
         if let (None, Missing::Create(create)) = (transaction.session(), missing) {
             transaction.create(create.clone())?;

@@ -39,7 +39,7 @@ pub(super) fn write(message: &Message) -> v1::Message {
             Origin::OpenAi => v1::Origin::Openai,
         }
         .into(),
-        extra: message.extra.to_object().unwrap_or_default(),
+        extra: write_extra(&message.extra),
         attributes: write_attributes(&message.attributes),
     }
 }
