@@ -6,7 +6,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use uuid::Uuid;
 
-use crate::command::{Append, Command, Context, Create, Decision, Rewind, create, decide};
+use crate::command::{
+    Append, Command, Context, Create, Decision, Rejection, Rewind, create, decide,
+};
 use crate::event::{Event, Recorded};
 use crate::ids::{MessageId, Revision, SessionKey, Timestamp};
 use crate::json::{Extra, RawJson};
@@ -208,7 +210,12 @@ impl World {
             now,
             limits: &limits,
         };
-        let Decision::Events(events) = decide(&self.session, command, context).unwrap() else {
+        let mut decided = decide(&self.session, command.clone(), context);
+        if decided == Err(Rejection::NotHeld) {
+            self.fill();
+            decided = decide(&self.session, command, context);
+        }
+        let Decision::Events(events) = decided.unwrap() else {
             panic!("no request was stamped");
         };
         for event in events {
@@ -278,27 +285,46 @@ impl World {
                     ..Rewind::default()
                 }));
             }
-            Operation::Reload => self.session = self.reloaded(),
+            Operation::Reload => self.session = self.loaded(),
             Operation::Serve { .. } => {}
         }
     }
 
-    /// The session as it is loaded from its snapshot.
+    /// The session as it is loaded from its snapshot, with as little content as it can go on with.
     #[must_use]
-    pub fn reloaded(&self) -> Session {
+    pub fn loaded(&self) -> Session {
         let snapshot = self.session.snapshot();
-        let from = snapshot.first_needed().unwrap_or(Revision::ZERO);
-        let contents = self
-            .log
-            .iter()
-            .zip(1_u64..)
-            .filter(|(_, revision)| Revision::new(*revision) >= from)
-            .filter_map(|(recorded, _)| match &recorded.event {
-                Event::MessagesAppended(event) => Some(event),
-                _ => None,
-            })
-            .flat_map(|event| event.messages.iter().map(|m| Arc::clone(&m.message)));
-        snapshot.restore(contents.collect::<Vec<_>>()).unwrap()
+        let needed = snapshot.needed(1);
+        let is_needed = |revision: &Revision| {
+            needed.tail.is_some_and(|tail| *revision >= tail)
+                || needed
+                    .lead
+                    .as_ref()
+                    .is_some_and(|lead| lead.contains(revision))
+        };
+        let contents = self.contents().filter(|(revision, _)| is_needed(revision));
+        let contents: Vec<_> = contents.map(|(_, message)| message).collect();
+        snapshot.restore(contents).unwrap()
+    }
+
+    /// Reads the contents that the session does not hold.
+    pub fn fill(&mut self) {
+        let contents: Vec<_> = self.contents().map(|(_, message)| message).collect();
+        self.session.fill(contents);
+    }
+
+    fn contents(&self) -> impl Iterator<Item = (Revision, Arc<Message>)> {
+        let events = self.log.iter().zip(1_u64..);
+        events.flat_map(|(recorded, revision)| {
+            let messages = match &recorded.event {
+                Event::MessagesAppended(event) => event.messages.as_slice(),
+                _ => &[],
+            };
+            let revision = Revision::new(revision);
+            messages
+                .iter()
+                .map(move |m| (revision, Arc::clone(&m.message)))
+        })
     }
 }
 

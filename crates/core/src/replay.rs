@@ -220,8 +220,9 @@ impl Replay {
             ..Serve::default()
         }));
         self.report.prepares += 1;
-        let delta = self.session.view(&self.target, self.etag);
-        let full = self.session.view(&self.target, None);
+        let held = "a session that was never unloaded holds its messages";
+        let delta = self.session.view(&self.target, self.etag).expect(held);
+        let full = self.session.view(&self.target, None).expect(held);
         for repair in &delta.repairs {
             *self.report.repairs.entry(name(repair.kind)).or_default() += 1;
         }

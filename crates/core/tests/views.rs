@@ -115,7 +115,7 @@ impl Play {
     }
 
     fn show(&self, target: &Target) -> String {
-        let view = self.session.view(target, None);
+        let view = self.session.view(target, None).unwrap();
         let mut out = String::new();
         for message in view.system.iter().chain(&view.messages) {
             let role = match message.role {

@@ -248,7 +248,11 @@ async fn cold_open(log: Arc<dyn SessionLog>) {
         let messages = vec![message(2 * n), message(2 * n + 1)];
         etag = bench.prepare(session, messages, &etag).await;
     }
-    let mut rows = [("open", vec![]), ("then a delta", vec![]), ("then all of it", vec![])];
+    let mut rows = [
+        ("open", vec![]),
+        ("then a delta", vec![]),
+        ("then all of it", vec![]),
+    ];
     for _ in 0..ROUNDS {
         let bench = Bench::new(Arc::clone(&log));
         let key = SessionKey::parse(session).unwrap();

@@ -57,7 +57,7 @@ async fn turn(sessions: &Sessions, key: &SessionKey, n: u128) {
                 }))?;
                 transaction.run(Command::Serve(Serve::default()))
             },
-            |_, _| (),
+            |_, _| Ok(()),
         )
         .await
         .unwrap();
@@ -96,9 +96,9 @@ async fn a_load_reads_the_snapshot_and_gives_the_same_session() {
     for n in 0..QUARTER {
         turn(&one, &key, n).await;
     }
-    let expected = one.read(&key, Clone::clone).await.unwrap();
+    let expected = one.read_whole(&key, Clone::clone).await.unwrap();
     // The snapshot is taken in the background; a load must do without it until it is there.
-    let loaded = sessions(&log).read(&key, Clone::clone).await.unwrap();
+    let loaded = sessions(&log).read_whole(&key, Clone::clone).await.unwrap();
     assert_eq!(loaded, expected);
     let mut head = log.head(&key).await.unwrap().unwrap();
     for _ in 0..100 {
@@ -113,6 +113,13 @@ async fn a_load_reads_the_snapshot_and_gives_the_same_session() {
         "no snapshot after {} bytes of log",
         head.log_bytes
     );
-    let loaded = sessions(&log).read(&key, Clone::clone).await.unwrap();
+    let fresh = sessions(&log);
+    let held = fresh
+        .read(&key, |session| session.transcript().content_bytes())
+        .await
+        .unwrap();
+    let loaded = fresh.read_whole(&key, Clone::clone).await.unwrap();
     assert_eq!(loaded, expected);
+    // It began with the end of the session alone.
+    assert!(held * 2 < loaded.transcript().content_bytes(), "{held}");
 }

@@ -83,7 +83,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let target = world.session.last_served().target.clone();
     let mut view = Vec::new();
-    for message in &world.session.view(&target, None).messages {
+    world.fill();
+    for message in &world.session.view(&target, None)?.messages {
         codec::write(target.provider, message, &mut view);
         view.push(b'\n');
     }

@@ -62,7 +62,7 @@ pub fn decide(
 ) -> Result<Decision, Rejection> {
     match command {
         Command::Append(append) => append.decide(session, context),
-        Command::Serve(serve) => Ok(serve.decide(session)),
+        Command::Serve(serve) => serve.decide(session),
         Command::Rewind(rewind) => rewind.decide(session, context),
         Command::Update(update) => update.decide(session, context),
     }

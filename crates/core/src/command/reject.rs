@@ -2,6 +2,7 @@
 
 use crate::ids::{MessageId, Revision};
 use crate::message::Digest;
+use crate::session::NotHeld;
 
 /// Why a command is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -47,6 +48,15 @@ pub enum Rejection {
         /// The id.
         id: MessageId,
     },
+    /// The decision needs contents that are not in memory: to be asked again when they are.
+    #[error("older messages of the session are not in memory")]
+    NotHeld,
+}
+
+impl From<NotHeld> for Rejection {
+    fn from(NotHeld: NotHeld) -> Self {
+        Self::NotHeld
+    }
 }
 
 /// The same name stands for something else already.

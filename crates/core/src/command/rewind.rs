@@ -29,6 +29,10 @@ impl Rewind {
         }
         check_revision(session, self.expected_revision)?;
         let transcript = session.transcript();
+        // The view is counted and mended from its messages.
+        if !transcript.is_whole() {
+            return Err(Rejection::NotHeld);
+        }
         let to = match self.to {
             None => None,
             Some(id) => {

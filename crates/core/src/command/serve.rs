@@ -1,6 +1,6 @@
 //! The view is served: what is new in it is placed, repaired where it must be, and sealed.
 
-use super::Decision;
+use super::{Decision, Rejection};
 use crate::event::{Event, ViewServed};
 use crate::policy::WindowHint;
 use crate::session::Session;
@@ -20,27 +20,27 @@ pub struct Serve {
 }
 
 impl Serve {
-    pub(super) fn decide(self, session: &Session) -> Decision {
+    pub(super) fn decide(self, session: &Session) -> Result<Decision, Rejection> {
         let layout = lay_out(
             session.sealed(),
             session.transcript(),
             session.calls(),
             session.pending(),
             self.interrupt_open_calls,
-        );
+        )?;
         // A repeat writes nothing.
         if layout.pieces.is_empty() {
-            return Decision::Events(Vec::new());
+            return Ok(Decision::Events(Vec::new()));
         }
         let overhead_tokens = self
             .overhead_tokens
             .unwrap_or(session.last_served().overhead_tokens);
-        Decision::Events(vec![Event::ViewServed(ViewServed {
+        Ok(Decision::Events(vec![Event::ViewServed(ViewServed {
             pieces: layout.pieces,
             target: self.target,
             window: self.window,
             overhead_tokens,
             tokens: session.ledger().count(overhead_tokens).tokens,
-        })])
+        })]))
     }
 }

@@ -1,6 +1,6 @@
 //! The blocks of a message.
 
-use super::{Media, MediaSource};
+use super::{Media, MediaKind, MediaSource};
 use crate::json::{Extra, RawJson};
 
 /// One block of a message's content.
@@ -164,6 +164,23 @@ impl Block {
             Self::Thinking(Thinking::Plain { thinking, .. }) => thinking.len(),
             Self::Thinking(Thinking::Redacted { data, .. }) => data.len(),
             Self::Opaque { json, .. } => json.as_str().len(),
+        }
+    }
+
+    /// How many pictures it holds that a provider takes.
+    pub fn pictures(&self) -> u16 {
+        match self {
+            Self::Media(media) => {
+                u16::from(media.kind == MediaKind::Image && media.problem().is_none())
+            }
+            Self::ToolResult(ToolResult {
+                content: ResultContent::Blocks(blocks),
+                ..
+            }) => blocks
+                .iter()
+                .map(Self::pictures)
+                .fold(0, u16::saturating_add),
+            _ => 0,
         }
     }
 

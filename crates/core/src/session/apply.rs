@@ -165,7 +165,7 @@ impl Session {
         for (block, content) in (0_u16..).zip(&message.blocks) {
             let pairing = match (message.role, content) {
                 (Role::Assistant, Block::ToolUse(call)) => {
-                    self.calls.push(ordinal, block, &call.id);
+                    self.calls.push(ordinal, block, call);
                     None
                 }
                 (Role::User, Block::ToolResult(result)) => {
@@ -201,14 +201,8 @@ impl Session {
                 entry.standing == Standing::Visible && !entry.role.is_system()
             });
         let is_open = |message: Ordinal| {
-            let blocks = self
-                .transcript
-                .content(message)
-                .map_or(0, |m| m.blocks.len());
-            (0_u16..).take(blocks).any(|block| {
-                let call = self.calls.at(message, block);
-                call.is_some_and(|call| self.calls.state(call) == CallState::Open)
-            })
+            let mut calls = self.calls.of(message);
+            calls.any(|(_, call)| call.state == CallState::Open)
         };
         let Some((last, entry)) = latest.next() else {
             return if self.transcript.is_empty() {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::ids::{CallKey, Ordinal};
+use crate::message::ToolUse;
 
 /// What our own wire ids begin with; a caller's id that begins so is mapped like an illegal one.
 const MAPPED_PREFIX: &str = "palimpsest_";
@@ -18,6 +19,8 @@ pub struct Call {
     pub block: u16,
     /// The caller's id.
     pub id: Box<str>,
+    /// The tool.
+    pub name: Box<str>,
     /// Whether the caller's id cannot stand on the wire.
     pub mapped: bool,
     /// What became of it.
@@ -96,6 +99,14 @@ impl Calls {
             .map(|index| CallKey::new(crate::view::count(index)))
     }
 
+    /// The calls of a message, in order.
+    pub fn of(&self, message: Ordinal) -> impl DoubleEndedIterator<Item = (CallKey, &Call)> {
+        let from = self.calls.partition_point(|call| call.message < message);
+        let to = self.calls.partition_point(|call| call.message <= message);
+        let keys = (from..to).map(|index| CallKey::new(crate::view::count(index)));
+        keys.zip(&self.calls[from..to])
+    }
+
     /// The id that a call has on the wire.
     pub fn wire_id(&self, key: CallKey, max_len: usize) -> std::borrow::Cow<'_, str> {
         match self.get(key) {
@@ -105,7 +116,8 @@ impl Calls {
     }
 
     /// Registers a call; calls come in the order of the transcript.
-    pub(crate) fn push(&mut self, message: Ordinal, block: u16, id: &str) -> CallKey {
+    pub(crate) fn push(&mut self, message: Ordinal, block: u16, tool: &ToolUse) -> CallKey {
+        let id = &*tool.id;
         let key = CallKey::new(crate::view::count(self.calls.len()));
         let same = self.by_id.entry(id.into()).or_default();
         let mapped = !is_legal(id) || !same.is_empty();
@@ -114,6 +126,7 @@ impl Calls {
             message,
             block,
             id: id.into(),
+            name: tool.name.clone(),
             mapped,
             state: CallState::Open,
         });
@@ -217,6 +230,15 @@ fn is_legal(id: &str) -> bool {
 mod tests {
     use super::*;
 
+    fn tool(id: &str) -> ToolUse {
+        ToolUse {
+            id: id.into(),
+            name: "Read".into(),
+            input: crate::message::ToolInput::Text("".into()),
+            extra: crate::json::Extra::default(),
+        }
+    }
+
     fn answer(calls: &mut Calls, id: &str, at: u32) -> Pairing {
         let pairing = calls.pair(id);
         if let Pairing::Answer(key) = pairing {
@@ -229,11 +251,11 @@ mod tests {
     #[test]
     fn a_reused_id_pairs_by_position_and_is_mapped() {
         let mut calls = Calls::default();
-        let first = calls.push(Ordinal::new(0), 0, "x");
+        let first = calls.push(Ordinal::new(0), 0, &tool("x"));
         assert_eq!(answer(&mut calls, "x", 1), Pairing::Answer(first));
         let (second, third) = (
-            calls.push(Ordinal::new(2), 0, "x"),
-            calls.push(Ordinal::new(2), 1, "x"),
+            calls.push(Ordinal::new(2), 0, &tool("x")),
+            calls.push(Ordinal::new(2), 1, &tool("x")),
         );
         assert_eq!(answer(&mut calls, "x", 3), Pairing::Answer(second));
         assert_eq!(answer(&mut calls, "x", 4), Pairing::Answer(third));
@@ -247,10 +269,10 @@ mod tests {
     fn illegal_and_look_alike_ids_are_mapped() {
         let mut calls = Calls::default();
         for id in ["", "a.b", "palimpsest_c9", &"x".repeat(65)] {
-            let key = calls.push(Ordinal::new(0), 0, id);
+            let key = calls.push(Ordinal::new(0), 0, &tool(id));
             assert_eq!(calls.wire_id(key, 64), format!("palimpsest_{key}"));
         }
-        let long = calls.push(Ordinal::new(0), 0, &"y".repeat(41));
+        let long = calls.push(Ordinal::new(0), 0, &tool(&"y".repeat(41)));
         assert_eq!(calls.wire_id(long, 64), "y".repeat(41));
         assert_eq!(calls.wire_id(long, 40), format!("palimpsest_{long}"));
     }

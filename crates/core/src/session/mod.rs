@@ -14,13 +14,13 @@ pub use apply::ReplayError;
 pub use calls::{Call, CallState, Calls, Pairing};
 pub use pending::Pending;
 pub use requests::{Answered, Method, RequestStamp, Requests};
-pub use snapshot::{Snapshot, SnapshotEntry};
+pub use snapshot::{Needed, Snapshot, SnapshotEntry};
 pub(crate) use transcript::emission;
-pub use transcript::{Entry, Standing, Transcript};
+pub use transcript::{Entry, NotHeld, Standing, Transcript};
 
 use crate::event::Attributes;
 use crate::ids::{CallKey, Epoch, Ordinal, Revision, SessionKey, Timestamp};
-use crate::message::Role;
+use crate::message::{Message, Role};
 use crate::policy::{BudgetState, Policy, Thresholds, WindowHint};
 use crate::tokens::{Count, Ledger};
 use crate::view::{
@@ -167,6 +167,11 @@ impl Session {
         &self.transcript
     }
 
+    /// Puts in contents of its messages that were read from the log.
+    pub fn fill(&mut self, contents: impl IntoIterator<Item = std::sync::Arc<Message>>) {
+        self.transcript.fill(contents);
+    }
+
     /// Its tool calls.
     pub fn calls(&self) -> &Calls {
         &self.calls
@@ -240,19 +245,20 @@ impl Session {
     }
 
     /// The view as it was served last. `known` is what the caller says it has.
-    pub fn view(&self, target: &Target, known: Option<Etag>) -> View<'_> {
+    pub fn view(&self, target: &Target, known: Option<Etag>) -> Result<View<'_>, NotHeld> {
         let pieces = self.sealed.pieces();
         let (transcript, calls) = (&self.transcript, &self.calls);
-        let prefix = known.map_or_else(Prefix::default, |etag| {
-            etag.prefix(&self.sealed, pieces, transcript, calls, target)
-        });
+        let prefix = match known {
+            Some(etag) => etag.prefix(&self.sealed, pieces, transcript, calls, target)?,
+            None => Prefix::default(),
+        };
         let new = &pieces[prefix.from..];
-        let mut messages = wire(new, transcript, calls, target);
+        let mut messages = wire(new, transcript, calls, target)?;
         let apart = messages.len() - in_array(&messages, target) as usize;
         let rest = messages.split_off(apart);
         let (system, messages) = (messages, rest);
         let length = prefix.keep + in_array(&messages, target);
-        View {
+        Ok(View {
             keep: prefix.keep,
             length,
             etag: Etag::new(
@@ -266,11 +272,11 @@ impl Session {
             repairs: self.repairs(new),
             messages,
             system,
-        }
+        })
     }
 
     /// What the operator says before anyone else, where the provider takes that apart from the array.
-    pub fn system(&self, target: &Target) -> Vec<WireMessage<'_>> {
+    pub fn system(&self, target: &Target) -> Result<Vec<WireMessage<'_>>, NotHeld> {
         // These pieces lead; nothing after the first other one belongs to them.
         let pieces = self.sealed.pieces();
         let lead = pieces
@@ -279,18 +285,18 @@ impl Session {
                 piece.form.is_shown() && crate::view::side(piece, &self.transcript) != Side::System
             })
             .unwrap_or(pieces.len());
-        let mut messages = wire(&pieces[..lead], &self.transcript, &self.calls, target);
+        let mut messages = wire(&pieces[..lead], &self.transcript, &self.calls, target)?;
         messages.retain(|message| target.takes_apart(message.role));
-        messages
+        Ok(messages)
     }
 
     /// The array that an etag names, when it is [`Etag::is_current`].
-    pub fn wire_of(&self, etag: Etag, target: &Target) -> Vec<WireMessage<'_>> {
+    pub fn wire_of(&self, etag: Etag, target: &Target) -> Result<Vec<WireMessage<'_>>, NotHeld> {
         let pieces = self.sealed.pieces();
         let named = &pieces[..etag.pieces().min(pieces.len())];
-        let mut messages = wire(named, &self.transcript, &self.calls, target);
+        let mut messages = wire(named, &self.transcript, &self.calls, target)?;
         messages.retain(|message| !target.takes_apart(message.role));
-        messages
+        Ok(messages)
     }
 
     /// Why a provider would not take the view yet.

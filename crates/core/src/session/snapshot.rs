@@ -1,9 +1,10 @@
 //! A session without its contents, so that loading one need not replay its log from the start.
 //!
-//! A snapshot is an index: what each message is, not what it says. The messages that the view still
-//! needs are read back from the log, beginning with [`Snapshot::first_needed`].
+//! A snapshot is an index: what each message is, not what it says. What a session needs to go on is
+//! read back from the log ([`Snapshot::needed`]); the rest follows when somebody asks for it.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::calls::{Call, Calls};
@@ -32,6 +33,8 @@ pub struct Snapshot {
     pub about: About,
     /// Its messages.
     pub entries: Vec<SnapshotEntry>,
+    /// How many pictures a block of a message holds, where it holds any.
+    pub pictures: Vec<(Ordinal, u16, u16)>,
     /// Its tool calls.
     pub calls: Vec<Call>,
     /// What was appended and not served yet.
@@ -70,22 +73,42 @@ pub struct SnapshotEntry {
 }
 
 impl SnapshotEntry {
-    fn is_needed(&self) -> bool {
+    fn is_visible(&self) -> bool {
         self.standing == Standing::Visible
     }
 }
 
+/// The events whose messages a session needs to go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Needed {
+    /// Those that brought what the operator says before anyone else: it goes with every view.
+    pub lead: Option<RangeInclusive<Revision>>,
+    /// The first of those that brought the end of the session; all later ones belong to it.
+    pub tail: Option<Revision>,
+}
+
 impl Snapshot {
-    /// The first event whose messages the view still needs, if any.
-    pub fn first_needed(&self) -> Option<Revision> {
-        self.entries
-            .iter()
-            .find(|entry| entry.is_needed())
-            .map(|entry| entry.revision)
+    /// The events whose messages a session needs to go on, when it holds the last `messages` that
+    /// take part in the view, and whatever was not served yet.
+    pub fn needed(&self, messages: usize) -> Needed {
+        let visible = || self.entries.iter().filter(|entry| entry.is_visible());
+        let lead = || visible().take_while(|entry| entry.role.is_system());
+        let spoken = visible().rev().filter(|entry| !entry.role.is_system());
+        let tail = spoken.take(messages.max(1)).last();
+        let waiting = self.pending.first();
+        let waiting = waiting.and_then(|item| self.entries.get(item.message.index()));
+        let revisions = tail.into_iter().chain(waiting);
+        Needed {
+            lead: lead()
+                .next()
+                .zip(lead().last())
+                .map(|(first, last)| first.revision..=last.revision),
+            tail: revisions.map(|entry| entry.revision).min(),
+        }
     }
 
-    /// The session again. `contents` are the messages of the events from [`Self::first_needed`] to
-    /// [`Self::revision`]; those that are not needed may be among them.
+    /// The session again. `contents` are messages of the events up to [`Self::revision`]: at least
+    /// those that are [`Self::needed`]. None when one of those is missing.
     pub fn restore(self, contents: impl IntoIterator<Item = Arc<Message>>) -> Option<Session> {
         let mut contents: HashMap<MessageId, Arc<Message>> = contents
             .into_iter()
@@ -93,8 +116,8 @@ impl Snapshot {
             .collect();
         let mut transcript = Transcript::default();
         for entry in self.entries {
-            let content = if entry.is_needed() {
-                Some(contents.remove(&entry.id)?)
+            let content = if entry.is_visible() {
+                contents.remove(&entry.id)
             } else {
                 None
             };
@@ -109,6 +132,16 @@ impl Snapshot {
                 content,
             };
             transcript.push_with(entry, emission);
+        }
+        transcript.set_pictures(self.pictures);
+        let is_spoken =
+            |entry: &Entry| entry.standing == Standing::Visible && !entry.role.is_system();
+        let last = transcript
+            .entries()
+            .rfind(|(_, entry)| is_spoken(entry))
+            .map(|(ordinal, _)| ordinal);
+        for ordinal in self.pending.iter().map(|item| item.message).chain(last) {
+            transcript.content(ordinal)?;
         }
         let mut requests = Requests::default();
         for (method, id, answered) in self.requests {
@@ -156,6 +189,7 @@ impl Session {
                     emission: emissions.get(&ordinal).copied(),
                 })
                 .collect(),
+            pictures: self.transcript.pictures().collect(),
             calls: self.calls.iter().map(|(_, call)| call.clone()).collect(),
             pending: self.pending.clone(),
             sealed: self.sealed.clone(),

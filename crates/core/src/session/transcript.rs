@@ -1,7 +1,10 @@
 //! Every message that a session ever had: an index of all of them, and the content of those that
 //! the view may still need.
+//!
+//! A session that was just loaded holds the contents of its end alone, which is enough to go on with.
+//! Whoever needs more gets [`NotHeld`], and asks again when the rest was put in.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::ids::{MessageId, Ordinal, Revision};
@@ -21,6 +24,11 @@ pub enum Standing {
     Rewound,
 }
 
+/// The content of a message is in the log, and not in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("older messages of the session are not in memory")]
+pub struct NotHeld;
+
 /// One message in the index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
@@ -36,7 +44,7 @@ pub struct Entry {
     pub standing: Standing,
     /// Its estimated size, before calibration.
     pub size: Size,
-    /// Its content, as long as the view may need it.
+    /// Its content, as long as the view may need it; none when it was not read from the log yet.
     pub content: Option<Arc<Message>>,
 }
 
@@ -47,9 +55,63 @@ pub struct Transcript {
     by_id: HashMap<MessageId, Ordinal>,
     emitted: HashMap<Digest, Ordinal>,
     content_bytes: usize,
+    /// How many messages take part in the view whose content is not held.
+    unheld: usize,
+    /// How many pictures a block holds, where it holds any that a provider takes.
+    pictures: BTreeMap<(Ordinal, u16), u16>,
+}
+
+impl Entry {
+    fn is_unheld(&self) -> bool {
+        self.standing == Standing::Visible && self.content.is_none()
+    }
 }
 
 impl Transcript {
+    /// Whether the content of every message that takes part in the view is held.
+    pub fn is_whole(&self) -> bool {
+        self.unheld == 0
+    }
+
+    /// The first event with a content that is not held.
+    pub fn first_unheld(&self) -> Option<Revision> {
+        let unheld = |entry: &&Entry| entry.is_unheld();
+        (self.unheld > 0).then(|| self.entries.iter().find(unheld).map(|entry| entry.revision))?
+    }
+
+    /// How many pictures a block holds that a provider takes.
+    pub(crate) fn pictures_in(&self, message: Ordinal, block: u16) -> u16 {
+        self.pictures.get(&(message, block)).copied().unwrap_or(0)
+    }
+
+    /// Every block that holds pictures, with their number.
+    pub(crate) fn pictures(&self) -> impl Iterator<Item = (Ordinal, u16, u16)> {
+        let pictures = self.pictures.iter();
+        pictures.map(|(&(message, block), &count)| (message, block, count))
+    }
+
+    pub(crate) fn set_pictures(&mut self, pictures: Vec<(Ordinal, u16, u16)>) {
+        let pictures = pictures.into_iter();
+        self.pictures = pictures
+            .map(|(message, block, count)| ((message, block), count))
+            .collect();
+    }
+
+    /// Puts in contents that were read from the log; those that are not needed are passed over.
+    pub fn fill(&mut self, contents: impl IntoIterator<Item = Arc<Message>>) {
+        for message in contents {
+            let Some(ordinal) = self.find(message.id) else {
+                continue;
+            };
+            let entry = &mut self.entries[ordinal.index()];
+            if entry.is_unheld() {
+                self.unheld -= 1;
+                self.content_bytes += message.content_bytes();
+                entry.content = Some(message);
+            }
+        }
+    }
+
     /// The bytes of all contents that are held.
     pub fn content_bytes(&self) -> usize {
         self.content_bytes
@@ -98,9 +160,14 @@ impl Transcript {
         self.entries[ordinal.index()].digest
     }
 
-    /// A message's content. It is there for every message that is visible.
+    /// A message's content, when it is held.
     pub fn content(&self, ordinal: Ordinal) -> Option<&Arc<Message>> {
         self.get(ordinal)?.content.as_ref()
+    }
+
+    /// The content of a message that takes part in the view.
+    pub(crate) fn held(&self, ordinal: Ordinal) -> Result<&Arc<Message>, NotHeld> {
+        self.content(ordinal).ok_or(NotHeld)
     }
 
     /// The message that said the same under the same provider's id.
@@ -110,7 +177,15 @@ impl Transcript {
 
     pub(crate) fn push(&mut self, entry: Entry, message: &Message) -> Ordinal {
         let emission = emission(message, entry.digest);
-        self.push_with(entry, emission)
+        let visible = entry.standing == Standing::Visible;
+        let ordinal = self.push_with(entry, emission);
+        for (block, content) in (0_u16..).zip(&message.blocks) {
+            let count = content.pictures();
+            if visible && count > 0 {
+                self.pictures.insert((ordinal, block), count);
+            }
+        }
+        ordinal
     }
 
     /// The same where the key of re-emissions is known already.
@@ -118,6 +193,7 @@ impl Transcript {
         let ordinal = self.next();
         self.by_id.insert(entry.id, ordinal);
         self.content_bytes += entry.content.as_deref().map_or(0, Message::content_bytes);
+        self.unheld += usize::from(entry.is_unheld());
         if let Some(emission) = emission {
             self.emitted.entry(emission).or_insert(ordinal);
         }
@@ -135,6 +211,7 @@ impl Transcript {
         let from = last.map_or(0, |last| last.index() + 1);
         for entry in self.entries.iter_mut().skip(from) {
             if entry.standing == Standing::Visible {
+                self.unheld -= usize::from(entry.is_unheld());
                 entry.standing = Standing::Rewound;
                 let content = entry.content.take();
                 self.content_bytes -= content.as_deref().map_or(0, Message::content_bytes);

@@ -4,7 +4,7 @@ use super::wire::group_key;
 use super::{Piece, Sealed, Target, wire};
 use crate::ids::Epoch;
 use crate::message::Digest;
-use crate::session::{Calls, Transcript};
+use crate::session::{Calls, NotHeld, Transcript};
 
 const VERSION: u8 = 1;
 const LEN: usize = 1 + 4 + 4 + 4 + 16;
@@ -96,16 +96,17 @@ impl Etag {
         transcript: &Transcript,
         calls: &Calls,
         target: &Target,
-    ) -> Prefix {
+    ) -> Result<Prefix, NotHeld> {
         let Some(seal) = self.seal(sealed, target) else {
-            return Prefix::default();
+            return Ok(Prefix::default());
         };
         let intact = (seal.intact as usize).min(pieces.len());
         let key = |piece: &Piece| group_key(piece, transcript, calls, target);
         if seal.intact == seal.pieces {
-            let next = pieces[intact..].iter().find_map(key);
-            let (start, last) = last_group(&pieces[..intact], key);
-            return match (next, last) {
+            let mut next = pieces[intact..].iter().map(key);
+            let next = next.find_map(Result::transpose).transpose()?;
+            let (start, last) = last_group(&pieces[..intact], key)?;
+            return Ok(match (next, last) {
                 (Some(next), Some(last)) if next == last && self.length > 0 => Prefix {
                     keep: self.length - 1,
                     from: start,
@@ -114,37 +115,37 @@ impl Etag {
                     keep: self.length,
                     from: intact,
                 },
-            };
+            });
         }
         // The view changed behind the first `intact` pieces. Their last message may have been longer
         // in the caller's copy, so it is sent again.
-        let (start, last) = last_group(&pieces[..intact], key);
+        let (start, last) = last_group(&pieces[..intact], key)?;
         if last.is_none() {
-            return Prefix::default();
+            return Ok(Prefix::default());
         }
-        let kept = wire(&pieces[..start], transcript, calls, target);
-        Prefix {
+        let kept = wire(&pieces[..start], transcript, calls, target)?;
+        Ok(Prefix {
             keep: super::in_array(&kept, target),
             from: start,
-        }
+        })
     }
 }
 
 /// Where the last wire message of some pieces begins, and its key.
 fn last_group<K: PartialEq + Copy>(
     pieces: &[Piece],
-    key: impl Fn(&Piece) -> Option<K>,
-) -> (usize, Option<K>) {
+    key: impl Fn(&Piece) -> Result<Option<K>, NotHeld>,
+) -> Result<(usize, Option<K>), NotHeld> {
     let (mut start, mut last) = (pieces.len(), None);
     for (index, piece) in pieces.iter().enumerate().rev() {
-        match (key(piece), last) {
+        match (key(piece)?, last) {
             (None, _) => {}
             (Some(key), None) => (start, last) = (index, Some(key)),
             (Some(key), Some(of_last)) if key == of_last => start = index,
             _ => break,
         }
     }
-    (start, last)
+    Ok((start, last))
 }
 
 fn check(epoch: Epoch, length: u32, digest: Digest, target: &Target) -> Digest {

@@ -11,11 +11,11 @@ use std::collections::HashMap;
 use super::tail::{Side, Tail};
 use super::{DropReason, Form, MarkerReason, Piece, Sealed, TextReason};
 use crate::ids::Ordinal;
-use crate::message::{Block, MediaKind, MediaProblem, Message, ResultContent, Role};
-use crate::session::{CallState, Calls, Pairing, Pending, Transcript};
+use crate::message::{Block, MediaKind, MediaProblem, Message, Role};
+use crate::session::{CallState, Calls, NotHeld, Pairing, Pending, Transcript};
 
 /// A provider takes no more pictures in one request.
-const MAX_IMAGES: usize = 100;
+const MAX_PICTURES: usize = 100;
 
 /// The continuation of a view.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -36,21 +36,20 @@ pub fn lay_out(
     calls: &Calls,
     pending: &[Pending],
     interrupt: bool,
-) -> Layout {
+) -> Result<Layout, NotHeld> {
     let tail = Tail::of(sealed.pieces(), transcript);
-    let sorted = Sorted::of(transcript, calls, pending, &tail);
+    let sorted = Sorted::of(transcript, calls, pending, &tail)?;
     let mut writer = Writer {
-        sealed,
         transcript,
         calls,
         layout: Layout {
             tail,
             ..Layout::default()
         },
-        images: None,
+        pictures: sealed.pictures(),
     };
-    writer.write(sorted, interrupt);
-    writer.layout
+    writer.write(sorted, interrupt)?;
+    Ok(writer.layout)
 }
 
 /// The new blocks, sorted into whose turn they belong to.
@@ -83,13 +82,16 @@ struct Words {
 }
 
 impl Sorted {
-    fn of(transcript: &Transcript, calls: &Calls, pending: &[Pending], tail: &Tail) -> Self {
+    fn of(
+        transcript: &Transcript,
+        calls: &Calls,
+        pending: &[Pending],
+        tail: &Tail,
+    ) -> Result<Self, NotHeld> {
         let mut sorted = Self::default();
         let mut group_of: HashMap<Ordinal, usize> = HashMap::new();
         for item in pending {
-            let Some(message) = transcript.content(item.message) else {
-                continue;
-            };
+            let message = transcript.held(item.message)?;
             match message.role {
                 Role::Assistant => {
                     let group = sorted.response(message);
@@ -104,7 +106,7 @@ impl Sorted {
                 Role::System | Role::Developer => sorted.system(item, tail),
             }
         }
-        sorted
+        Ok(sorted)
     }
 
     /// The response that a fragment belongs to: the last one, when it has the same provider id and
@@ -205,16 +207,15 @@ impl Sorted {
 }
 
 struct Writer<'a> {
-    sealed: &'a Sealed,
     transcript: &'a Transcript,
     calls: &'a Calls,
     layout: Layout,
-    /// How many pictures the view holds; counted when the first new one comes.
-    images: Option<usize>,
+    /// How many pictures the view holds.
+    pictures: usize,
 }
 
 impl Writer<'_> {
-    fn write(&mut self, sorted: Sorted, interrupt: bool) {
+    fn write(&mut self, sorted: Sorted, interrupt: bool) -> Result<(), NotHeld> {
         for (message, block, form) in sorted.early {
             self.result(message, block, form);
         }
@@ -228,7 +229,7 @@ impl Writer<'_> {
                     }
                 }
                 Group::Assistant(response) => {
-                    if is_last && !interrupt && self.continues_open_response(&response) {
+                    if is_last && !interrupt && self.continues_open_response(&response)? {
                         self.layout.holds_back = true;
                         break;
                     }
@@ -247,19 +248,20 @@ impl Writer<'_> {
         if interrupt && !self.layout.holds_back {
             self.interrupt_open(None);
         }
+        Ok(())
     }
 
     /// Whether these are more fragments of a response whose calls still wait. A provider takes them
     /// only after every result, and the results are likely on their way: so they wait too.
-    fn continues_open_response(&self, response: &Response) -> bool {
+    fn continues_open_response(&self, response: &Response) -> Result<bool, NotHeld> {
         let open = self.layout.tail.open.first();
-        let of_open = open
-            .and_then(|call| self.calls.get(*call))
-            .and_then(|call| self.transcript.content(call.message))
-            .and_then(|message| message.provider_message_id.as_deref());
-        self.layout.tail.last == Some(Side::User)
+        let Some(open) = open.and_then(|call| self.calls.get(*call)) else {
+            return Ok(false);
+        };
+        let of_open = &self.transcript.held(open.message)?.provider_message_id;
+        Ok(self.layout.tail.last == Some(Side::User)
             && of_open.is_some()
-            && of_open == response.provider_message_id.as_deref()
+            && *of_open == response.provider_message_id)
     }
 
     fn response(&mut self, response: Response, is_last: bool) {
@@ -321,11 +323,8 @@ impl Writer<'_> {
             self.push(message, block, form);
             return;
         };
-        let pictures = match self.block(message, block) {
-            Some(Block::ToolResult(result)) => images_in(&result.content),
-            _ => 0,
-        };
-        let form = if self.take_images(pictures) {
+        let pictures = self.transcript.pictures_in(message, block);
+        let form = if self.take_pictures(pictures) {
             form
         } else {
             Form::ResultWithoutMedia(call)
@@ -346,7 +345,7 @@ impl Writer<'_> {
                 }
                 Some(Block::Media(media)) => match media.problem() {
                     Some(problem) => Form::Marker(MarkerReason::Media(problem)),
-                    None if media.kind == MediaKind::Image && !self.take_images(1) => {
+                    None if media.kind == MediaKind::Image && !self.take_pictures(1) => {
                         Form::Marker(MarkerReason::Media(MediaProblem::TooMany))
                     }
                     None => form,
@@ -401,30 +400,13 @@ impl Writer<'_> {
     }
 
     /// Whether the view can hold `more` pictures; counts them in when it can.
-    fn take_images(&mut self, more: usize) -> bool {
-        if more == 0 {
-            return true;
+    fn take_pictures(&mut self, more: u16) -> bool {
+        let with = self.pictures + usize::from(more);
+        let fits = more == 0 || with <= MAX_PICTURES;
+        if fits {
+            self.pictures = with;
         }
-        let held = match self.images {
-            Some(held) => held,
-            None => self
-                .sealed
-                .pieces()
-                .iter()
-                .map(|piece| self.images_of(piece))
-                .sum(),
-        };
-        let fits = held + more <= MAX_IMAGES;
-        self.images = Some(if fits { held + more } else { held });
         fits
-    }
-
-    fn images_of(&self, piece: &Piece) -> usize {
-        match (piece.form, self.block(piece.message, piece.block)) {
-            (Form::Block, Some(Block::Media(media))) if media.kind == MediaKind::Image => 1,
-            (Form::Result(_), Some(Block::ToolResult(result))) => images_in(&result.content),
-            _ => 0,
-        }
     }
 
     fn block(&self, message: Ordinal, block: u16) -> Option<&Block> {
@@ -437,18 +419,4 @@ impl Writer<'_> {
     fn is_blank(&self, message: Ordinal, block: u16) -> bool {
         self.block(message, block).is_some_and(Block::is_blank)
     }
-}
-
-/// How many pictures of a result a provider would take, one by one.
-fn images_in(content: &ResultContent) -> usize {
-    let ResultContent::Blocks(blocks) = content else {
-        return 0;
-    };
-    blocks
-        .iter()
-        .filter(|block| {
-            matches!(block, Block::Media(media)
-                if media.kind == MediaKind::Image && media.problem().is_none())
-        })
-        .count()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::Piece;
+use super::{Form, Piece};
 use crate::ids::Epoch;
 use crate::message::Digest;
 use crate::session::Transcript;
@@ -30,16 +30,25 @@ pub struct Sealed {
     digest: Digest,
     epoch: Epoch,
     seals: VecDeque<Seal>,
+    /// How many pictures the pieces show.
+    pictures: usize,
 }
 
 impl Sealed {
     /// Puts one together again from what a snapshot holds.
-    pub fn restore(pieces: Vec<Piece>, digest: Digest, epoch: Epoch, seals: Vec<Seal>) -> Self {
+    pub fn restore(
+        pieces: Vec<Piece>,
+        digest: Digest,
+        epoch: Epoch,
+        seals: Vec<Seal>,
+        pictures: usize,
+    ) -> Self {
         Self {
             pieces,
             digest,
             epoch,
             seals: seals.into(),
+            pictures,
         }
     }
 
@@ -68,6 +77,11 @@ impl Sealed {
         self.epoch
     }
 
+    /// How many pictures the pieces show.
+    pub fn pictures(&self) -> usize {
+        self.pictures
+    }
+
     /// The digest with these pieces at the end.
     fn digest_with(&self, pieces: &[Piece], transcript: &Transcript) -> Digest {
         if pieces.is_empty() {
@@ -86,6 +100,7 @@ impl Sealed {
     /// Seals what was just served at the end.
     pub(crate) fn extend(&mut self, pieces: &[Piece], transcript: &Transcript) {
         self.digest = self.digest_with(pieces, transcript);
+        self.pictures += pictures(pieces, transcript);
         self.pieces.extend_from_slice(pieces);
         self.mark();
     }
@@ -104,6 +119,7 @@ impl Sealed {
         self.digest = self.digest_with(then, transcript);
         self.pieces = kept;
         self.pieces.extend_from_slice(then);
+        self.pictures = pictures(&self.pieces, transcript);
         self.mark();
     }
 
@@ -119,6 +135,15 @@ impl Sealed {
             self.seals.pop_front();
         }
     }
+}
+
+/// How many pictures some pieces show.
+fn pictures(pieces: &[Piece], transcript: &Transcript) -> usize {
+    let of_piece = |piece: &Piece| match piece.form {
+        Form::Block | Form::Result(_) => transcript.pictures_in(piece.message, piece.block).into(),
+        _ => 0,
+    };
+    pieces.iter().map(of_piece).sum::<usize>()
 }
 
 /// Pieces are counted in 32 bits; a session would need 256 GiB of them to overflow that.

@@ -13,7 +13,7 @@ use crate::message::{
     Block, Media, MediaKind, MediaProblem, MediaSource, Message, Origin, ResultContent, Role,
     Thinking, ToolInput, ToolResult,
 };
-use crate::session::{Calls, Transcript};
+use crate::session::{Calls, NotHeld, Transcript};
 
 /// The longest call id that `OpenAI` takes.
 const OPENAI_MAX_ID_LEN: usize = 40;
@@ -174,7 +174,7 @@ pub fn wire<'a>(
     transcript: &'a Transcript,
     calls: &'a Calls,
     target: &Target,
-) -> Vec<WireMessage<'a>> {
+) -> Result<Vec<WireMessage<'a>>, NotHeld> {
     let render = Renderer {
         transcript,
         calls,
@@ -183,7 +183,7 @@ pub fn wire<'a>(
     let mut messages: Vec<WireMessage<'a>> = Vec::new();
     let mut last_key = None;
     for piece in pieces {
-        let Some((key, block)) = render.piece(piece) else {
+        let Some((key, block)) = render.piece(piece)? else {
             continue;
         };
         if last_key == Some(key)
@@ -203,7 +203,7 @@ pub fn wire<'a>(
             last_key = Some(key);
         }
     }
-    messages
+    Ok(messages)
 }
 
 /// The view as the sequence that prompt caches see: a role and the bytes of one block, in order.
@@ -234,13 +234,13 @@ pub(crate) fn group_key(
     transcript: &Transcript,
     calls: &Calls,
     target: &Target,
-) -> Option<GroupKey> {
+) -> Result<Option<GroupKey>, NotHeld> {
     let render = Renderer {
         transcript,
         calls,
         target,
     };
-    render.piece(piece).map(|(key, _)| key)
+    Ok(render.piece(piece)?.map(|(key, _)| key))
 }
 
 struct Renderer<'a, 't> {
@@ -250,13 +250,10 @@ struct Renderer<'a, 't> {
 }
 
 impl<'a> Renderer<'a, '_> {
-    fn piece(&self, piece: &Piece) -> Option<(GroupKey, WireBlock<'a>)> {
-        if !piece.form.is_shown() {
-            return None;
-        }
+    fn piece(&self, piece: &Piece) -> Result<Option<(GroupKey, WireBlock<'a>)>, NotHeld> {
         let side = side(piece, self.transcript);
         let block = match piece.form {
-            Form::Dropped(_) => return None,
+            Form::Dropped(_) => return Ok(None),
             Form::Opening => WireBlock::say(OPENING),
             Form::Interrupted(call) => WireBlock::Result {
                 id: self.id(call),
@@ -264,9 +261,12 @@ impl<'a> Renderer<'a, '_> {
                 is_error: Some(true),
                 extra: None,
             },
-            _ => self.block(piece, side)?,
+            _ => match self.block(piece, side, self.transcript.held(piece.message)?) {
+                Some(block) => block,
+                None => return Ok(None),
+            },
         };
-        Some((self.key(piece, side, &block), block))
+        Ok(Some((self.key(piece, side, &block), block)))
     }
 
     fn key(&self, piece: &Piece, side: Side, block: &WireBlock<'_>) -> GroupKey {
@@ -308,8 +308,7 @@ impl<'a> Renderer<'a, '_> {
         self.calls.wire_id(call, max_len)
     }
 
-    fn block(&self, piece: &Piece, side: Side) -> Option<WireBlock<'a>> {
-        let message: &'a Message = self.transcript.content(piece.message)?;
+    fn block(&self, piece: &Piece, side: Side, message: &'a Message) -> Option<WireBlock<'a>> {
         let block = message.blocks.get(usize::from(piece.block))?;
         let extra = |extra: &'a Extra| {
             (self.target.takes_extra_of(message.origin))

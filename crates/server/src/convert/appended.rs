@@ -3,7 +3,6 @@
 use palimpsest_core::command::{self, Receipt, receipts};
 use palimpsest_core::event::MessagesAppended;
 use palimpsest_core::ids::CallKey;
-use palimpsest_core::message::Block;
 use palimpsest_core::session::{CallState, Session, Standing, Unsendable};
 use palimpsest_proto::context::v1;
 
@@ -50,39 +49,17 @@ fn appended(session: &Session, receipt: &Receipt, input_index: u32) -> v1::Appen
 }
 
 fn calls_of(session: &Session, receipt: &Receipt) -> Vec<v1::ToolCall> {
-    let Some(message) = session.transcript().content(receipt.ordinal) else {
-        return Vec::new();
-    };
-    (0_u16..)
-        .zip(&message.blocks)
-        .filter_map(|(block, content)| match content {
-            Block::ToolUse(call) => {
-                let key = session.calls().at(receipt.ordinal, block)?;
-                Some(tool_call_of(session, key, &call.name))
-            }
-            _ => None,
-        })
-        .collect()
+    let calls = session.calls().of(receipt.ordinal);
+    calls.map(|(key, _)| tool_call(session, key)).collect()
 }
 
-/// A call and where it stands. Its tool is known as long as its message is in the view.
+/// A call and where it stands.
 pub fn tool_call(session: &Session, key: CallKey) -> v1::ToolCall {
-    let name = session.calls().get(key).and_then(|call| {
-        let message = session.transcript().content(call.message)?;
-        match message.blocks.get(usize::from(call.block))? {
-            Block::ToolUse(call) => Some(&*call.name),
-            _ => None,
-        }
-    });
-    tool_call_of(session, key, name.unwrap_or_default())
-}
-
-pub(super) fn tool_call_of(session: &Session, key: CallKey, tool_name: &str) -> v1::ToolCall {
     let call = session.calls().get(key);
     let message = call.and_then(|call| session.transcript().get(call.message));
     v1::ToolCall {
         call: Some(call_ref(session, key)),
-        tool_name: tool_name.to_owned(),
+        tool_name: call.map(|call| call.name.to_string()).unwrap_or_default(),
         block: call.zip(message).map(|(call, entry)| v1::BlockRef {
             message_id: entry.id.to_string(),
             block_index: call.block.into(),

@@ -145,7 +145,7 @@ impl Filter {
     }
 }
 
-/// The tool whose result stands in a block, as long as the message of its call is in the view.
+/// The tool whose result stands in a block.
 fn answered_tool<'s>(
     session: &'s Session,
     message: Ordinal,
@@ -159,12 +159,7 @@ fn answered_tool<'s>(
         .iter()
         .find(|key| calls.state(**key) == answer)
         .or_else(|| same.last())?;
-    let call = calls.get(*key)?;
-    let message = session.transcript().content(call.message)?;
-    match message.blocks.get(usize::from(call.block))? {
-        Block::ToolUse(call) => Some(&call.name),
-        _ => None,
-    }
+    Some(&calls.get(*key)?.name)
 }
 
 fn is_among<T: PartialEq>(wanted: &[T], value: &T) -> bool {

@@ -14,7 +14,7 @@ use palimpsest_core::view::{
 };
 use palimpsest_proto::context::v1;
 
-use super::appended::tool_call_of;
+use super::appended::tool_call;
 use super::blocks_out::{self, Reader};
 use super::scalars::{export_kind, export_role, export_timestamp};
 use super::tokens32;
@@ -99,15 +99,9 @@ pub fn transcript_message(
         turn_id: String::new(),
         tokens: entry.size.tokens,
         size_bytes: json_size(message),
-        calls: (0_u16..)
-            .zip(&message.blocks)
-            .filter_map(|(block, content)| match content {
-                Block::ToolUse(call) => {
-                    let key = calls.at(ordinal, block)?;
-                    Some(tool_call_of(session, key, &call.name))
-                }
-                _ => None,
-            })
+        calls: calls
+            .of(ordinal)
+            .map(|(key, _)| tool_call(session, key))
             .collect(),
         pinned: false,
         content_omitted: false,

@@ -310,6 +310,8 @@ impl From<Rejection> for ServiceError {
                 id,
                 visibility: Visibility::Rewound,
             },
+            // Whoever runs a command reads the contents and asks again, so this is never told.
+            not_held @ Rejection::NotHeld => Self::internal("decide a command", not_held),
         }
     }
 }

@@ -193,7 +193,7 @@ pub(super) async fn append(
     // Wrong targets are refused before anything happens.
     convert::target(target.clone(), &LastServed::default())?;
     let missing = service.create_if_missing();
-    let (appended, mut response) = service
+    let (before, mut response) = service
         .sessions
         .write(
             &key,
@@ -201,19 +201,23 @@ pub(super) async fn append(
             |transaction| incoming.run(transaction),
             |session, appended| {
                 let response = AppendMessagesResponse {
-                    append: Some(incoming.result(session, &appended)),
+                    append: Some(incoming.result(session, appended)),
                     revision: session.revision().get(),
                     tokens: Some(tokens(session, None)),
                     budget: Some(budget(session, target.as_ref())),
                     warnings: convert::warnings(&appended.warnings(session)),
                     stages: Vec::new(),
                 };
-                (appended, response)
+                let before = match appended {
+                    Appended::Before(revision) => Some(*revision),
+                    Appended::Now { .. } => None,
+                };
+                Ok((before, response))
             },
         )
         .await
         .map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
-    if let Appended::Before(revision) = appended {
+    if let Some(revision) = before {
         response.append = Some(incoming.earlier(service, &key, revision).await?);
     }
     Ok(response)

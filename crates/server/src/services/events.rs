@@ -18,7 +18,7 @@ use super::context::Replies;
 use super::messages::number;
 use crate::convert::{self, Cursor};
 use crate::errors::ServiceError;
-use crate::sessions::{Change, SessionsError};
+use crate::sessions::{Change, READ_BYTES, SessionsError};
 
 const DEFAULT_PAGE: u32 = 100;
 /// How often a watcher hears that the stream still lives.
@@ -87,7 +87,7 @@ async fn ascend(
     page: &mut Page,
 ) -> Result<Option<Revision>, ServiceError> {
     loop {
-        let recorded = service.sessions.events(key, after).await?;
+        let recorded = service.sessions.events(key, after, READ_BYTES).await?;
         let Some((last, _)) = recorded.last() else {
             return Ok(None);
         };
@@ -159,7 +159,7 @@ pub(super) async fn watch(
     let stream = try_stream! {
         loop {
             loop {
-                let recorded = service.sessions.events(&key, seen).await.map_err(status)?;
+                let recorded = service.sessions.events(&key, seen, READ_BYTES).await.map_err(status)?;
                 let Some((last, _)) = recorded.last() else {
                     break;
                 };

@@ -36,10 +36,12 @@ pub(super) async fn create(
     };
     let key = SessionKey::new(new.project, session);
     let decide = |transaction: &mut Transaction<'_>| Ok(is_answer(transaction, stamp.as_ref()));
-    let finish = |session: &Session, outcome: Outcome| match outcome {
-        Outcome::Created => Ok(convert::session(session, AUTO_ENABLED)),
-        Outcome::Exists => Err(SessionsError::Exists(session.key().clone())),
-        Outcome::OtherBody(recorded, given) => Err(other_body(recorded, given)),
+    let finish = |session: &Session, outcome: &Outcome| {
+        Ok(match outcome {
+            Outcome::Created => Ok(convert::session(session, AUTO_ENABLED)),
+            Outcome::Exists => Err(SessionsError::Exists(session.key().clone())),
+            Outcome::OtherBody(recorded, given) => Err(other_body(*recorded, *given)),
+        })
     };
     let written = service
         .sessions
@@ -127,7 +129,7 @@ pub(super) async fn update(
         update.expected_revision = expected_revision;
         transaction.run(Command::Update(update)).map(drop)
     };
-    let finish = |session: &Session, ()| convert::session(session, AUTO_ENABLED);
+    let finish = |session: &Session, (): &()| Ok(convert::session(session, AUTO_ENABLED));
     let session = service
         .sessions
         .write(&key, &Missing::Refuse, decide, finish)

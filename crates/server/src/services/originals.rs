@@ -1,9 +1,10 @@
 //! Messages as they came: out of memory where the view holds them, out of the log where it does not.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use palimpsest_core::event::Event;
-use palimpsest_core::ids::{Ordinal, Revision, SessionKey};
+use palimpsest_core::ids::{MessageId, Ordinal, Revision, SessionKey};
 use palimpsest_core::message::Message;
 use palimpsest_core::session::{Entry, Session};
 
@@ -15,6 +16,8 @@ use crate::errors::ServiceError;
 /// and not so many that a session is held up.
 const MIN_CHUNK_ENTRIES: usize = 100;
 const MAX_CHUNK_ENTRIES: usize = 1_000;
+/// How much of the log is read for the contents that are not in memory.
+const CHUNK_BYTES: usize = 256 * 1024;
 
 /// A message as it came, and its entry in the index.
 #[derive(Debug, Clone)]
@@ -134,20 +137,16 @@ async fn contents(
     entries: Vec<(Ordinal, Entry)>,
 ) -> Result<Vec<Original>, ServiceError> {
     let mut originals = Vec::with_capacity(entries.len());
-    // The messages of one append stand together, so one event serves them all.
-    let mut read: (Revision, Vec<Arc<Message>>) = (Revision::ZERO, Vec::new());
+    // Neighbours stand together in the log, so what is read for one serves those after it.
+    let mut read: HashMap<MessageId, Arc<Message>> = HashMap::new();
     for (ordinal, entry) in entries {
         let message = if let Some(message) = &entry.content {
             Some(Arc::clone(message))
         } else {
-            if read.0 != entry.revision {
-                read = (
-                    entry.revision,
-                    event_messages(service, key, entry.revision).await?,
-                );
+            if !read.contains_key(&entry.id) {
+                read = messages_from(service, key, entry.revision).await?;
             }
-            let mut messages = read.1.iter();
-            messages.find(|message| message.id == entry.id).cloned()
+            read.get(&entry.id).cloned()
         };
         let Some(message) = message else {
             return Err(ServiceError::Internal {
@@ -164,18 +163,20 @@ async fn contents(
     Ok(originals)
 }
 
-async fn event_messages(
+/// The messages of an event, and of those after it as far as one read goes.
+async fn messages_from(
     service: &Service,
     key: &SessionKey,
     revision: Revision,
-) -> Result<Vec<Arc<Message>>, ServiceError> {
-    let recorded = service.sessions.event(key, revision).await?;
-    Ok(match recorded.map(|recorded| recorded.event) {
-        Some(Event::MessagesAppended(event)) => event
-            .messages
-            .into_iter()
-            .map(|appended| appended.message)
-            .collect(),
-        _ => Vec::new(),
-    })
+) -> Result<HashMap<MessageId, Arc<Message>>, ServiceError> {
+    let before = Revision::new(revision.get().saturating_sub(1));
+    let events = service.sessions.events(key, before, CHUNK_BYTES).await?;
+    let appended = events.into_iter().filter_map(|(_, recorded)| {
+        let Event::MessagesAppended(event) = recorded.event else {
+            return None;
+        };
+        Some(event.messages)
+    });
+    let messages = appended.flatten().map(|appended| appended.message);
+    Ok(messages.map(|message| (message.id, message)).collect())
 }

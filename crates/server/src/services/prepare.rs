@@ -4,7 +4,7 @@ use bytes::Bytes;
 use palimpsest_core::codec;
 use palimpsest_core::command::{Command, Rejection, Serve};
 use palimpsest_core::policy::WindowHint;
-use palimpsest_core::session::{LastServed, Method, Session, View};
+use palimpsest_core::session::{LastServed, Method, NotHeld, Session, View};
 use palimpsest_core::view::{Target, WireMessage};
 use palimpsest_proto::context::v1::{self, PrepareContextRequest, PrepareContextResponse};
 
@@ -49,9 +49,13 @@ pub(super) async fn prepare(
     };
     let missing = service.create_if_missing();
     let decide = |transaction: &mut Transaction<'_>| call.decide(transaction);
-    let finish = |session: &Session, appended: Appended| {
-        let response = call.answer(session, &appended);
-        (appended, response)
+    let finish = |session: &Session, appended: &Appended| {
+        let response = call.answer(session, appended)?;
+        let before = match appended {
+            Appended::Before(revision) => Some(*revision),
+            Appended::Now { .. } => None,
+        };
+        Ok((before, response))
     };
     let outcome = if dry_run {
         service
@@ -61,9 +65,9 @@ pub(super) async fn prepare(
     } else {
         service.sessions.write(&key, &missing, decide, finish).await
     };
-    let (appended, mut response) =
+    let (before, mut response) =
         outcome.map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
-    if let Appended::Before(revision) = appended {
+    if let Some(revision) = before {
         response.append = Some(call.incoming.earlier(service, &key, revision).await?);
     }
     Ok(response)
@@ -99,7 +103,11 @@ impl Call {
             .unwrap_or_else(|_| (last.target.clone(), last.window))
     }
 
-    fn answer(&self, session: &Session, appended: &Appended) -> PrepareContextResponse {
+    fn answer(
+        &self,
+        session: &Session,
+        appended: &Appended,
+    ) -> Result<PrepareContextResponse, NotHeld> {
         let (target, _) = self.target(session);
         // An etag holds for the form and the target that it was made for; the domain checks the target.
         let known = self
@@ -107,7 +115,7 @@ impl Call {
             .as_ref()
             .filter(|named| named.form == self.form)
             .map(|named| named.etag);
-        let view = session.view(&target, known);
+        let view = session.view(&target, known)?;
         let mut response = PrepareContextResponse {
             keep_messages: view.keep,
             etag: etag::write(view.etag, self.form, &target).into(),
@@ -126,8 +134,8 @@ impl Call {
         if !self.incoming.is_empty() {
             response.append = Some(self.incoming.result(session, appended));
         }
-        self.put_messages(&mut response, session, &target, &view);
-        response
+        self.put_messages(&mut response, session, &target, &view)?;
+        Ok(response)
     }
 
     fn put_messages(
@@ -136,13 +144,13 @@ impl Call {
         session: &Session,
         target: &Target,
         view: &View<'_>,
-    ) {
+    ) -> Result<(), NotHeld> {
         let bytes;
         match self.form {
             Form::Typed => {
                 bytes = size(target, &view.messages);
                 response.messages = typed(session, target, &view.messages);
-                let system = typed(session, target, &session.system(target));
+                let system = typed(session, target, &session.system(target)?);
                 response.system = system
                     .into_iter()
                     .flat_map(|message| message.blocks)
@@ -151,7 +159,7 @@ impl Call {
             Form::Json => {
                 response.messages_json = json(target, &view.messages);
                 bytes = response.messages_json.iter().map(Bytes::len).sum();
-                response.system_json = system_json(target, session);
+                response.system_json = system_json(target, session)?;
             }
         }
         response.view_bytes = bytes as u64;
@@ -160,6 +168,7 @@ impl Call {
             response.messages.clear();
             response.messages_json.clear();
         }
+        Ok(())
     }
 }
 
@@ -202,10 +211,10 @@ fn size(target: &Target, messages: &[WireMessage<'_>]) -> usize {
 
 /// The operator's words that a provider takes apart from the array: always all of them, because they
 /// have no place in it that could be kept.
-fn system_json(target: &Target, session: &Session) -> Bytes {
-    let system = session.system(target);
+fn system_json(target: &Target, session: &Session) -> Result<Bytes, NotHeld> {
+    let system = session.system(target)?;
     if system.is_empty() {
-        return Bytes::new();
+        return Ok(Bytes::new());
     }
     let mut out = Vec::from(*b"[");
     for block in system.iter().flat_map(|message| &message.blocks) {
@@ -215,5 +224,5 @@ fn system_json(target: &Target, session: &Session) -> Bytes {
         codec::write_block(target.provider, block, &mut out);
     }
     out.push(b']');
-    out.into()
+    Ok(out.into())
 }

@@ -46,9 +46,11 @@ pub(super) async fn rewind(
     let decide =
         |transaction: &mut Transaction<'_>| decide(transaction, target, revision, stamp.clone());
     let target = request.target.as_ref();
-    let finish = |session: &Session, done: Done| match done {
-        Done::Now(rewound) => Ok(answer(session, rewound.as_ref(), target)),
-        Done::Before(revision) => Err(revision),
+    let finish = |session: &Session, done: &Done| {
+        Ok(match done {
+            Done::Now(rewound) => Ok(answer(session, rewound.as_ref(), target)),
+            Done::Before(revision) => Err(*revision),
+        })
     };
     let missing = &Missing::Refuse;
     let outcome = if request.dry_run {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures::stream;
+use palimpsest_core::command::Rejection;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::Session;
 use palimpsest_core::view::Target;
@@ -72,7 +73,11 @@ async fn chunk(mut cursor: Cursor) -> Result<(StreamContextResponse, Cursor), Se
         cursor.next,
     );
     let render = move |session: &Session| render(session, &named, &target, next);
-    let rendered = cursor.service.sessions.read(&cursor.key, render).await??;
+    let rendered = cursor
+        .service
+        .sessions
+        .read_whole(&cursor.key, render)
+        .await??;
     cursor.next += rendered.1;
     cursor.done = rendered.0.last;
     Ok((rendered.0, cursor))
@@ -90,7 +95,9 @@ fn render(
             current: session.revision(),
         });
     }
-    let messages = session.wire_of(named.etag, target);
+    let messages = session
+        .wire_of(named.etag, target)
+        .map_err(Rejection::from)?;
     let rest = messages.get(next..).unwrap_or_default();
     let (mut total, mut count) = (0, 0);
     let mut rendered = Vec::new();

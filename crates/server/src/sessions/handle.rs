@@ -1,18 +1,23 @@
 //! One session in memory: its state, its commands one at a time, and who watches it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::Session;
 use palimpsest_store::encoding::encode_snapshot;
 use palimpsest_store::{Batch, DueChange, SessionLog, Snapshot, StoreError};
 use tokio::sync::{Mutex, MutexGuard, watch};
+use tokio::task::spawn_blocking;
 
 use super::transaction::Transaction;
 use super::{SessionsError, load, row};
 
 /// Below this much log, replaying is as fast as a snapshot.
 const MIN_TAIL_BYTES: u64 = 128 * 1024;
+/// A snapshot is taken when this many times as much log has come as the last one had: loading reads a
+/// few milliseconds more, and a snapshot takes its time from fewer calls.
+const TAIL_TO_SNAPSHOT: u64 = 4;
 
 /// One session in memory.
 #[derive(Debug)]
@@ -41,7 +46,8 @@ pub(super) struct State(Option<Loaded>);
 pub(super) struct Loaded {
     pub(super) session: Session,
     pub(super) tail_bytes: u64,
-    pub(super) snapshot_bytes: u64,
+    /// What the last snapshot takes; it is known when that has been encoded.
+    pub(super) snapshot_bytes: Arc<AtomicU64>,
 }
 
 impl Loaded {
@@ -49,7 +55,7 @@ impl Loaded {
         Self {
             session,
             tail_bytes: 0,
-            snapshot_bytes: 0,
+            snapshot_bytes: Arc::default(),
         }
     }
 }
@@ -96,6 +102,18 @@ impl State {
         Ok(self.0.as_ref())
     }
 
+    /// Reads the contents that the session does not hold.
+    pub(super) async fn fill(
+        &mut self,
+        log: &dyn SessionLog,
+        key: &SessionKey,
+    ) -> Result<(), SessionsError> {
+        match &mut self.0 {
+            Some(loaded) => load::fill(log, key, &mut loaded.session).await,
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn weight_bytes(&self) -> usize {
         self.0
             .as_ref()
@@ -138,7 +156,8 @@ impl State {
             };
             log.append(key, batch).await?;
             loaded.tail_bytes += frame_bytes;
-            if loaded.tail_bytes > loaded.snapshot_bytes.max(MIN_TAIL_BYTES) {
+            let last = loaded.snapshot_bytes.load(Ordering::Relaxed);
+            if loaded.tail_bytes > (TAIL_TO_SNAPSHOT * last).max(MIN_TAIL_BYTES) {
                 snapshot(log, key, &mut loaded);
             }
         }
@@ -149,12 +168,14 @@ impl State {
 /// Takes a snapshot in the background. It only saves work: when it fails, the next one is tried after
 /// as much log again.
 fn snapshot(log: &Arc<dyn SessionLog>, key: &SessionKey, loaded: &mut Loaded) {
-    let at = loaded.session.revision();
-    let bytes = encode_snapshot(&loaded.session.snapshot());
+    let snapshot = loaded.session.snapshot();
     loaded.tail_bytes = 0;
-    loaded.snapshot_bytes = bytes.len() as u64;
+    let size = Arc::clone(&loaded.snapshot_bytes);
     let (log, key) = (Arc::clone(log), key.clone());
     tokio::spawn(async move {
+        let at = snapshot.revision;
+        let bytes = load::joined(spawn_blocking(move || encode_snapshot(&snapshot))).await;
+        size.store(bytes.len() as u64, Ordering::Relaxed);
         let snapshot = Snapshot { at, bytes };
         if let Err(error) = log.put_snapshot(&key, snapshot).await {
             tracing::warn!(session = %key, %error, "failed to keep a snapshot; loads will be slower");

@@ -1,8 +1,11 @@
-//! A session out of its log: the last snapshot, the contents that the view still needs, and the
-//! events after it.
+//! A session out of its log: the last snapshot, the events after it, and as much content as the session
+//! needs to go on. The rest is read when somebody asks for it.
+
+use std::sync::Arc;
 
 use palimpsest_core::event::{Event, Recorded};
 use palimpsest_core::ids::{Revision, SessionKey};
+use palimpsest_core::message::Message;
 use palimpsest_core::session::{Session, Snapshot};
 use palimpsest_store::encoding::{DecodeError, decode_frame, decode_snapshot};
 use palimpsest_store::{Frame, SessionLog};
@@ -10,6 +13,11 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::handle::Loaded;
 use super::{READ_BYTES, SessionsError};
+
+/// How many messages of its end a session holds at first: enough for the next turns.
+const HELD_MESSAGES: usize = 32;
+
+type Events = Vec<(Revision, Recorded)>;
 
 /// Reads a session; none when there is no log.
 pub(super) async fn load(
@@ -20,86 +28,124 @@ pub(super) async fn load(
         return Ok(None);
     };
     let snapshot = log.snapshot(key).await?;
-    let unreadable = |error| SessionsError::Unreadable {
-        key: key.clone(),
-        error,
-    };
-    let snapshot = match snapshot {
+    let session = match snapshot {
+        None => {
+            let events = events(log, key, Revision::new(1), None).await?;
+            let log = events.into_iter().map(|(_, recorded)| recorded);
+            Session::replay(key.clone(), log).map_err(|_| {
+                let error = DecodeError::Damaged("it does not begin with the session's creation");
+                unreadable(key, error)
+            })?
+        }
         Some(snapshot) => {
             let owned = key.clone();
             let decoded = spawn_blocking(move || decode_snapshot(owned, &snapshot.bytes));
-            Some(joined(decoded).await.map_err(unreadable)?)
+            let snapshot = joined(decoded).await.map_err(|e| unreadable(key, e))?;
+            from_snapshot(log, key, snapshot).await?
         }
-        None => None,
     };
-    // A session that needs no content begins with the events after its snapshot.
-    let from = snapshot.as_ref().map_or(Revision::new(1), |snapshot| {
-        snapshot.first_needed().unwrap_or(snapshot.revision.plus(1))
-    });
-    let frames = read_all(log, key, Revision::new(from.get() - 1)).await?;
-    let owned = key.clone();
-    let session = joined(spawn_blocking(move || restore(owned, snapshot, &frames)))
-        .await
-        .map_err(unreadable)?;
     Ok(Some(Loaded {
         session,
         tail_bytes: head.tail_bytes,
-        snapshot_bytes: head.snapshot.map_or(0, |mark| mark.bytes),
+        snapshot_bytes: Arc::new(head.snapshot.map_or(0, |mark| mark.bytes).into()),
     }))
 }
 
-async fn read_all(
+async fn from_snapshot(
     log: &dyn SessionLog,
     key: &SessionKey,
-    mut after: Revision,
-) -> Result<Vec<Frame>, SessionsError> {
-    let mut all = Vec::new();
-    loop {
-        let frames = log.read(key, after, READ_BYTES).await?;
-        let Some(last) = frames.last() else {
-            return Ok(all);
-        };
-        after = last.last();
-        all.extend(frames);
-    }
-}
-
-fn restore(
-    key: SessionKey,
-    snapshot: Option<Snapshot>,
-    frames: &[Frame],
-) -> Result<Session, DecodeError> {
-    let events = decode_frames(frames)?;
-    let damaged = |_| DecodeError::Damaged("it does not begin with the session's creation");
-    let Some(snapshot) = snapshot else {
-        let log = events.into_iter().map(|(_, recorded)| recorded);
-        return Session::replay(key, log).map_err(damaged);
-    };
+    snapshot: Snapshot,
+) -> Result<Session, SessionsError> {
     let at = snapshot.revision;
-    let (covered, later): (Vec<_>, Vec<_>) = events
-        .into_iter()
-        .partition(|(revision, _)| *revision <= at);
-    let contents = covered
-        .into_iter()
-        .filter_map(|(_, recorded)| match recorded.event {
-            Event::MessagesAppended(event) => Some(event.messages),
-            _ => None,
-        })
-        .flatten()
-        .map(|appended| appended.message);
-    let mut session = snapshot.restore(contents).ok_or(DecodeError::Damaged(
-        "a message that its snapshot names is missing",
-    ))?;
-    for (_, recorded) in later {
-        session.apply(&recorded).map_err(damaged)?;
+    let mut needed = snapshot.needed(HELD_MESSAGES);
+    let mut from = needed.tail.unwrap_or(at.plus(1));
+    let mut end = events(log, key, from, None).await?;
+    // A view-changing event is folded upon all messages.
+    let changes_view = |(revision, recorded): &(Revision, Recorded)| {
+        *revision > at && recorded.event.changes_view()
+    };
+    if end.iter().any(changes_view) {
+        needed = snapshot.needed(usize::MAX);
+        if let Some(first) = needed.tail.filter(|first| *first < from) {
+            let before = Revision::new(from.get() - 1);
+            let mut all = events(log, key, first, Some(before)).await?;
+            all.append(&mut end);
+            (from, end) = (first, all);
+        }
     }
-    Ok(session)
+    let mut contents = Vec::new();
+    if let Some(lead) = needed.lead.filter(|lead| *lead.start() < from) {
+        let (first, last) = lead.into_inner();
+        contents = messages(events(log, key, first, Some(last)).await?);
+    }
+    let later = end.partition_point(|(revision, _)| *revision <= at);
+    let later = end.split_off(later);
+    contents.extend(messages(end));
+    let restore = spawn_blocking(move || {
+        let mut session = snapshot.restore(contents).ok_or(DecodeError::Damaged(
+            "a message that its snapshot names is missing",
+        ))?;
+        for (_, recorded) in later {
+            session
+                .apply(&recorded)
+                .map_err(|_| DecodeError::Damaged("it creates the session twice"))?;
+        }
+        Ok(session)
+    });
+    joined(restore).await.map_err(|e| unreadable(key, e))
 }
 
-/// The events of some frames, with their revisions.
-pub(super) fn decode_frames(frames: &[Frame]) -> Result<Vec<(Revision, Recorded)>, DecodeError> {
+/// Reads the contents that a session does not hold.
+pub(super) async fn fill(
+    log: &dyn SessionLog,
+    key: &SessionKey,
+    session: &mut Session,
+) -> Result<(), SessionsError> {
+    let Some(first) = session.transcript().first_unheld() else {
+        return Ok(());
+    };
+    let events = events(log, key, first, Some(session.revision())).await?;
+    session.fill(messages(events));
+    if session.transcript().is_whole() {
+        return Ok(());
+    }
+    let error = DecodeError::Damaged("a message that its index names is missing");
+    Err(unreadable(key, error))
+}
+
+/// The events from one revision to another, or to the end.
+async fn events(
+    log: &dyn SessionLog,
+    key: &SessionKey,
+    first: Revision,
+    last: Option<Revision>,
+) -> Result<Events, SessionsError> {
+    let mut all = Vec::new();
+    let mut after = Revision::new(first.get().saturating_sub(1));
+    while last.is_none_or(|last| after < last) {
+        let frames = log.read(key, after, READ_BYTES).await?;
+        let Some(frame) = frames.last() else {
+            break;
+        };
+        after = frame.last();
+        let decoded = spawn_blocking(move || decode_frames(&frames, last));
+        all.append(&mut joined(decoded).await.map_err(|e| unreadable(key, e))?);
+    }
+    let before = all.partition_point(|(revision, _)| *revision < first);
+    all.drain(..before);
+    Ok(all)
+}
+
+/// The events of some frames up to a revision.
+pub(super) fn decode_frames(
+    frames: &[Frame],
+    last: Option<Revision>,
+) -> Result<Events, DecodeError> {
     let mut events = Vec::new();
     for frame in frames {
+        if last.is_some_and(|last| frame.first > last) {
+            break;
+        }
         let decoded = decode_frame(&frame.bytes)?;
         if decoded.len() != frame.events as usize {
             return Err(DecodeError::Damaged(
@@ -110,6 +156,26 @@ pub(super) fn decode_frames(frames: &[Frame]) -> Result<Vec<(Revision, Recorded)
         events.extend(revisions.zip(decoded));
     }
     Ok(events)
+}
+
+fn messages(events: Events) -> Vec<Arc<Message>> {
+    let appended = events.into_iter().filter_map(|(_, recorded)| {
+        let Event::MessagesAppended(event) = recorded.event else {
+            return None;
+        };
+        Some(event.messages)
+    });
+    appended
+        .flatten()
+        .map(|appended| appended.message)
+        .collect()
+}
+
+fn unreadable(key: &SessionKey, error: DecodeError) -> SessionsError {
+    SessionsError::Unreadable {
+        key: key.clone(),
+        error,
+    }
 }
 
 /// Waits for work on a blocking thread. Its panic is this task's.

@@ -19,7 +19,7 @@ use palimpsest_core::event::Recorded;
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::Policy;
-use palimpsest_core::session::{About, Session};
+use palimpsest_core::session::{About, NotHeld, Session};
 use palimpsest_store::encoding::{DecodeError, decode_about};
 use palimpsest_store::{Head, SessionLog, StoreError};
 
@@ -142,15 +142,31 @@ impl Sessions {
         seen.ok_or_else(|| SessionsError::NotFound(key.clone()))
     }
 
+    /// Looks at a session that holds all its contents.
+    pub async fn read_whole<T>(
+        &self,
+        key: &SessionKey,
+        look: impl FnOnce(&Session) -> T,
+    ) -> Result<T, SessionsError> {
+        let handle = self.cache.handle(key);
+        let mut state = handle.lock().await;
+        state.load(&*self.log, key).await?;
+        state.fill(&*self.log, key).await?;
+        let loaded = state.load(&*self.log, key).await?;
+        let seen = loaded.map(|loaded| look(&loaded.session));
+        self.cache.weigh(key, state.weight_bytes());
+        seen.ok_or_else(|| SessionsError::NotFound(key.clone()))
+    }
+
     /// Changes a session: `decide` runs commands, the outcome is committed, and `finish` makes the
     /// answer of the state after it. When somebody else commits first, `decide` runs again upon the
-    /// new state.
+    /// new state. Whichever of the two needs contents that are not in memory runs again when they are.
     pub async fn write<D, T>(
         &self,
         key: &SessionKey,
         missing: &Missing,
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
-        finish: impl FnOnce(&Session, D) -> T,
+        finish: impl Fn(&Session, &D) -> Result<T, NotHeld>,
     ) -> Result<T, SessionsError> {
         let handle = self.cache.handle(key);
         let mut state = handle.lock().await;
@@ -166,6 +182,13 @@ impl Sessions {
             }
             let decided = match decide(&mut transaction) {
                 Ok(decided) => decided,
+                Err(Rejection::NotHeld) => {
+                    // What was applied so far is thrown away with its session, unless nothing was.
+                    state.put_back(transaction);
+                    state.load(&*self.log, key).await?;
+                    state.fill(&*self.log, key).await?;
+                    continue;
+                }
                 Err(rejection) => {
                     state.put_back(transaction);
                     return Err(rejection.into());
@@ -173,11 +196,15 @@ impl Sessions {
             };
             match state.commit(&self.log, key, transaction).await {
                 Ok(loaded) => {
-                    let answer = finish(&loaded.session, decided);
-                    let revision = loaded.session.revision();
+                    handle.announce(loaded.session.revision());
+                    let mut answer = finish(&loaded.session, &decided);
+                    if answer.is_err() {
+                        state.fill(&*self.log, key).await?;
+                        let loaded = state.load(&*self.log, key).await?;
+                        answer = loaded.map_or(Err(NotHeld), |l| finish(&l.session, &decided));
+                    }
                     self.cache.weigh(key, state.weight_bytes());
-                    handle.announce(revision);
-                    return Ok(answer);
+                    return Ok(answer.map_err(Rejection::from)?);
                 }
                 Err(StoreError::Conflict { .. }) => {}
                 Err(error) => return Err(error.into()),
@@ -192,9 +219,9 @@ impl Sessions {
         key: &SessionKey,
         missing: &Missing,
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
-        finish: impl FnOnce(&Session, D) -> T,
+        finish: impl Fn(&Session, &D) -> Result<T, NotHeld>,
     ) -> Result<T, SessionsError> {
-        let copy = match self.read(key, Session::clone).await {
+        let copy = match self.read_whole(key, Session::clone).await {
             Ok(session) => Some(session),
             Err(SessionsError::NotFound(_)) if matches!(missing, Missing::Create(_)) => None,
             Err(error) => return Err(error),
@@ -208,7 +235,7 @@ impl Sessions {
         let session = transaction
             .session()
             .ok_or_else(|| SessionsError::NotFound(key.clone()))?;
-        Ok(finish(session, decided))
+        Ok(finish(session, &decided).map_err(Rejection::from)?)
     }
 
     /// Deletes a session and its log; false when there was none.
@@ -235,14 +262,15 @@ impl Sessions {
         Watcher::new(self.cache.handle(key))
     }
 
-    /// Events after a revision, oldest first, with their revisions: about [`READ_BYTES`] of them.
+    /// Events after a revision, oldest first, with their revisions: about `bytes` of them as stored.
     pub async fn events(
         &self,
         key: &SessionKey,
         after: Revision,
+        bytes: usize,
     ) -> Result<Vec<(Revision, Recorded)>, SessionsError> {
-        let frames = self.log.read(key, after, READ_BYTES).await?;
-        let decoded = tokio::task::spawn_blocking(move || load::decode_frames(&frames));
+        let frames = self.log.read(key, after, bytes).await?;
+        let decoded = tokio::task::spawn_blocking(move || load::decode_frames(&frames, None));
         let events = load::joined(decoded)
             .await
             .map_err(|error| self.unreadable(key, error))?;
@@ -258,7 +286,8 @@ impl Sessions {
     ) -> Result<Option<Recorded>, SessionsError> {
         let before = Revision::new(revision.get().saturating_sub(1));
         let frames = self.log.read(key, before, 1).await?;
-        let events = load::decode_frames(&frames).map_err(|error| self.unreadable(key, error))?;
+        let events =
+            load::decode_frames(&frames, None).map_err(|error| self.unreadable(key, error))?;
         Ok(events
             .into_iter()
             .find_map(|(at, event)| (at == revision).then_some(event)))

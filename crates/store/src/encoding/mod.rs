@@ -9,11 +9,15 @@ mod message;
 mod snapshot;
 mod view;
 
+use std::cell::RefCell;
+use std::io;
+
 use bytes::Bytes;
 use palimpsest_core::event::Recorded;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::{About, Snapshot};
 use prost::Message as _;
+use zstd::bulk::{Compressor, Decompressor};
 
 /// The storage proto's types.
 #[expect(
@@ -94,12 +98,26 @@ pub fn decode_about(bytes: &[u8]) -> Result<About, DecodeError> {
 
 fn seal(body: &[u8]) -> Bytes {
     if body.len() >= MIN_COMPRESSED_BYTES
-        && let Ok(small) = zstd::bulk::compress(body, ZSTD_LEVEL)
+        && let Ok(small) = COMPRESSOR.with_borrow_mut(|kept| compress(kept, body))
         && small.len() < body.len()
     {
         return envelope(ZSTD, &small);
     }
     envelope(PLAIN, body)
+}
+
+// Making a compressor or a decompressor costs more than a small frame does.
+thread_local! {
+    static COMPRESSOR: RefCell<Option<Compressor<'static>>> = RefCell::default();
+    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = RefCell::default();
+}
+
+fn compress(kept: &mut Option<Compressor<'static>>, body: &[u8]) -> io::Result<Vec<u8>> {
+    let compressor = match kept {
+        Some(compressor) => compressor,
+        None => kept.insert(Compressor::new(ZSTD_LEVEL)?),
+    };
+    compressor.compress(body)
 }
 
 fn envelope(codec: u8, body: &[u8]) -> Bytes {
@@ -125,7 +143,14 @@ fn decompress(body: &[u8]) -> Result<Vec<u8>, DecodeError> {
         .and_then(|size| usize::try_from(size).ok())
         .filter(|size| *size <= MAX_DECODED_BYTES)
         .ok_or(DecodeError::Damaged("no length"))?;
-    zstd::bulk::decompress(body, size).map_err(|_| DecodeError::Damaged("not zstd"))
+    let damaged = |_| DecodeError::Damaged("not zstd");
+    DECOMPRESSOR.with_borrow_mut(|kept| {
+        let decompressor = match kept {
+            Some(decompressor) => decompressor,
+            None => kept.insert(Decompressor::new().map_err(damaged)?),
+        };
+        decompressor.decompress(body, size).map_err(damaged)
+    })
 }
 
 /// Sixteen bytes at a time.

@@ -22,7 +22,7 @@ pub(super) fn write(snapshot: &Snapshot) -> v1::Snapshot {
         rules: snapshot.rules,
         policy: Some(event::write_policy(&snapshot.policy)),
         about: Some(write_about(&snapshot.about)),
-        entries: Some(write_entries(&snapshot.entries)),
+        entries: Some(write_entries(&snapshot.entries, &snapshot.pictures)),
         calls: Some(write_calls(&snapshot.calls)),
         pending: snapshot.pending.iter().map(write_pending).collect(),
         sealed: Some(write_sealed(&snapshot.sealed)),
@@ -39,13 +39,15 @@ pub(super) fn write(snapshot: &Snapshot) -> v1::Snapshot {
 }
 
 pub(super) fn read(key: SessionKey, stored: v1::Snapshot) -> Result<Snapshot, DecodeError> {
+    let entries = stored.entries.unwrap_or_default();
     Ok(Snapshot {
         key,
         revision: Revision::new(stored.revision),
         rules: stored.rules,
         policy: event::read_policy(stored.policy.as_ref()),
         about: read_about(stored.about.unwrap_or_default())?,
-        entries: read_entries(&stored.entries.unwrap_or_default())?,
+        entries: read_entries(&entries)?,
+        pictures: read_pictures(&entries)?,
         calls: read_calls(&stored.calls.unwrap_or_default())?,
         pending: stored
             .pending
@@ -113,7 +115,7 @@ pub(super) fn read_about(stored: v1::About) -> Result<About, DecodeError> {
     })
 }
 
-fn write_entries(entries: &[SnapshotEntry]) -> v1::Entries {
+fn write_entries(entries: &[SnapshotEntry], pictures: &[(Ordinal, u16, u16)]) -> v1::Entries {
     let mut stored = v1::Entries::default();
     let (mut ids, mut digests, mut emissions) = (Vec::new(), Vec::new(), Vec::new());
     for (ordinal, entry) in (0_u32..).zip(entries) {
@@ -134,7 +136,25 @@ fn write_entries(entries: &[SnapshotEntry]) -> v1::Entries {
     stored.ids = ids.into();
     stored.digests = digests.into();
     stored.emissions = emissions.into();
+    for (message, block, count) in pictures {
+        stored.pictures_of.push(message.get());
+        stored.pictures_block.push((*block).into());
+        stored.pictures.push((*count).into());
+    }
     stored
+}
+
+fn read_pictures(stored: &v1::Entries) -> Result<Vec<(Ordinal, u16, u16)>, DecodeError> {
+    let at = |(index, message): (usize, &u32)| {
+        let block = *stored.pictures_block.get(index).ok_or(CUT)?;
+        let count = *stored.pictures.get(index).ok_or(CUT)?;
+        Ok((
+            Ordinal::new(*message),
+            view::block(block)?,
+            view::block(count)?,
+        ))
+    };
+    stored.pictures_of.iter().enumerate().map(at).collect()
 }
 
 fn read_entries(stored: &v1::Entries) -> Result<Vec<SnapshotEntry>, DecodeError> {
@@ -183,6 +203,7 @@ fn write_calls(calls: &[Call]) -> v1::Calls {
         stored.message.push(call.message.get());
         stored.block.push(call.block.into());
         stored.id.push(call.id.to_string());
+        stored.name.push(call.name.to_string());
         stored.mapped.push(call.mapped);
         stored.state.push(state.into());
         stored.result_message.push(message);
@@ -208,6 +229,7 @@ fn read_calls(stored: &v1::Calls) -> Result<Vec<Call>, DecodeError> {
             message: Ordinal::new(*stored.message.get(index).ok_or(CUT)?),
             block: view::block(*stored.block.get(index).ok_or(CUT)?)?,
             id: id.as_str().into(),
+            name: stored.name.get(index).ok_or(CUT)?.as_str().into(),
             mapped: *stored.mapped.get(index).ok_or(CUT)?,
             state,
         })
@@ -264,6 +286,7 @@ fn write_sealed(sealed: &Sealed) -> v1::Sealed {
         pieces: Some(view::write_pieces(sealed.pieces())),
         digest: digest(sealed.digest()),
         epoch: sealed.epoch().get(),
+        pictures: u32::try_from(sealed.pictures()).unwrap_or(u32::MAX),
         seals: sealed
             .seals()
             .map(|seal| v1::Seal {
@@ -294,6 +317,7 @@ fn read_sealed(stored: v1::Sealed) -> Result<Sealed, DecodeError> {
             .iter()
             .map(seal)
             .collect::<Result<_, DecodeError>>()?,
+        stored.pictures as usize,
     ))
 }
 

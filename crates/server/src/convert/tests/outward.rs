@@ -129,7 +129,7 @@ fn cache_markers_stay_in_the_transcript() {
     serve(&mut world, false);
     let session = &world.session;
     let target = target(Provider::Anthropic);
-    let view = session.view(&target, None);
+    let view = session.view(&target, None).unwrap();
     let shown = view_message(&view.messages[0], session.calls(), Provider::Anthropic);
     assert_eq!(shown.blocks[0].extra_json, r#"{"n":1}"#);
     let message = session.transcript().content(Ordinal::new(0)).unwrap();
@@ -150,7 +150,7 @@ fn a_view_shows_wire_ids_and_keys() {
         (Provider::Anthropic, r#"{"raw_arguments":"cut"}"#),
         (Provider::OpenAi, "cut"),
     ] {
-        let view = session.view(&target(provider), None);
+        let view = session.view(&target(provider), None).unwrap();
         let names: Vec<_> = view
             .messages
             .iter()

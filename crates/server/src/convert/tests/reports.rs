@@ -31,7 +31,7 @@ fn result(id: &str) -> String {
 }
 
 fn reported(world: &World) -> Vec<v1::Repair> {
-    let view = world.session.view(&Target::default(), None);
+    let view = world.session.view(&Target::default(), None).unwrap();
     repairs(&world.session, &view.repairs)
 }
 
@@ -102,7 +102,7 @@ fn an_interruption_is_about_the_call() {
         kinds.contains(&v1::RepairKind::LateResultAsText),
         "{kinds:?}"
     );
-    let view = world.session.view(&Target::default(), None);
+    let view = world.session.view(&Target::default(), None).unwrap();
     assert!(repair_warnings(&world.session, &view.repairs).is_empty());
     let hidden = palimpsest_core::view::Repair {
         message: palimpsest_core::ids::Ordinal::new(3),

@@ -55,7 +55,9 @@ fn originals(world: &World) -> Vec<Message> {
 }
 
 /// Everything that a reply may say about a session can be said, and holds together.
-fn check(world: &World) {
+fn check(mut world: World) {
+    world.fill();
+    let world = &world;
     let session = &world.session;
     let calls = session.calls();
     let statuses = BlockStatuses::of(session);
@@ -94,7 +96,7 @@ fn check(world: &World) {
     }
     for provider in [Provider::Anthropic, Provider::OpenAi] {
         let target = target(provider);
-        let view = session.view(&target, None);
+        let view = session.view(&target, None).unwrap();
         for message in &view.messages {
             let out = view_message(message, calls, provider);
             assert_eq!(out.blocks.len(), message.blocks.len());
@@ -172,7 +174,7 @@ proptest! {
                 }));
             }
         }
-        check(&world);
+        check(world);
     }
 }
 
