@@ -97,7 +97,8 @@ impl State {
         key: &SessionKey,
     ) -> Result<Option<&Loaded>, SessionsError> {
         if self.0.is_none() {
-            self.0 = load::load(log, key).await?;
+            // On the heap: most calls find the session in memory and should not carry this.
+            self.0 = Box::pin(load::load(log, key)).await?;
         }
         Ok(self.0.as_ref())
     }
@@ -109,7 +110,7 @@ impl State {
         key: &SessionKey,
     ) -> Result<(), SessionsError> {
         match &mut self.0 {
-            Some(loaded) => load::fill(log, key, &mut loaded.session).await,
+            Some(loaded) => Box::pin(load::fill(log, key, &mut loaded.session)).await,
             None => Ok(()),
         }
     }
