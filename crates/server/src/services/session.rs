@@ -41,7 +41,7 @@ impl SessionService for SessionHandlers {
         request: Request<UpdateSessionRequest>,
     ) -> Result<Response<UpdateSessionResponse>, Status> {
         let (service, request) = (self.0.clone(), request.into_inner());
-        let change = async move { manage::update(&service, request).await };
+        let change = Box::pin(async move { manage::update(&service, request).await });
         reply(self.0.mutations.uncancelled(change).await)
     }
 

@@ -1,10 +1,13 @@
-//! What a long session costs, counted instead of timed: bytes written, and how much of a log a load
-//! reads.
+//! What a long session costs, counted instead of timed: bytes written, how much of a log a load reads,
+//! and what a turn reads and renders.
 
 #![expect(
     clippy::unwrap_used,
     reason = "a test that cannot go on should say where"
 )]
+
+mod counting;
+mod delta;
 
 use std::sync::Arc;
 
@@ -114,12 +117,12 @@ async fn a_load_reads_the_snapshot_and_gives_the_same_session() {
         head.log_bytes
     );
     let fresh = sessions(&log);
-    let held = fresh
+    let bytes_at_first = fresh
         .read(&key, |session| session.transcript().content_bytes())
         .await
         .unwrap();
     let loaded = fresh.read_whole(&key, Clone::clone).await.unwrap();
     assert_eq!(loaded, expected);
     // It began with the end of the session alone.
-    assert!(held * 2 < loaded.transcript().content_bytes(), "{held}");
+    assert!(bytes_at_first * 2 < loaded.transcript().content_bytes());
 }
