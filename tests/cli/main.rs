@@ -171,6 +171,29 @@ fn a_transcript_is_brought_in_looked_at_and_taken_out_again() {
 }
 
 #[test]
+fn what_is_exported_for_claude_code_is_imported_again() {
+    let setting = Setting::new();
+    setting.import();
+    for session in ["first", "second"] {
+        let export = |session: &str| {
+            let text = setting.run(&["export", session, "--format", "claude-code"]);
+            text.replace(
+                &format!("\"sessionId\":\"{session}\""),
+                "\"sessionId\":\"s\"",
+            )
+        };
+        let exported = export(session);
+        let copy = format!("{session}-again");
+        let path = setting.folder.path().join(format!("{copy}.jsonl"));
+        fs::write(&path, &exported).unwrap();
+        setting.run(&["import", "--format", "claude-code", path.to_str().unwrap()]);
+        assert_eq!(export(&copy), exported);
+        let view = |session: &str| setting.run(&["view", session]);
+        assert_eq!(view(&copy), view(session));
+    }
+}
+
+#[test]
 fn a_store_is_compacted_while_nobody_uses_it() {
     let setting = Setting::new();
     setting.import();

@@ -10,12 +10,14 @@
 mod bad_input;
 mod calls;
 mod concurrent;
+mod exports;
 mod forms;
 mod idempotency;
 mod limits;
 mod protocol;
 mod rewind;
 mod sessions;
+mod shutdown;
 mod skeleton;
 mod stream;
 mod transcripts;

@@ -1,4 +1,4 @@
-//! Transcripts and events: listed, searched, watched, exported.
+//! Transcripts and events: listed, searched, watched.
 
 use std::time::Duration;
 
@@ -6,10 +6,9 @@ use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::session_event::Event;
 use palimpsest_proto::context::v1::text_pattern::Pattern;
 use palimpsest_proto::context::v1::{
-    DeleteSessionRequest, EventKind, ExportTranscriptRequest, Format, ListEventsRequest,
-    ListMessagesRequest, MessageFilter, RewindSessionRequest, Role, SearchHit,
-    SearchMessagesRequest, SessionEvent, TextPattern, TranscriptMessage, Visibility,
-    WatchSessionRequest,
+    DeleteSessionRequest, EventKind, ListEventsRequest, ListMessagesRequest, MessageFilter,
+    RewindSessionRequest, Role, SearchHit, SearchMessagesRequest, SessionEvent, TextPattern,
+    TranscriptMessage, Visibility, WatchSessionRequest,
 };
 use palimpsest_tests::say::{append, assistant, prepare, user, uuid, with_id};
 use palimpsest_tests::server::{Server, Sessions};
@@ -19,7 +18,7 @@ use tonic::{Code, Status};
 use crate::SERVER;
 
 /// Thirty messages, of which the last ten are rewound.
-async fn thirty(server: &Server, session: &str) {
+pub(crate) async fn thirty(server: &Server, session: &str) {
     let mut client = server.context().await;
     for number in 0..30 {
         let text = format!("Zebra {number} é needle{number}.");
@@ -41,7 +40,7 @@ async fn thirty(server: &Server, session: &str) {
     client.rewind_session(request).await.unwrap();
 }
 
-async fn messages(
+pub(crate) async fn messages(
     client: &mut Sessions,
     mut request: ListMessagesRequest,
 ) -> Vec<TranscriptMessage> {
@@ -378,53 +377,4 @@ async fn a_session_that_an_append_made_says_so() {
         panic!("{:?}", listed[0])
     };
     assert!(made.implicit);
-}
-
-async fn export(client: &mut Sessions, session: &str, format: Format) -> (String, u64) {
-    let request = ExportTranscriptRequest {
-        session: name(session),
-        format: format.into(),
-        ..Default::default()
-    };
-    let mut chunks = client
-        .export_transcript(request)
-        .await
-        .unwrap()
-        .into_inner();
-    let (mut data, mut end) = (Vec::new(), None);
-    while let Some(chunk) = chunks.message().await.unwrap() {
-        assert_eq!(end, None, "nothing follows the last");
-        data.extend_from_slice(&chunk.data);
-        end = chunk.last.then_some(chunk.exported_messages);
-    }
-    (String::from_utf8(data).unwrap(), end.unwrap())
-}
-
-#[tokio::test]
-async fn a_transcript_is_exported_in_three_formats() {
-    let shared = SERVER.get();
-    thirty(&shared.0, "exported").await;
-    let mut client = shared.0.sessions().await;
-    for format in [
-        Format::PalimpsestJsonl,
-        Format::AnthropicMessages,
-        Format::OpenaiChat,
-    ] {
-        let (data, count) = export(&mut client, "exported", format).await;
-        let entries: Vec<serde_json::Value> = if format == Format::PalimpsestJsonl {
-            data.lines()
-                .map(|line| serde_json::from_str(line).unwrap())
-                .collect()
-        } else {
-            serde_json::from_str(&data).unwrap()
-        };
-        assert_eq!(count, 30, "{format:?}");
-        assert_eq!(entries.len(), 30, "{format:?}");
-        for (number, entry) in entries.iter().enumerate() {
-            assert!(
-                entry.to_string().contains(&format!("needle{number}.")),
-                "{format:?}"
-            );
-        }
-    }
 }

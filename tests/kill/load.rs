@@ -8,6 +8,8 @@ use palimpsest_tests::server::{Context, Server};
 use palimpsest_tests::{name, refused};
 use tonic::Code;
 
+use crate::rounds::Caller;
+
 /// Sessions under load.
 const SESSIONS: u64 = 50;
 /// Appends to each of them in one round.
@@ -38,9 +40,11 @@ impl Known {
         };
         (0..SESSIONS).map(one).collect()
     }
+}
 
+impl Caller for Known {
     /// Appends and prepares until it is through, or the server does not answer.
-    pub(crate) async fn run(mut self, mut client: Context) -> Self {
+    async fn run(mut self, mut client: Context) -> Self {
         for _ in 0..APPENDS {
             let number = self.tried;
             self.tried += 1;
@@ -69,16 +73,15 @@ impl Known {
         self
     }
 
-    pub(crate) fn has_failed(&self) -> bool {
+    fn has_failed(&self) -> bool {
         self.failed > 0
     }
 
-    pub(crate) fn acknowledged(&self) -> usize {
+    fn acknowledged(&self) -> usize {
         self.acknowledged.len()
     }
 
-    /// Checks what a server has after a restart against what was acknowledged.
-    pub(crate) async fn check(&mut self, server: &Server) {
+    async fn check(&mut self, server: &Server) {
         let mut sessions = server.sessions().await;
         let mut client = server.context().await;
         let request = ListMessagesRequest {

@@ -8,3 +8,4 @@
 
 mod load;
 mod rounds;
+mod turns;

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use palimpsest_tests::Server;
+use palimpsest_tests::server::Context;
 
 use crate::load::Known;
+use crate::turns::Turns;
 
 /// A number that differs from run to run, unless `PALIMPSEST_TEST_SEED` says which.
 fn seed() -> u64 {
@@ -25,26 +27,41 @@ fn next(state: &mut u64) -> u64 {
     *state
 }
 
+/// Who uses a session until the server is gone, and remembers what was acknowledged.
+pub(crate) trait Caller: Sized + Send + 'static {
+    /// Uses the session until it is through, or the server does not answer.
+    fn run(self, client: Context) -> impl Future<Output = Self> + Send;
+
+    /// Checks what a server has after a restart against what was acknowledged.
+    fn check(&mut self, server: &Server) -> impl Future<Output = ()> + Send;
+
+    /// Whether the server's end ever met one of its calls.
+    fn has_failed(&self) -> bool;
+
+    /// How many changes were acknowledged.
+    fn acknowledged(&self) -> usize;
+}
+
 /// Runs all callers; returns what they know when all are through.
-fn start(known: Vec<Known>, server: &Arc<Server>) -> tokio::task::JoinSet<Known> {
-    let mut callers = tokio::task::JoinSet::new();
-    for caller in known {
+fn start<C: Caller>(callers: Vec<C>, server: &Arc<Server>) -> tokio::task::JoinSet<C> {
+    let mut running = tokio::task::JoinSet::new();
+    for caller in callers {
         let server = Arc::clone(server);
-        callers.spawn(async move {
+        running.spawn(async move {
             let client = server.context().await;
             drop(server);
             caller.run(client).await
         });
     }
-    callers
+    running
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p08_a_kill_loses_nothing_that_was_acknowledged() {
+/// Rounds of load, each ended by a kill and followed by a look at what is left.
+#[expect(clippy::print_stderr, reason = "shown only when the test fails")]
+async fn kill_in_rounds<C: Caller>(mut known: Vec<C>) {
     let seed = seed();
     let mut random = seed | 1;
     let folder = tempfile::tempdir().unwrap();
-    let mut known = Known::all();
     let began = Instant::now();
     let mut killed_in_time = 0;
     for round in 0..6 {
@@ -52,13 +69,12 @@ async fn p08_a_kill_loses_nothing_that_was_acknowledged() {
             break;
         }
         let server = Arc::new(Server::start(folder.path(), &[]));
-        // Shown only when the test fails.
         eprintln!("seed {seed}, round {round}");
         let callers = start(known, &server);
         tokio::time::sleep(Duration::from_millis(100 + next(&mut random) % 700)).await;
         server.signal("KILL");
         known = callers.join_all().await;
-        killed_in_time += usize::from(known.iter().any(Known::has_failed));
+        killed_in_time += usize::from(known.iter().any(C::has_failed));
         drop(server);
         let server = Server::start(folder.path(), &[]);
         for caller in &mut known {
@@ -72,11 +88,18 @@ async fn p08_a_kill_loses_nothing_that_was_acknowledged() {
         }
     }
     assert!(killed_in_time > 0, "seed {seed}: no kill met a call");
-    let all: usize = known.iter().map(Known::acknowledged).sum();
-    assert!(
-        all > 100,
-        "seed {seed}: hardly anything was appended: {all}"
-    );
+    let all: usize = known.iter().map(C::acknowledged).sum();
+    assert!(all > 100, "seed {seed}: hardly anything was done: {all}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p08_a_kill_loses_nothing_that_was_acknowledged() {
+    kill_in_rounds(Known::all()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kill_leaves_turns_and_rewinds_whole_and_etags_in_force() {
+    kill_in_rounds(Turns::all()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

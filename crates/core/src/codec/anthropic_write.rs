@@ -1,7 +1,7 @@
 //! Wire messages into Anthropic Messages JSON.
 
-use super::close;
-use crate::json::{Extra, write_str};
+use super::{Reader, close_for};
+use crate::json::write_str;
 use crate::message::{Media, MediaKind, MediaSource, Thinking, ToolInput};
 use crate::view::{WireBlock, WireMessage, WireResult, WireRole};
 
@@ -11,7 +11,7 @@ pub(super) fn message(message: &WireMessage<'_>, out: &mut Vec<u8>) {
         WireRole::System | WireRole::Developer => b"{\"role\":\"system\",\"content\":",
         WireRole::User | WireRole::Tool => b"{\"role\":\"user\",\"content\":",
     });
-    list(out, &message.blocks, block);
+    list(out, &message.blocks, |b, out| block(b, Reader::Model, out));
     out.push(b'}');
 }
 
@@ -27,10 +27,16 @@ fn list<T>(out: &mut Vec<u8>, items: &[T], mut write: impl FnMut(&T, &mut Vec<u8
 }
 
 /// One block. What two views have in common is compared block by block, in this form.
-pub(super) fn block(block: &WireBlock<'_>, out: &mut Vec<u8>) {
+pub(super) fn block(block: &WireBlock<'_>, reader: Reader, out: &mut Vec<u8>) {
     match block {
-        WireBlock::Text { text, extra } => self::text(text, *extra, out),
-        WireBlock::Media { media, extra } => self::media(media, *extra, out),
+        WireBlock::Text { text, extra } => {
+            field(out, b"{\"type\":\"text\",\"text\":", text);
+            close_for(reader, out, *extra);
+        }
+        WireBlock::Media { media, extra } => {
+            self::media(media, out);
+            close_for(reader, out, *extra);
+        }
         WireBlock::Call {
             id,
             name,
@@ -40,15 +46,8 @@ pub(super) fn block(block: &WireBlock<'_>, out: &mut Vec<u8>) {
             field(out, b"{\"type\":\"tool_use\",\"id\":", id);
             field(out, b",\"name\":", name);
             out.extend_from_slice(b",\"input\":");
-            match input {
-                ToolInput::Object(json) => out.extend_from_slice(json.as_str().as_bytes()),
-                // The provider takes objects alone.
-                ToolInput::Text(text) => {
-                    field(out, b"{\"raw_arguments\":", text);
-                    out.push(b'}');
-                }
-            }
-            close(out, *extra);
+            self::input(input, reader, out);
+            close_for(reader, out, *extra);
         }
         WireBlock::Result {
             id,
@@ -62,26 +61,36 @@ pub(super) fn block(block: &WireBlock<'_>, out: &mut Vec<u8>) {
                 WireResult::Text(text) => field(out, b",\"content\":", text),
                 WireResult::Blocks(blocks) => {
                     out.extend_from_slice(b",\"content\":");
-                    list(out, blocks, self::block);
+                    list(out, blocks, |b, out| self::block(b, reader, out));
                 }
             }
             if let Some(is_error) = is_error {
                 out.extend_from_slice(b",\"is_error\":");
                 out.extend_from_slice(if *is_error { b"true" } else { b"false" });
             }
-            close(out, *extra);
+            close_for(reader, out, *extra);
         }
-        WireBlock::Thinking { thinking, extra } => self::thinking(thinking, *extra, out),
+        WireBlock::Thinking { thinking, extra } => {
+            self::thinking(thinking, out);
+            close_for(reader, out, *extra);
+        }
         WireBlock::Opaque(json) => out.extend_from_slice(json.as_str().as_bytes()),
     }
 }
 
-fn text(text: &str, extra: Option<&Extra>, out: &mut Vec<u8>) {
-    field(out, b"{\"type\":\"text\",\"text\":", text);
-    close(out, extra);
+fn input(input: &ToolInput, reader: Reader, out: &mut Vec<u8>) {
+    match (input, reader) {
+        (ToolInput::Object(json), _) => out.extend_from_slice(json.as_str().as_bytes()),
+        // The provider takes objects alone.
+        (ToolInput::Text(text), Reader::Model) => {
+            field(out, b"{\"raw_arguments\":", text);
+            out.push(b'}');
+        }
+        (ToolInput::Text(text), Reader::Transcript) => write_str(out, text),
+    }
 }
 
-fn media(media: &Media, extra: Option<&Extra>, out: &mut Vec<u8>) {
+fn media(media: &Media, out: &mut Vec<u8>) {
     out.extend_from_slice(match media.kind {
         MediaKind::Image => b"{\"type\":\"image\",\"source\":".as_slice(),
         MediaKind::Document => b"{\"type\":\"document\",\"source\":",
@@ -98,10 +107,9 @@ fn media(media: &Media, extra: Option<&Extra>, out: &mut Vec<u8>) {
         }
         MediaSource::Other(json) => out.extend_from_slice(json.as_str().as_bytes()),
     }
-    close(out, extra);
 }
 
-fn thinking(thinking: &Thinking, extra: Option<&Extra>, out: &mut Vec<u8>) {
+fn thinking(thinking: &Thinking, out: &mut Vec<u8>) {
     match thinking {
         Thinking::Plain {
             thinking,
@@ -117,7 +125,6 @@ fn thinking(thinking: &Thinking, extra: Option<&Extra>, out: &mut Vec<u8>) {
             field(out, b"{\"type\":\"redacted_thinking\",\"data\":", data);
         }
     }
-    close(out, extra);
 }
 
 fn field(out: &mut Vec<u8>, before: &[u8], value: &str) {

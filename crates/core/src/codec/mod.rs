@@ -90,16 +90,36 @@ pub fn write(provider: Provider, message: &WireMessage<'_>, out: &mut Vec<u8>) {
 /// Appends one block as the provider's JSON.
 pub fn write_block(provider: Provider, block: &WireBlock<'_>, out: &mut Vec<u8>) {
     match provider {
-        Provider::Anthropic => anthropic_write::block(block, out),
+        Provider::Anthropic => anthropic_write::block(block, Reader::Model, out),
         Provider::OpenAi => openai_write::block(block, out),
     }
 }
 
-/// The unknown fields and the closing brace. A cache marker is never among them: markers are placed
-/// on request, and must not change the bytes that views are compared by.
+/// Appends one block of a transcript in Anthropic's words, with what no view shows: the cache markers
+/// that it came with, and an input that is no JSON object as the string that it is.
+pub fn write_original(block: &WireBlock<'_>, out: &mut Vec<u8>) {
+    anthropic_write::block(block, Reader::Transcript, out);
+}
+
+/// For whom a block is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    /// A model: what its provider takes.
+    Model,
+    /// Whoever reads the transcript: everything as it came.
+    Transcript,
+}
+
+/// The unknown fields and the closing brace, for a model.
 fn close(out: &mut Vec<u8>, extra: Option<&Extra>) {
+    close_for(Reader::Model, out, extra);
+}
+
+/// The unknown fields and the closing brace. For a model a cache marker is never among them: markers
+/// are placed on request, and must not change the bytes that views are compared by.
+fn close_for(reader: Reader, out: &mut Vec<u8>, extra: Option<&Extra>) {
     for (name, value) in extra.into_iter().flat_map(Extra::iter) {
-        if name == "cache_control" {
+        if name == "cache_control" && reader == Reader::Model {
             continue;
         }
         out.push(b',');

@@ -127,7 +127,9 @@ impl<'a> Reader<'a> {
             }
         };
         match (line.r#type.as_str(), line.message) {
-            ("user" | "assistant", Some(message)) => self.message(number, &line, message),
+            ("user" | "assistant" | "system", Some(message)) => {
+                self.message(number, &line, message);
+            }
             ("user" | "assistant", None) => self.defect(number, "has no message"),
             ("summary", _) => {
                 self.title = line.summary;
@@ -161,7 +163,7 @@ impl<'a> Reader<'a> {
             payload,
             parent,
             at: line.timestamp.as_deref().and_then(timestamp),
-            meta: is_user && (line.is_meta || line.is_compact_summary || words.by_machine),
+            meta: line.is_meta || is_user && (line.is_compact_summary || words.by_machine),
             transcript_only: false,
             attributes: attributes(line),
         };
@@ -392,6 +394,16 @@ mod tests {
     fn words_of_machines_are_meta() {
         let text = user(A, None, "<command-name>/clear</command-name>");
         assert_eq!(outline(&text), "1 meta");
+    }
+
+    #[test]
+    fn the_operators_words_are_a_message_when_there_is_one() {
+        let text = format!(
+            r#"{{"type":"system","uuid":"{A}","isMeta":true,"message":{{"role":"system","content":"be kind"}}}}
+            {{"type":"system","uuid":"{B}","content":"Conversation compacted","isMeta":false}}"#
+        );
+        assert_eq!(outline(&text), "1 meta");
+        assert_eq!(read(text.as_bytes()).skipped, [("system".to_owned(), 1)]);
     }
 
     #[test]

@@ -14,6 +14,8 @@ use super::client::{Remote, block_on, said};
 enum As {
     /// One JSON object a line, nothing left out
     Palimpsest,
+    /// Claude Code's JSON lines
+    ClaudeCode,
     /// An array of Anthropic's messages
     Anthropic,
     /// An array of `OpenAI`'s messages
@@ -48,6 +50,7 @@ impl Export {
         let mut clients = self.remote.connect().await?;
         let format = match self.format {
             As::Palimpsest => Format::PalimpsestJsonl,
+            As::ClaudeCode => Format::ClaudeCodeJsonl,
             As::Anthropic => Format::AnthropicMessages,
             As::OpenAi => Format::OpenaiChat,
         };

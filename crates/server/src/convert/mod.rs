@@ -41,7 +41,9 @@ pub use session_out::{Listed, listed_session, session, session_state};
 pub use sessions_listed::{SessionFilter, session_filter};
 pub use target::{PrefixTokens, export_target, prompt_prefix, target};
 pub use tokens::{breakdown, budget, token_report};
-pub use transcript::{BlockStatuses, Content, json_messages, transcript_message, visibility};
+pub use transcript::{
+    BlockStatuses, Content, json_messages, original_blocks, transcript_message, visibility,
+};
 
 use std::fmt;
 

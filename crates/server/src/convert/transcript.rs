@@ -188,6 +188,13 @@ pub fn json_messages(message: &Message, provider: Provider) -> Vec<Bytes> {
         .collect()
 }
 
+/// The blocks of the original, for whoever reads Anthropic's format: what another provider's has no
+/// words for there is told in words.
+pub fn original_blocks(message: &Message) -> Vec<WireBlock<'_>> {
+    let wire = wire_messages(message, Provider::Anthropic).into_iter();
+    wire.flat_map(|message| message.blocks).collect()
+}
+
 fn wire_messages(message: &Message, provider: Provider) -> Vec<WireMessage<'_>> {
     let role = match message.role {
         Role::User => WireRole::User,

@@ -1,10 +1,13 @@
-//! What a long session costs, counted instead of timed: bytes written, and how much of a log a load
-//! reads.
+//! What a long session costs, counted instead of timed: bytes written, how much of a log a load reads,
+//! and what a turn reads and renders.
 
 #![expect(
     clippy::unwrap_used,
     reason = "a test that cannot go on should say where"
 )]
+
+mod counting;
+mod delta;
 
 use std::sync::Arc;
 

@@ -1,0 +1,121 @@
+//! Calls and their results: in order, late, and not there.
+
+use expect_test::expect;
+
+use crate::world::check;
+
+#[test]
+fn results_come_before_words() {
+    check(
+        "user: go
+         assistant: call a
+         meta: a reminder
+         user: result a 1",
+        expect![[r#"
+            user
+              {"type":"text","text":"go"}
+            assistant
+              {"type":"tool_use","id":"a","name":"t","input":{}}
+            user
+              {"type":"tool_result","tool_use_id":"a","content":"1"}
+              {"type":"text","text":"a reminder"}
+        "#]],
+    );
+}
+
+#[test]
+fn words_wait_for_results_when_the_view_was_served_without_them() {
+    check(
+        "user: go
+         assistant: call a; call b
+         user: result a 1
+         ----
+         meta: a reminder
+         ----
+         user: result b 2",
+        expect![[r#"
+            user
+              {"type":"text","text":"go"}
+            assistant
+              {"type":"tool_use","id":"a","name":"t","input":{}}
+              {"type":"tool_use","id":"b","name":"t","input":{}}
+            user
+              {"type":"tool_result","tool_use_id":"a","content":"1"}
+              {"type":"tool_result","tool_use_id":"b","content":"2"}
+              {"type":"text","text":"a reminder"}
+        "#]],
+    );
+}
+
+#[test]
+fn an_open_call_is_not_sendable_and_is_interrupted_by_a_person() {
+    check(
+        "user: go
+         assistant: call a",
+        expect![[r#"
+            user
+              {"type":"text","text":"go"}
+            assistant
+              {"type":"tool_use","id":"a","name":"t","input":{}}
+            open: [c0]
+        "#]],
+    );
+    check(
+        "user: go
+         assistant: call a
+         user: stop, do this instead",
+        expect![[r#"
+            user
+              {"type":"text","text":"go"}
+            assistant
+              {"type":"tool_use","id":"a","name":"t","input":{}}
+            user
+              {"type":"tool_result","tool_use_id":"a","content":"[Interrupted: the conversation went on before this tool returned a result.]","is_error":true}
+              {"type":"text","text":"stop, do this instead"}
+            repair 3.0: InterruptedCall(c0)
+        "#]],
+    );
+    check(
+        "user: go
+         assistant: call a
+         interrupt",
+        expect![[r#"
+            user
+              {"type":"text","text":"go"}
+            assistant
+              {"type":"tool_use","id":"a","name":"t","input":{}}
+            user
+              {"type":"tool_result","tool_use_id":"a","content":"[Interrupted: the conversation went on before this tool returned a result.]","is_error":true}
+            repair 2.0: InterruptedCall(c0)
+        "#]],
+    );
+}
+
+#[test]
+fn a_late_result_is_told_once_in_words() {
+    check(
+        "user: go
+         assistant: call a
+         user: stop
+         ----
+         assistant: as you like
+         user: result a 42
+         user: result a 42",
+        expect![[r#"
+            user
+              {"type":"text","text":"go"}
+            assistant
+              {"type":"tool_use","id":"a","name":"t","input":{}}
+            user
+              {"type":"tool_result","tool_use_id":"a","content":"[Interrupted: the conversation went on before this tool returned a result.]","is_error":true}
+              {"type":"text","text":"stop"}
+            assistant
+              {"type":"text","text":"as you like"}
+            user
+              {"type":"text","text":"[Late result of the interrupted tool call a]\n42"}
+            repair 3.0: InterruptedCall(c0)
+            repair 6.0: DuplicateResult(c0)
+            repair 5.0: LateResult(c0)
+        "#]],
+    );
+}

@@ -1,0 +1,41 @@
+//! What a rewind leaves.
+
+use expect_test::expect;
+
+use crate::world::check;
+
+#[test]
+fn a_rewind_takes_later_messages_out() {
+    check(
+        "user: go
+         assistant: call a
+         user: result a 1
+         assistant: wrong
+         ----
+         rewind 3
+         assistant: right
+         user: yes",
+        expect![[r#"
+            user
+              {"type":"text","text":"go"}
+            assistant
+              {"type":"tool_use","id":"a","name":"t","input":{}}
+            user
+              {"type":"tool_result","tool_use_id":"a","content":"1"}
+            assistant
+              {"type":"text","text":"right"}
+            user
+              {"type":"text","text":"yes"}
+        "#]],
+    );
+    check(
+        "user: go
+         ----
+         rewind 0
+         user: go elsewhere",
+        expect![[r#"
+            user
+              {"type":"text","text":"go elsewhere"}
+        "#]],
+    );
+}

@@ -1,0 +1,92 @@
+//! Thinking: to whom it goes back, and when it waits.
+
+use expect_test::expect;
+use palimpsest_core::view::Provider;
+
+use crate::world::{check, check_for};
+
+#[test]
+fn p16_thinking_goes_back_verbatim_to_its_model_and_to_no_other() {
+    let conversation = "user: go
+         assistant: thinks deeply; call a
+         user: result a 1";
+    check(
+        conversation,
+        expect![[r#"
+        user
+          {"type":"text","text":"go"}
+        assistant
+          {"type":"thinking","thinking":"deeply","signature":"s"}
+          {"type":"tool_use","id":"a","name":"t","input":{}}
+        user
+          {"type":"tool_result","tool_use_id":"a","content":"1"}
+    "#]],
+    );
+    check_for(
+        Provider::Anthropic,
+        "other",
+        conversation,
+        expect![[r#"
+        user
+          {"type":"text","text":"go"}
+        assistant
+          {"type":"tool_use","id":"a","name":"t","input":{}}
+        user
+          {"type":"tool_result","tool_use_id":"a","content":"1"}
+    "#]],
+    );
+    check_for(
+        Provider::OpenAi,
+        "m",
+        conversation,
+        expect![[r#"
+        user
+          {"type":"text","text":"go"}
+        assistant
+          {"id":"a","type":"function","function":{"name":"t","arguments":"{}"}}
+        tool
+          {"tool_call_id":"a","content":"1"}
+    "#]],
+    );
+}
+
+#[test]
+fn trailing_thinking_waits_and_is_dropped_when_the_user_goes_on() {
+    check(
+        "user: go
+         assistant#r: thinks hm",
+        expect![[r#"
+            user
+              {"type":"text","text":"go"}
+            unsendable: EndsWithAssistant
+        "#]],
+    );
+    check(
+        "user: go
+         assistant#r: thinks hm
+         ----
+         user: never mind",
+        expect![[r#"
+            user
+              {"type":"text","text":"go"}
+              {"type":"text","text":"never mind"}
+            repair 2.0: TrailingThinking
+        "#]],
+    );
+    check(
+        "user: go
+         assistant#r: thinks hm
+         ----
+         assistant#r: here it is
+         user: thanks",
+        expect![[r#"
+            user
+              {"type":"text","text":"go"}
+            assistant
+              {"type":"thinking","thinking":"hm","signature":"s"}
+              {"type":"text","text":"here it is"}
+            user
+              {"type":"text","text":"thanks"}
+        "#]],
+    );
+}

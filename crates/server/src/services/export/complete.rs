@@ -1,0 +1,203 @@
+//! The format of exports that loses nothing: one object a line.
+
+use palimpsest_core::message::{Message, Origin, Role};
+use palimpsest_core::view::WireBlock;
+use serde_json::json;
+
+use super::super::originals::Original;
+use crate::convert;
+
+/// Everything that is known of a message; its content as Anthropic's blocks, which lose nothing.
+pub(super) fn line(original: &Original) -> Vec<u8> {
+    let (entry, message) = (&original.entry, &original.message);
+    let attributes: serde_json::Map<String, serde_json::Value> = message
+        .attributes
+        .iter()
+        .map(|(name, value)| (name.to_string(), json!(value)))
+        .collect();
+    let usage = message.usage.map(|usage| {
+        json!({
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "cache_read_tokens": usage.cache_read_tokens,
+            "cache_write_tokens": usage.cache_write_tokens,
+        })
+    });
+    let mut head = json!({
+        "id": entry.id.to_string(),
+        "ordinal": u64::from(original.ordinal.get()) + 1,
+        "revision": entry.revision.get(),
+        "visibility": convert::visibility(entry.standing).as_str_name().trim_start_matches("VISIBILITY_"),
+        "parent_id": message.parent.map(|id| id.to_string()),
+        "create_time_ms": message.at.map(palimpsest_core::ids::Timestamp::as_millis),
+        "provider_message_id": message.provider_message_id,
+        "model": message.model,
+        "usage": usage,
+        "kind": convert::export_kind(message.kind).as_str_name().trim_start_matches("MESSAGE_KIND_"),
+        "origin": origin(message.origin),
+        "meta": message.meta,
+        "transcript_only": message.transcript_only,
+        "attributes": attributes,
+    });
+    if let Some(head) = head.as_object_mut() {
+        head.retain(|_, value| {
+            !value.is_null()
+                && *value != json!(false)
+                && value.as_object().is_none_or(|map| !map.is_empty())
+        });
+    }
+    let mut whole = Vec::new();
+    self::whole(message, &mut whole);
+    super::line(&head, &whole)
+}
+
+/// In whose words the unknown fields are written.
+const fn origin(origin: Origin) -> Option<&'static str> {
+    match origin {
+        Origin::Typed => None,
+        Origin::Anthropic => Some("ANTHROPIC_MESSAGES"),
+        Origin::OpenAi => Some("OPENAI_CHAT"),
+    }
+}
+
+/// A message's own JSON: its blocks in Anthropic's words, whoever's it was, and its unknown fields.
+fn whole(message: &Message, out: &mut Vec<u8>) {
+    let role = match message.role {
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::System => "system",
+        Role::Developer => "developer",
+    };
+    out.extend_from_slice(format!("{{\"role\":\"{role}\",\"content\":").as_bytes());
+    super::content(message.blocks.iter().map(WireBlock::plain), out);
+    if let Some(extra) = message.extra.to_object() {
+        out.extend_from_slice(b",\"extra\":");
+        out.extend_from_slice(extra.as_bytes());
+    }
+    out.push(b'}');
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use palimpsest_core::codec;
+    use palimpsest_core::event::Event;
+    use palimpsest_core::histories::{World, operation};
+    use palimpsest_core::ids::{MessageId, Ordinal, Revision};
+    use palimpsest_core::message::Digest;
+    use palimpsest_core::session::{Entry, Standing};
+    use palimpsest_core::view::Provider;
+    use proptest::prelude::*;
+    use serde_json::Value;
+    use serde_json::value::RawValue;
+
+    use super::*;
+
+    fn read(provider: Provider, json: &str) -> Message {
+        let mut next_id = || MessageId::new(uuid::Uuid::nil());
+        let mut messages = codec::read(provider, json.as_bytes(), &mut next_id).unwrap();
+        assert_eq!(messages.len(), 1);
+        messages.remove(0)
+    }
+
+    fn write(message: &Message) -> String {
+        let entry = Entry {
+            id: message.id,
+            revision: Revision::new(2),
+            digest: Digest::of_message(message),
+            role: message.role,
+            standing: Standing::Visible,
+            size: palimpsest_core::tokens::Size::default(),
+            content: None,
+        };
+        let original = Original {
+            ordinal: Ordinal::new(0),
+            entry,
+            message: Arc::new(message.clone()),
+        };
+        String::from_utf8(line(&original)).unwrap()
+    }
+
+    /// The message of a line, as its own bytes.
+    fn message_of(line: &str) -> &str {
+        #[derive(serde::Deserialize)]
+        struct Line<'a> {
+            #[serde(borrow)]
+            message: &'a RawValue,
+        }
+        serde_json::from_str::<Line<'_>>(line)
+            .unwrap()
+            .message
+            .get()
+    }
+
+    #[track_caller]
+    fn check(message: &Message) {
+        let line = write(message);
+        assert_eq!(line.matches('\n').count(), 1, "{line}");
+        let back = read(Provider::Anthropic, message_of(&line));
+        assert_eq!(back.blocks, message.blocks);
+    }
+
+    #[test]
+    fn originals_come_out_as_they_came_in() {
+        let json = concat!(
+            r#"{"role":"user","content":["#,
+            r#"{"type":"text","text":"q","n":1e400,"cache_control":{"type":"ephemeral","ttl":"1h"}},"#,
+            r#"{"type":"tool_result","tool_use_id":"a","content":["#,
+            r#"{"type":"text","text":"1","cache_control":{"type":"ephemeral"}}],"is_error":false,"#,
+            r#""cache_control":{"type":"ephemeral"}},"#,
+            r#"{"type":"image","source":{"type":"url","url":"u"},"cache_control":{"type":"ephemeral"}},"#,
+            r#"{"type":"novel","cache_control":{"type":"ephemeral"}}]}"#
+        );
+        let message = read(Provider::Anthropic, json);
+        check(&message);
+        assert_eq!(message_of(&write(&message)), json);
+        let json = concat!(
+            r#"{"role":"assistant","content":["#,
+            r#"{"type":"tool_use","id":"a","name":"t","input":{ "x" : 1 },"cache_control":{"type":"ephemeral"}},"#,
+            r#"{"type":"tool_use","id":"b","name":"t","input":"{\"cut\": "}],"#,
+            r#""extra":{"stop_reason":"tool_use"}}"#
+        );
+        let given = json.replace(
+            r#""extra":{"stop_reason":"tool_use"}"#,
+            r#""stop_reason":"tool_use""#,
+        );
+        let message = read(Provider::Anthropic, &given);
+        check(&message);
+        assert_eq!(message_of(&write(&message)), json);
+    }
+
+    #[test]
+    fn a_line_says_whose_words_the_unknown_fields_are() {
+        let json = r#"{"role":"user","content":"q","name":"x"}"#;
+        let origin = |message: &Message| {
+            let line: Value = serde_json::from_str(&write(message)).unwrap();
+            line["origin"].clone()
+        };
+        let mut message = read(Provider::OpenAi, json);
+        assert_eq!(origin(&message), "OPENAI_CHAT");
+        message.origin = Origin::Anthropic;
+        assert_eq!(origin(&message), "ANTHROPIC_MESSAGES");
+        message.origin = Origin::Typed;
+        assert_eq!(origin(&message), Value::Null);
+    }
+
+    proptest! {
+        #[test]
+        fn any_history_comes_out_as_it_came_in(
+            operations in prop::collection::vec(operation(), 1..12),
+        ) {
+            let mut world = World::new();
+            for operation in &operations {
+                world.step(operation);
+            }
+            for recorded in &world.log {
+                if let Event::MessagesAppended(event) = &recorded.event {
+                    event.messages.iter().for_each(|appended| check(&appended.message));
+                }
+            }
+        }
+    }
+}

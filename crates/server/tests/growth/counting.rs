@@ -1,0 +1,123 @@
+//! A log that counts what is read from it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
+use palimpsest_store::{
+    Batch, Due, DueChange, Frame, Head, Lease, SessionLog, Snapshot, StoreError,
+};
+
+/// What was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Reads {
+    /// Calls that read anything, heads and snapshots included.
+    pub(crate) calls: u64,
+    pub(crate) events: u64,
+    pub(crate) bytes: u64,
+}
+
+/// A log, and what was read from it.
+#[derive(Debug, Default)]
+pub(crate) struct CountingLog<L> {
+    log: L,
+    calls: AtomicU64,
+    events: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl<L> CountingLog<L> {
+    /// What was read so far.
+    pub(crate) fn reads(&self) -> Reads {
+        Reads {
+            calls: self.calls.load(Ordering::SeqCst),
+            events: self.events.load(Ordering::SeqCst),
+            bytes: self.bytes.load(Ordering::SeqCst),
+        }
+    }
+
+    fn count(&self, events: u64, bytes: usize) {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        self.events.fetch_add(events, Ordering::SeqCst);
+        self.bytes.fetch_add(bytes as u64, Ordering::SeqCst);
+    }
+}
+
+#[async_trait]
+impl<L: SessionLog> SessionLog for CountingLog<L> {
+    async fn head(&self, key: &SessionKey) -> Result<Option<Head>, StoreError> {
+        self.count(0, 0);
+        self.log.head(key).await
+    }
+
+    async fn read(
+        &self,
+        key: &SessionKey,
+        after: Revision,
+        max_bytes: usize,
+    ) -> Result<Vec<Frame>, StoreError> {
+        let frames = self.log.read(key, after, max_bytes).await?;
+        let events = frames.iter().map(|frame| u64::from(frame.events)).sum();
+        self.count(events, frames.iter().map(|frame| frame.bytes.len()).sum());
+        Ok(frames)
+    }
+
+    async fn append(&self, key: &SessionKey, batch: Batch) -> Result<Revision, StoreError> {
+        self.log.append(key, batch).await
+    }
+
+    async fn snapshot(&self, key: &SessionKey) -> Result<Option<Snapshot>, StoreError> {
+        let snapshot = self.log.snapshot(key).await?;
+        self.count(0, snapshot.as_ref().map_or(0, |s| s.bytes.len()));
+        Ok(snapshot)
+    }
+
+    async fn put_snapshot(&self, key: &SessionKey, snapshot: Snapshot) -> Result<(), StoreError> {
+        self.log.put_snapshot(key, snapshot).await
+    }
+
+    async fn list(
+        &self,
+        project: Option<&ProjectId>,
+        after: Option<&SessionKey>,
+        limit: usize,
+    ) -> Result<Vec<(SessionKey, Head)>, StoreError> {
+        self.count(0, 0);
+        self.log.list(project, after, limit).await
+    }
+
+    async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError> {
+        self.log.delete(key).await
+    }
+
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError> {
+        self.count(0, 0);
+        self.log.due(now, limit).await
+    }
+
+    async fn claim(
+        &self,
+        key: &SessionKey,
+        lease: Lease,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.log.claim(key, lease, now).await
+    }
+
+    async fn release(
+        &self,
+        key: &SessionKey,
+        owner: &str,
+        next: DueChange,
+    ) -> Result<bool, StoreError> {
+        self.log.release(key, owner, next).await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        self.log.check().await
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        self.log.close().await
+    }
+}

@@ -1,0 +1,147 @@
+//! What a turn costs in a long session: as much as in a short one, counted by what it reads and by
+//! what it answers.
+
+use std::sync::Arc;
+
+use palimpsest_core::ids::Timestamp;
+use palimpsest_core::limits::Limits;
+use palimpsest_core::policy::Policy;
+use palimpsest_proto::context::v1::context_service_server::ContextService as _;
+use palimpsest_proto::context::v1::message_input::Content;
+use palimpsest_proto::context::v1::{
+    Format, MessageInput, Payload, PrepareContextRequest, PrepareContextResponse,
+};
+use palimpsest_server::clock::{Clock, IdSource, ManualClock};
+use palimpsest_server::grpc::Mutations;
+use palimpsest_server::services::{ContextHandlers, Service};
+use palimpsest_server::sessions::Sessions;
+use palimpsest_store::SessionLog;
+use palimpsest_store::blobs::Blobs;
+use palimpsest_store::memory::MemoryLog;
+use tokio_util::sync::CancellationToken;
+use tonic::Request;
+
+use crate::counting::{CountingLog, Reads};
+
+const SHORT: usize = 10;
+const LONG: usize = 10_000;
+const TURNS: usize = 20;
+const BATCH: usize = 500;
+
+type Log = CountingLog<MemoryLog>;
+
+/// The handlers on a log, as a process has them that was just started.
+fn handlers(log: &Arc<Log>) -> ContextHandlers {
+    let log: Arc<dyn SessionLog> = log.clone();
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::from_millis(1)));
+    let limits = Arc::new(Limits::default());
+    let sessions = Sessions::new(log, Arc::clone(&clock), limits, Policy::default(), 1 << 30);
+    ContextHandlers(Service::new(
+        Arc::new(sessions),
+        Arc::new(Blobs::open("memory://").unwrap()),
+        Arc::new(IdSource::random(clock)),
+        Mutations::default(),
+        CancellationToken::new(),
+    ))
+}
+
+/// All messages have the same size, so that replies can be compared.
+fn message(number: usize) -> MessageInput {
+    let role = if number.is_multiple_of(2) {
+        "user"
+    } else {
+        "assistant"
+    };
+    let json = format!(r#"{{"role":"{role}","content":"message {number:08} of many"}}"#);
+    MessageInput {
+        content: Some(Content::Payload(Payload {
+            format: Format::AnthropicMessages.into(),
+            json: json.into(),
+        })),
+        ..MessageInput::default()
+    }
+}
+
+/// A client with its session, and how far they are.
+struct Client {
+    handlers: ContextHandlers,
+    etag: bytes::Bytes,
+    said: usize,
+}
+
+impl Client {
+    fn new(log: &Arc<Log>) -> Self {
+        Self {
+            handlers: handlers(log),
+            etag: bytes::Bytes::new(),
+            said: 0,
+        }
+    }
+
+    async fn prepare(&mut self, messages: usize) -> PrepareContextResponse {
+        let said = self.said..self.said + messages;
+        self.said = said.end;
+        let request = PrepareContextRequest {
+            session: "projects/p/sessions/s".into(),
+            messages: said.map(message).collect(),
+            known_etag: self.etag.clone(),
+            ..PrepareContextRequest::default()
+        };
+        let reply = self.handlers.prepare_context(Request::new(request)).await;
+        let reply = reply.unwrap().into_inner();
+        self.etag = reply.etag.clone();
+        reply
+    }
+}
+
+/// What some turns cost.
+#[derive(Debug, PartialEq, Eq)]
+struct Cost {
+    reads: Reads,
+    /// Messages and bytes of each reply.
+    rendered: Vec<(usize, u64)>,
+}
+
+/// What turns cost in a session of so many messages, after a first one that has them all.
+async fn cost(messages: usize) -> Cost {
+    let log = Arc::new(Log::default());
+    let mut client = Client::new(&log);
+    for _ in 0..messages.div_ceil(BATCH) {
+        client.prepare(messages.min(BATCH)).await;
+    }
+    assert_eq!(client.said, messages);
+    let before = log.reads();
+    let mut rendered = Vec::new();
+    for turn in 1..=TURNS {
+        let reply = client.prepare(2).await;
+        assert_eq!(reply.view_messages as usize, messages + 2 * turn);
+        assert!(!reply.view_omitted);
+        let bytes = reply.messages_json.iter().map(|m| m.len() as u64).sum();
+        rendered.push((reply.messages_json.len(), bytes));
+    }
+    let after = log.reads();
+    let reads = Reads {
+        calls: after.calls - before.calls,
+        events: after.events - before.events,
+        bytes: after.bytes - before.bytes,
+    };
+    counts_at_all(&log).await;
+    Cost { reads, rendered }
+}
+
+/// A log that counted nothing would pass every test here.
+async fn counts_at_all(log: &Arc<Log>) {
+    let before = log.reads();
+    Client::new(log).prepare(0).await;
+    let after = log.reads();
+    assert!(after.events > before.events && after.bytes > before.bytes);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delta_reads_and_renders_no_more_in_a_long_session() {
+    let (short, long) = (cost(SHORT).await, cost(LONG).await);
+    assert_eq!(long, short);
+    assert_eq!(long.reads, Reads::default(), "it is all in memory");
+    let (messages, _) = long.rendered[0];
+    assert_eq!(messages, 2, "what is new, and nothing else");
+}
