@@ -99,7 +99,8 @@ fn golden_bytes_of_version_1_are_read() {
 fn view(session: &Session) -> String {
     let target = session.last_served().target.clone();
     let mut out = Vec::new();
-    for message in &session.view(&target, None).unwrap().messages {
+    let whole = session.view(&target, None).expect("everything is held");
+    for message in &whole.messages {
         codec::write(target.provider, message, &mut out);
         out.push(b'\n');
     }
