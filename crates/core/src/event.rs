@@ -6,12 +6,13 @@
 
 use std::sync::Arc;
 
-use crate::ids::{MessageId, Ordinal, SessionKey, Timestamp};
+use crate::ids::{CallKey, MessageId, Ordinal, Revision, SessionKey, Timestamp, Turn};
+use crate::levels::results::Stored;
 use crate::message::Message;
 use crate::policy::{Policy, WindowHint};
-use crate::session::{RequestStamp, Standing};
-use crate::tokens::Size;
-use crate::view::{Piece, Target, count};
+use crate::session::{CallState, Pending, RequestStamp, Standing};
+use crate::tokens::{Ledger, Size};
+use crate::view::{LayoutChange, Piece, Target};
 
 /// The version of the rules by which new decisions are taken. A session keeps the rules it has until
 /// a view-changing event moves it to newer ones.
@@ -37,8 +38,21 @@ pub enum Event {
     MessagesAppended(MessagesAppended),
     /// What had not been served yet was served, and is sealed.
     ViewServed(ViewServed),
+    /// Level 1 stored results; what stands in their place is served from then on.
+    ResultsPersisted(ResultsPersisted),
+    /// Level 2 removed turns, messages or blocks. View-changing.
+    ContentSnipped(ContentSnipped),
+    /// Level 3 cleared old results. View-changing.
+    ResultsCleared(ResultsCleared),
+    /// Level 3 had old results removed from the provider's cache; the view is as it was.
+    CacheEditsIssued(CacheEditsIssued),
+    /// View-changing events were taken back. View-changing.
+    Restored(Restored),
     /// Later messages left the view. View-changing.
     Rewound(Rewound),
+    /// The settings changed. View-changing, so that what is decided by them from here on belongs to
+    /// an epoch of its own; pieces that were served stay as they are.
+    PolicyChanged(PolicyChanged),
 }
 
 /// The session began.
@@ -47,7 +61,7 @@ pub struct SessionCreated {
     /// The rules by which its decisions are taken.
     pub rules: u32,
     /// The resolved policy.
-    pub policy: Policy,
+    pub policy: Arc<Policy>,
     /// Whether a first write made it, and nobody asked for it by itself.
     pub implicit: bool,
     /// A name for people.
@@ -102,6 +116,19 @@ pub struct Appended {
     pub standing: Standing,
     /// Its estimated size, before calibration.
     pub size: Size,
+    /// The sizes of the results in it.
+    pub results: Vec<ResultSize>,
+}
+
+/// How large a tool's result is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResultSize {
+    /// The block that holds it.
+    pub block: u16,
+    /// Its characters; those of its JSON when it is made of blocks.
+    pub chars: u64,
+    /// Its estimated tokens.
+    pub tokens: u32,
 }
 
 /// What had not been served yet was served.
@@ -119,6 +146,130 @@ pub struct ViewServed {
     pub tokens: u64,
 }
 
+/// Level 1 stored results.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ResultsPersisted {
+    /// Which, and what stands in their place.
+    pub results: Vec<Stored>,
+    /// The sizes that their messages have with it.
+    pub sizes: Vec<(Ordinal, Size)>,
+}
+
+/// Who asked a level to act.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Asked {
+    /// Nobody: its condition was met.
+    Auto,
+    /// A caller, by hand.
+    Manual,
+    /// The model, through its tool.
+    Model,
+}
+
+/// Level 2 removed turns, messages or blocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContentSnipped {
+    /// Who asked for it.
+    pub asked: Asked,
+    /// The user turns that were removed whole.
+    pub turns: Vec<Turn>,
+    /// Every message that left the view, in order.
+    pub messages: Vec<Ordinal>,
+    /// Blocks that a marker stands for, or that left with what they belonged to.
+    pub blocks: Vec<(Ordinal, u16)>,
+    /// Why.
+    pub reason: Box<str>,
+    /// What the view had before, in tokens.
+    pub before_tokens: u64,
+    /// How many of them it freed.
+    pub freed_tokens: u64,
+    /// The sizes of messages that stay and lost something.
+    pub sizes: Vec<(Ordinal, Size)>,
+    /// Calls that are not in the view any more.
+    pub gone: Vec<CallKey>,
+    /// What becomes of the view.
+    pub change: LayoutChange,
+    /// The request that asked for it.
+    pub request: Option<RequestStamp>,
+}
+
+/// A way in which level 3 works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ClearMode {
+    /// The prompt cache was cold.
+    Time,
+    /// The view was large, or somebody asked.
+    Size,
+    /// Backwards from the end.
+    Prune,
+}
+
+/// Level 3 cleared old results.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResultsCleared {
+    /// The way in which it did.
+    pub mode: ClearMode,
+    /// Who asked for it.
+    pub asked: Asked,
+    /// The calls whose results were cleared.
+    pub calls: Vec<CallKey>,
+    /// Those of them that were stored first.
+    pub saved: Vec<Stored>,
+    /// Paths that the model read and does not see any more.
+    pub hidden_paths: Vec<Box<str>>,
+    /// What the view had before, in tokens.
+    pub before_tokens: u64,
+    /// How many of them it freed.
+    pub freed_tokens: u64,
+    /// The sizes that their messages have without them.
+    pub sizes: Vec<(Ordinal, Size)>,
+    /// What becomes of the view.
+    pub change: LayoutChange,
+    /// The request that asked for it.
+    pub request: Option<RequestStamp>,
+}
+
+/// Level 3 had old results removed from the provider's cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CacheEditsIssued {
+    /// The calls whose results it leaves out from now on.
+    pub calls: Vec<CallKey>,
+    /// The user message that carries the edit.
+    pub message: Ordinal,
+}
+
+/// View-changing events were taken back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restored {
+    /// The revision whose view came back.
+    pub to: Revision,
+    /// The events that were taken back.
+    pub undone: Vec<Revision>,
+    /// What the view had before, in tokens.
+    pub before_tokens: u64,
+    /// Where messages stand now that stood elsewhere.
+    pub standings: Vec<(Ordinal, Standing)>,
+    /// The sizes of messages that changed.
+    pub sizes: Vec<(Ordinal, Size)>,
+    /// What became of calls of which something else had become.
+    pub calls: Vec<(CallKey, CallState)>,
+    /// What waits to be served.
+    pub pending: Vec<Pending>,
+    /// The running count of tokens.
+    pub ledger: Ledger,
+    /// What becomes of the view.
+    pub change: LayoutChange,
+    /// The request that asked for it.
+    pub request: Option<RequestStamp>,
+}
+
+/// The settings changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyChanged {
+    /// All of them.
+    pub policy: Arc<Policy>,
+}
+
 /// Later messages left the view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rewound {
@@ -128,43 +279,27 @@ pub struct Rewound {
     pub left: Vec<Ordinal>,
     /// What the view had before, in tokens.
     pub before_tokens: u64,
+    /// The running count of tokens.
+    pub ledger: Ledger,
     /// What becomes of the view.
     pub change: LayoutChange,
     /// The request that asked for it.
     pub request: Option<RequestStamp>,
 }
 
-/// What a view-changing event makes of the sealed pieces: the first `keep` stay as they are, and
-/// `then` follows. Every view-changing event carries one, so that all of them replay in one way.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct LayoutChange {
-    /// How many pieces stay.
-    pub keep: u32,
-    /// What follows them.
-    pub then: Vec<Piece>,
-}
-
-impl LayoutChange {
-    /// What makes `after` of `before`.
-    pub fn between(before: &[Piece], after: &[Piece]) -> Self {
-        let same = before.iter().zip(after).take_while(|(a, b)| a == b).count();
-        Self {
-            keep: count(same),
-            then: after[same..].to_vec(),
-        }
-    }
-}
-
 impl Event {
     /// Whether sealed bytes of the view may change.
     pub fn changes_view(&self) -> bool {
-        self.layout_change().is_some()
+        self.layout_change().is_some() || matches!(self, Self::PolicyChanged(_))
     }
 
     /// What it makes of the sealed pieces.
     pub fn layout_change(&self) -> Option<&LayoutChange> {
         match self {
-            Self::Rewound(rewound) => Some(&rewound.change),
+            Self::Rewound(event) => Some(&event.change),
+            Self::ContentSnipped(event) => Some(&event.change),
+            Self::ResultsCleared(event) => Some(&event.change),
+            Self::Restored(event) => Some(&event.change),
             _ => None,
         }
     }
@@ -176,7 +311,13 @@ impl Event {
             Self::SessionUpdated(event) => event.request.as_ref(),
             Self::MessagesAppended(event) => event.request.as_ref(),
             Self::Rewound(event) => event.request.as_ref(),
-            Self::ViewServed(_) => None,
+            Self::ContentSnipped(event) => event.request.as_ref(),
+            Self::ResultsCleared(event) => event.request.as_ref(),
+            Self::Restored(event) => event.request.as_ref(),
+            Self::ViewServed(_)
+            | Self::PolicyChanged(_)
+            | Self::ResultsPersisted(_)
+            | Self::CacheEditsIssued(_) => None,
         }
     }
 }

@@ -7,16 +7,18 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use crate::command::{
-    Append, Command, Context, Create, Decision, Rejection, Rewind, create, decide,
+    Append, Clear, Clearing, Command, Context, Create, Decision, Rejection, Restore, Rewind, Serve,
+    Snip, create, decide,
 };
-use crate::event::{Event, Recorded};
-use crate::ids::{MessageId, Revision, SessionKey, Timestamp};
+use crate::event::{Asked, Event, Recorded};
+use crate::ids::{MessageId, Revision, SessionKey, Timestamp, Turn};
 use crate::json::{Extra, RawJson};
 use crate::limits::Limits;
 use crate::message::{
     Block, Media, MediaKind, MediaSource, Message, Origin, ResultContent, Role, Thinking,
     ToolInput, ToolResult, ToolUse,
 };
+use crate::policy::{Overlay, Policy, Preset};
 use crate::session::{Session, Standing};
 
 /// One step of a history. Small numbers stand for ids, so that they collide.
@@ -28,6 +30,19 @@ pub enum Operation {
     Serve { target: u8, interrupt: bool },
     /// Later messages leave the view.
     Rewind(u8),
+    /// Turns, messages and blocks are snipped, as far as they can be.
+    Snip {
+        turn: u8,
+        message: u8,
+        block: u8,
+        what: u8,
+    },
+    /// Old results are cleared down to so many tokens.
+    Clear(u8),
+    /// So many view-changing events are taken back.
+    Restore(u8),
+    /// Time passes.
+    Wait,
     /// The session is loaded anew.
     Reload,
 }
@@ -69,7 +84,7 @@ fn part() -> impl Strategy<Value = Part> {
         1 => any::<bool>().prop_map(|good| Part::Picture { good }),
         5 => (0..6_u8).prop_map(Part::Call),
         1 => Just(Part::OddCall),
-        6 => (0..6_u8, any::<bool>(), 0..4_u8)
+        6 => (0..6_u8, any::<bool>(), 0..6_u8)
             .prop_map(|(call, error, shape)| Part::Result { call, error, shape }),
         2 => any::<bool>().prop_map(|signed| Part::Thought { signed }),
         1 => Just(Part::Redacted),
@@ -80,7 +95,7 @@ fn part() -> impl Strategy<Value = Part> {
 fn draft() -> impl Strategy<Value = Draft> {
     let parts = || prop::collection::vec(part(), 0..4);
     let results = prop::collection::vec(
-        (0..6_u8, any::<bool>(), 0..4_u8).prop_map(|(call, error, shape)| Part::Result {
+        (0..6_u8, any::<bool>(), 0..6_u8).prop_map(|(call, error, shape)| Part::Result {
             call,
             error,
             shape,
@@ -103,6 +118,12 @@ pub fn operation() -> impl Strategy<Value = Operation> {
         8 => (0..4_u8, prop::bool::weighted(0.1))
             .prop_map(|(target, interrupt)| Operation::Serve { target, interrupt }),
         1 => any::<u8>().prop_map(Operation::Rewind),
+        2 => (any::<u8>(), any::<u8>(), 0..4_u8, 0..4_u8).prop_map(|(turn, message, block, what)| {
+            Operation::Snip { turn, message, block, what }
+        }),
+        1 => (0..60_u8).prop_map(Operation::Clear),
+        1 => (0..3_u8).prop_map(Operation::Restore),
+        1 => Just(Operation::Wait),
         1 => Just(Operation::Reload),
     ]
 }
@@ -144,6 +165,9 @@ fn block(part: &Part) -> Block {
                 0 => ResultContent::None,
                 1 => ResultContent::Text("said".into()),
                 2 => ResultContent::Blocks(vec![]),
+                // Over the limit of a result, and over that of a message with another of its kind.
+                3 => ResultContent::Text("a long line of output\n".repeat(40).into()),
+                4 => ResultContent::Blocks(vec![Block::text("output ".repeat(90))]),
                 _ => ResultContent::Blocks(vec![
                     Block::text("said"),
                     Block::text(""),
@@ -168,6 +192,18 @@ fn block(part: &Part) -> Block {
     }
 }
 
+/// Limits so low that every level acts in a short history.
+fn policy() -> Policy {
+    let overlay = Overlay::from_toml(
+        "tool_results = { max_result_chars = 700, max_message_chars = 1000, preview_bytes = 100 }\n\
+         snip = { wrap_interjections = true }\n\
+         microcompact.time = { keep_results = 1 }\n\
+         microcompact.cached = { over_results = 1, keep_results = 1 }\n\
+         microcompact.size = { keep_results = 1 }\n",
+    );
+    overlay.unwrap().resolve(Preset::ClaudeCode).unwrap()
+}
+
 /// Runs the steps of a history and keeps its log.
 #[derive(Debug)]
 pub struct World {
@@ -177,18 +213,30 @@ pub struct World {
     pub log: Vec<Recorded>,
     originals: Vec<Message>,
     next_id: u128,
+    now: i64,
 }
 
 impl World {
     /// A session without messages.
     pub fn new() -> Self {
+        Self::with_policy(policy())
+    }
+
+    /// An empty session with settings of its own.
+    #[must_use]
+    pub fn with_policy(policy: Policy) -> Self {
         let limits = Limits::default();
         let context = Context {
             now: Timestamp::from_millis(0),
             limits: &limits,
+            can_store: true,
         };
         let key = SessionKey::parse("projects/p/sessions/s").unwrap();
-        let event = create(Create::default(), context).unwrap();
+        let create_ = Create {
+            policy: Arc::new(policy),
+            ..Create::default()
+        };
+        let event = create(create_, context).unwrap();
         let first = Recorded {
             at: context.now,
             event,
@@ -199,30 +247,54 @@ impl World {
             log: vec![first],
             originals: vec![],
             next_id: 1,
+            now: 0,
         }
     }
 
     /// Decides a command and applies its events.
     pub fn run(&mut self, command: Command) {
+        match self.try_run(command) {
+            Ok(Decision::Answered(_)) => panic!("no request was stamped"),
+            Ok(_) => {}
+            Err(rejection) => panic!("{rejection:?}"),
+        }
+    }
+
+    /// Decides a command and applies its events, unless it is refused.
+    pub fn try_run(&mut self, command: Command) -> Result<Decision, Rejection> {
         let limits = Limits::default();
-        let now = Timestamp::from_millis(i64::try_from(self.log.len()).unwrap());
+        self.now += 1;
+        let now = Timestamp::from_millis(self.now);
         let context = Context {
             now,
             limits: &limits,
+            can_store: true,
         };
         let mut decided = decide(&self.session, command.clone(), context);
         if decided == Err(Rejection::NotHeld) {
             self.fill();
             decided = decide(&self.session, command, context);
         }
-        let Decision::Events(events) = decided.unwrap() else {
-            panic!("no request was stamped");
-        };
-        for event in events {
-            let recorded = Recorded { at: now, event };
-            self.session.apply(&recorded).unwrap();
-            self.log.push(recorded);
+        let decided = decided?;
+        if let Decision::Events(events) = &decided {
+            for event in events {
+                let event = event.clone();
+                let recorded = Recorded { at: now, event };
+                self.session.apply(&recorded).unwrap();
+                self.log.push(recorded);
+            }
         }
+        Ok(decided)
+    }
+
+    /// The session as it was at a revision.
+    #[must_use]
+    pub fn at(&self, revision: Revision) -> Session {
+        let events = usize::try_from(revision.get()).unwrap();
+        let log = self.log[..events].iter().cloned();
+        let mut session = Session::replay(self.session.key().clone(), log).unwrap();
+        session.fill(self.contents().map(|(_, message)| message));
+        session
     }
 
     /// A message with an id of its own.
@@ -265,19 +337,15 @@ impl World {
                     .iter()
                     .map(|draft| Arc::new(self.message(draft)))
                     .collect();
+                let from = self.session.transcript().next();
                 self.run(Command::Append(Append {
                     messages,
                     ..Append::default()
                 }));
+                self.run(Command::KeepResults { from });
             }
             Operation::Rewind(to) => {
-                let visible: Vec<MessageId> = self
-                    .session
-                    .transcript()
-                    .entries()
-                    .filter(|(_, entry)| entry.standing == Standing::Visible)
-                    .map(|(_, entry)| entry.id)
-                    .collect();
+                let visible = self.visible();
                 let at = usize::from(*to) % (visible.len() + 1);
                 let to = at.checked_sub(1).map(|at| visible[at]);
                 self.run(Command::Rewind(Rewind {
@@ -285,9 +353,83 @@ impl World {
                     ..Rewind::default()
                 }));
             }
+            Operation::Snip {
+                turn,
+                message,
+                block,
+                what,
+            } => {
+                // What waits is served first, as the server does it.
+                self.run(Command::Serve(Serve::default()));
+                let refused =
+                    self.try_run(Command::Snip(self.snip(*turn, *message, *block, *what)));
+                assert!(!matches!(refused, Err(Rejection::NotHeld)));
+            }
+            Operation::Clear(target) => {
+                self.run(Command::Clear(Clear {
+                    clearing: Clearing::Manual {
+                        target_tokens: Some(u64::from(*target) * 10),
+                    },
+                    expected_revision: None,
+                    request: None,
+                }));
+            }
+            Operation::Restore(back) => {
+                let changes = self.session.view_changes();
+                let Some(at) = changes.iter().nth_back(usize::from(*back)) else {
+                    return;
+                };
+                let to = Revision::new(at.get() - 1);
+                self.run(Command::Restore(Restore {
+                    past: Box::new(self.at(to)),
+                    force: true,
+                    expected_revision: None,
+                    request: None,
+                }));
+            }
+            Operation::Wait => {
+                self.now += 2 * 60 * 60 * 1_000;
+                self.run(Command::Clear(Clear {
+                    clearing: Clearing::Auto { cache_edits: true },
+                    expected_revision: None,
+                    request: None,
+                }));
+            }
             Operation::Reload => self.session = self.loaded(),
             Operation::Serve { .. } => {}
         }
+    }
+
+    fn snip(&self, turn: u8, message: u8, block: u8, what: u8) -> Snip {
+        let pick = |of: usize, at: u8| usize::from(at) % of.max(1);
+        let turns = self.session.turns();
+        let starts = turns.starts();
+        let turn = u32::try_from(pick(starts.len(), turn) + 1).unwrap();
+        let name = turns.name(Turn::new(turn).unwrap());
+        let visible: Vec<MessageId> = self.visible();
+        let id = visible.get(pick(visible.len(), message)).copied();
+        Snip {
+            turns: (what == 0).then(|| name.into()).into_iter().collect(),
+            messages: id.filter(|_| what == 1).into_iter().collect(),
+            blocks: id
+                .filter(|_| what >= 2)
+                .map(|id| (id, u16::from(block)))
+                .into_iter()
+                .collect(),
+            reason: "".into(),
+            asked: Asked::Manual,
+            expected_revision: None,
+            request: None,
+        }
+    }
+
+    fn visible(&self) -> Vec<MessageId> {
+        self.session
+            .transcript()
+            .entries()
+            .filter(|(_, entry)| entry.standing == Standing::Visible)
+            .map(|(_, entry)| entry.id)
+            .collect()
     }
 
     /// The session as it is loaded from its snapshot, with as little content as it can go on with.

@@ -4,6 +4,7 @@
 //! need not check again. Not here: how ids are generated (the server does, with its clock).
 
 use std::fmt;
+use std::num::NonZeroU32;
 
 use uuid::Uuid;
 
@@ -287,6 +288,31 @@ impl fmt::Display for CallKey {
 impl fmt::Debug for CallKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "c{}", self.0)
+    }
+}
+
+/// A user turn of a session: what a person said, and everything up to what a person said next. Turns
+/// are numbered from 1; how they are named for a model is the session's business.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Turn(NonZeroU32);
+
+impl Turn {
+    /// The turn with this number; there is no turn 0.
+    pub const fn new(number: u32) -> Option<Self> {
+        match NonZeroU32::new(number) {
+            Some(number) => Some(Self(number)),
+            None => None,
+        }
+    }
+
+    /// Its number.
+    pub const fn get(self) -> u32 {
+        self.0.get()
+    }
+
+    /// Its place among the turns, from 0.
+    pub const fn index(self) -> usize {
+        self.0.get() as usize - 1
     }
 }
 

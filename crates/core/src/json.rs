@@ -103,6 +103,53 @@ impl fmt::Debug for RawJson {
     }
 }
 
+/// A document on many lines, for people to read; every value keeps its bytes and every field its place.
+pub fn indented(json: &str) -> String {
+    let mut out = String::with_capacity(json.len() * 5 / 4);
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    let mut rest = json.chars().peekable();
+    let line = |out: &mut String, depth: usize| {
+        out.push('\n');
+        out.extend(std::iter::repeat_n("  ", depth));
+    };
+    while let Some(c) = rest.next() {
+        if in_string {
+            out.push(c);
+            (in_string, escaped) = (escaped || c != '"', !escaped && c == '\\');
+            continue;
+        }
+        match c {
+            '"' => {
+                in_string = true;
+                out.push(c);
+            }
+            '{' | '[' => {
+                out.push(c);
+                while rest.next_if(char::is_ascii_whitespace).is_some() {}
+                if let Some(close) = rest.next_if(|c| matches!(c, '}' | ']')) {
+                    out.push(close);
+                } else {
+                    depth += 1;
+                    line(&mut out, depth);
+                }
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                line(&mut out, depth);
+                out.push(c);
+            }
+            ',' => {
+                out.push(c);
+                line(&mut out, depth);
+            }
+            ':' => out.push_str(": "),
+            c if c.is_ascii_whitespace() => {}
+            c => out.push(c),
+        }
+    }
+    out
+}
+
 /// The text of a document: UTF-8, not too deep, and with lone surrogate escapes replaced.
 ///
 /// Providers refuse a whole request for one half of a surrogate pair, which is what a string cut in
@@ -356,6 +403,13 @@ pub(crate) fn write_str(out: &mut Vec<u8>, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn indenting_changes_white_space_alone() {
+        let json = r#"[{"b": "a\"{,}:\\" ,"a":[ ],"n":1.50e3,"o":{}},null]"#;
+        let expected = "[\n  {\n    \"b\": \"a\\\"{,}:\\\\\",\n    \"a\": [],\n    \"n\": 1.50e3,\n    \"o\": {}\n  },\n  null\n]";
+        assert_eq!(indented(json), expected);
+    }
 
     #[test]
     fn a_lone_surrogate_is_mended_and_a_pair_is_left() {

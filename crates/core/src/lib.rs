@@ -23,6 +23,7 @@ pub mod histories;
 pub mod ids;
 pub mod import;
 pub mod json;
+pub mod levels;
 pub mod limits;
 pub mod message;
 pub mod policy;

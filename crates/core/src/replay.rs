@@ -129,6 +129,7 @@ impl Replay {
         let context = Context {
             now: at,
             limits: &limits,
+            can_store: true,
         };
         let created = create(Create::default(), context).expect("nothing is over a limit");
         let Event::SessionCreated(created) = created else {
@@ -189,10 +190,11 @@ impl Replay {
         let context = Context {
             now,
             limits: &self.limits,
+            can_store: true,
         };
         let events = match decide(&self.session, command, context) {
             Ok(Decision::Events(events)) => events,
-            Ok(Decision::Answered(_)) => Vec::new(),
+            Ok(Decision::Answered(_) | Decision::Skipped(_)) => Vec::new(),
             Err(rejection) => {
                 self.report.defects.push(Defect {
                     line: self.line,

@@ -8,14 +8,17 @@ use std::process::Command;
 use serde_json::Value;
 
 /// No tokio, tonic, sled, clock, randomness or file system.
-const OF_CORE: [&str; 8] = [
+const OF_CORE: [&str; 11] = [
     "base64",
     "blake3",
     "imagesize",
     "proptest",
     "serde",
     "serde_json",
+    "serde_path_to_error",
+    "sha2",
     "thiserror",
+    "toml",
     "uuid",
 ];
 

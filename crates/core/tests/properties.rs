@@ -11,8 +11,10 @@ use std::collections::{HashMap, HashSet};
 
 use palimpsest_core::codec;
 use palimpsest_core::command::{Command, Serve};
+use palimpsest_core::event::Event;
 use palimpsest_core::histories::{Operation, World, operation};
-use palimpsest_core::session::{Session, Standing};
+use palimpsest_core::ids::Revision;
+use palimpsest_core::session::Standing;
 use palimpsest_core::validate::validate;
 use palimpsest_core::view::{Etag, Provider, Target, WireRole, flatten};
 use proptest::prelude::*;
@@ -45,7 +47,11 @@ struct Caller {
 struct Stage {
     world: World,
     callers: HashMap<u8, Caller>,
+    /// What was served, by revision and target.
+    served: HashMap<(Revision, u8), Flat>,
 }
+
+type Flat = Vec<(WireRole, Vec<u8>)>;
 
 impl Stage {
     fn serve(&mut self, which: u8, interrupt: bool) {
@@ -110,8 +116,28 @@ impl Stage {
                 show(&caller.array)
             );
         }
+        let at = (self.world.session.revision(), which);
+        self.served.insert(at, flat.clone());
         (caller.flat, caller.epoch, caller.etag) = (flat, epoch, Some(full.etag));
         self.check_accounting();
+    }
+
+    /// An undo brings the view back byte for byte; what came since follows it.
+    fn check_undo(&mut self) {
+        let Some(Event::Restored(event)) = self.world.log.last().map(|last| &last.event) else {
+            return;
+        };
+        let to = event.to;
+        self.world.fill();
+        for which in 0..4 {
+            let target = &targets()[usize::from(which)];
+            let Some(before) = self.served.get(&(to, which)) else {
+                continue;
+            };
+            let view = self.world.session.view(target, None).unwrap();
+            let after = flatten(target, &view.messages);
+            assert!(after.starts_with(before), "an undo brought another view");
+        }
     }
 
     /// Every block of a visible message has one piece, or is pending.
@@ -147,9 +173,8 @@ impl Stage {
 
     fn check_replay(&mut self) {
         self.world.fill();
-        let key = self.world.session.key().clone();
-        let replayed = Session::replay(key, self.world.log.iter().cloned());
-        assert_eq!(replayed, Ok(self.world.session.clone()), "replay differs");
+        let replayed = self.world.at(self.world.session.revision());
+        assert_eq!(replayed, self.world.session, "replay differs");
         let loaded = self.world.loaded();
         let whole = std::mem::replace(&mut self.world.session, loaded);
         self.world.fill();
@@ -175,6 +200,7 @@ proptest! {
         let mut stage = Stage::default();
         for operation in &operations {
             stage.world.step(operation);
+            stage.check_undo();
             if let Operation::Serve { target, interrupt } = operation {
                 stage.serve(*target, *interrupt);
             }

@@ -1,5 +1,7 @@
 //! A session begins.
 
+use std::sync::Arc;
+
 use super::{Context, Rejection};
 use crate::event::{Attributes, Event, RULES_VERSION, SessionCreated};
 use crate::ids::SessionKey;
@@ -22,7 +24,7 @@ pub struct Create {
     /// The caller's own notes.
     pub attributes: Attributes,
     /// The resolved policy.
-    pub policy: Policy,
+    pub policy: Arc<Policy>,
     /// So that a retry is recognised.
     pub request: Option<RequestStamp>,
 }

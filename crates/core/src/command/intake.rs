@@ -7,11 +7,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Conflict, Rejection};
-use crate::event::Appended;
+use crate::event::{Appended, ResultSize};
 use crate::ids::{MessageId, Ordinal};
+use crate::levels::results::chars_of;
 use crate::message::{Block, Digest, Message, Role};
 use crate::session::{CallState, Session, Standing, emission};
-use crate::tokens::estimate_message;
+use crate::tokens::{estimate_block, estimate_message};
 
 /// The messages of one call, as far as they are sorted.
 pub(super) struct Intake<'s> {
@@ -77,6 +78,7 @@ impl<'s> Intake<'s> {
         self.digests.push(digest);
         self.new.push(Appended {
             size: estimate_message(&message),
+            results: result_sizes(&message),
             message,
             standing,
         });
@@ -187,4 +189,16 @@ impl<'s> Intake<'s> {
         let with_this_call = self.opened.get(id).copied().unwrap_or_default();
         i64::try_from(before).unwrap_or(i64::MAX) + with_this_call > 0
     }
+}
+
+fn result_sizes(message: &Message) -> Vec<ResultSize> {
+    let sized = |(block, content): (u16, &Block)| match content {
+        Block::ToolResult(result) => Some(ResultSize {
+            block,
+            chars: chars_of(result),
+            tokens: estimate_block(content),
+        }),
+        _ => None,
+    };
+    (0..).zip(&message.blocks).filter_map(sized).collect()
 }

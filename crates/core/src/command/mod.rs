@@ -4,22 +4,30 @@
 //! may decide the next command upon the outcome, and commits all of them as one batch.
 
 mod append;
+mod clear;
 mod create;
 mod intake;
+mod persist;
 mod reject;
+mod restore;
 mod rewind;
 mod serve;
+mod snip;
 mod update;
 
 pub use append::{Append, Receipt, Warning, receipts, warnings};
+pub use clear::{Clear, Clearing};
 pub use create::{Create, create};
 pub use reject::{Conflict, Rejection};
+pub use restore::Restore;
 pub use rewind::Rewind;
 pub use serve::Serve;
+pub use snip::{Snip, SnipRefused, SnipTarget};
+
 pub use update::Update;
 
 use crate::event::Event;
-use crate::ids::{Revision, Timestamp};
+use crate::ids::{Ordinal, Revision, Timestamp};
 use crate::limits::Limits;
 use crate::session::{RequestStamp, Session};
 
@@ -30,6 +38,8 @@ pub struct Context<'a> {
     pub now: Timestamp,
     /// The server's limits.
     pub limits: &'a Limits,
+    /// Whether results can be stored; when the store for them fails, they stay in the view.
+    pub can_store: bool,
 }
 
 /// What a caller asks of a session that is there.
@@ -37,8 +47,19 @@ pub struct Context<'a> {
 pub enum Command {
     /// Add messages.
     Append(Append),
+    /// Keep the results within their limits that came with the messages from one on.
+    KeepResults {
+        /// The first of these messages.
+        from: Ordinal,
+    },
     /// Serve the view.
     Serve(Serve),
+    /// Remove turns, messages or blocks.
+    Snip(Snip),
+    /// Clear old results.
+    Clear(Clear),
+    /// Take view-changing events back.
+    Restore(Restore),
     /// Take later messages out of the view.
     Rewind(Rewind),
     /// Change title or attributes.
@@ -52,6 +73,21 @@ pub enum Decision {
     Events(Vec<Event>),
     /// The request was answered before, by the event with this revision.
     Answered(Revision),
+    /// A level has nothing to do, for this reason.
+    Skipped(Skip),
+}
+
+/// Why a level has nothing to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Skip {
+    /// The policy turns it off.
+    Disabled,
+    /// Its threshold is not reached.
+    UnderThreshold,
+    /// There is nothing that it could act on.
+    NothingEligible,
+    /// It would free less than its least.
+    TooLittleGain,
 }
 
 /// Decides a command.
@@ -62,7 +98,16 @@ pub fn decide(
 ) -> Result<Decision, Rejection> {
     match command {
         Command::Append(append) => append.decide(session, context),
-        Command::Serve(serve) => serve.decide(session),
+        Command::KeepResults { from } => {
+            let event = persist::at_intake(session, from, context)?;
+            Ok(Decision::Events(
+                event.map(Event::ResultsPersisted).into_iter().collect(),
+            ))
+        }
+        Command::Serve(serve) => serve.decide(session, context),
+        Command::Snip(snip) => snip.decide(session, context),
+        Command::Clear(clear) => clear.decide(session, context),
+        Command::Restore(restore) => restore.decide(session, context),
         Command::Rewind(rewind) => rewind.decide(session, context),
         Command::Update(update) => update.decide(session, context),
     }

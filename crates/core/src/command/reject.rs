@@ -1,7 +1,9 @@
 //! Why a command is refused. A refused command changes nothing.
 
+use super::SnipTarget;
 use crate::ids::{MessageId, Revision};
 use crate::message::Digest;
+use crate::policy::OverlayError;
 use crate::session::NotHeld;
 
 /// Why a command is refused.
@@ -48,9 +50,32 @@ pub enum Rejection {
         /// The id.
         id: MessageId,
     },
+    /// Something that was to be snipped cannot be.
+    #[error(
+        "{} cannot be removed: nothing was",
+        .0.iter().map(|target| target.name.as_str()).collect::<Vec<_>>().join(", ")
+    )]
+    NotSnippable(Vec<SnipTarget>),
+    /// There is no event with this revision to go back to.
+    #[error("the session has no revision {0}: it is at revision {1}")]
+    NoSuchRevision(Revision, Revision),
+    /// The view would be over the block threshold.
+    #[error("the view would have {tokens} tokens, and requests are blocked from {block} on")]
+    OverBlock {
+        /// What it would have.
+        tokens: u64,
+        /// Where requests are blocked.
+        block: u64,
+    },
     /// The decision needs contents that are not in memory: to be asked again when they are.
     #[error("older messages of the session are not in memory")]
     NotHeld,
+}
+
+impl From<OverlayError> for Rejection {
+    fn from(error: OverlayError) -> Self {
+        Self::invalid(error.path, error.what)
+    }
 }
 
 impl From<NotHeld> for Rejection {

@@ -1,11 +1,12 @@
 //! Later messages leave the view: regenerate, edit and resend, replace a half-streamed response.
 
 use super::{Context, Decision, Rejection, answered, check_revision};
-use crate::event::{Event, LayoutChange, Rewound};
+use crate::event::{Event, Rewound};
 use crate::ids::{MessageId, Ordinal, Revision};
-use crate::message::Block;
-use crate::session::{RequestStamp, Session, Standing};
-use crate::view::{DropReason, Form, Piece, Side, side};
+use crate::levels::mend::{Fate, mend};
+use crate::session::{NotHeld, RequestStamp, Session, Standing};
+use crate::tokens::Ledger;
+use crate::view::{LayoutChange, Piece};
 
 /// Take later messages out of the view. They stay in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -29,10 +30,6 @@ impl Rewind {
         }
         check_revision(session, self.expected_revision)?;
         let transcript = session.transcript();
-        // The view is counted and mended from its messages.
-        if !transcript.is_whole() {
-            return Err(Rejection::NotHeld);
-        }
         let to = match self.to {
             None => None,
             Some(id) => {
@@ -58,63 +55,59 @@ impl Rewind {
         if left.is_empty() && self.request.is_none() {
             return Ok(Decision::Events(Vec::new()));
         }
-        let change = without_later(session, stays);
+        let change = without_later(session, stays)?;
         Ok(Decision::Events(vec![Event::Rewound(Rewound {
             to,
             left,
             before_tokens: session.tokens().tokens,
+            ledger: ledger_without(session, stays)?,
             change,
             request: self.request,
         })]))
     }
 }
 
+/// The count of what stays. What stands before the end of the last response is still what the provider
+/// measured, because a rewind takes away the end alone.
+fn ledger_without(session: &Session, stays: impl Fn(Ordinal) -> bool) -> Result<Ledger, NotHeld> {
+    let (epoch, window) = (session.sealed().epoch().next(), session.thresholds().window);
+    let mut ledger = Ledger::default();
+    let visible = session
+        .transcript()
+        .entries()
+        .filter(|(ordinal, entry)| stays(*ordinal) && entry.standing == Standing::Visible);
+    for (ordinal, entry) in visible {
+        let message = session.transcript().held(ordinal)?;
+        ledger.add(message, ordinal, entry.size, epoch, window);
+    }
+    ledger.calibration = session.ledger().calibration;
+    Ok(ledger)
+}
+
 /// The pieces without those of later messages.
 ///
 /// A result may stand before words that came earlier than it did. When the result leaves and the
 /// words stay, its call can never be answered in its place, so an interruption takes that place.
-fn without_later(session: &Session, stays: impl Fn(Ordinal) -> bool) -> LayoutChange {
+fn without_later(
+    session: &Session,
+    stays: impl Fn(Ordinal) -> bool,
+) -> Result<LayoutChange, NotHeld> {
     let pieces = session.sealed().pieces();
     let is_words = |piece: &Piece| {
         stays(piece.message) && piece.form.is_shown() && piece.form.answers().is_none()
     };
     let last_words = pieces.iter().rposition(is_words);
-    let stands_in = |(index, piece): (usize, &Piece)| {
+    mend(session, |index, piece| {
         if stays(piece.message) {
-            return Some(*piece);
+            return Fate::Stay;
         }
-        let call = piece.form.answers()?;
-        let message = session.calls().get(call)?.message;
         let followed = last_words.is_some_and(|last| last > index);
-        (stays(message) && followed).then_some(Piece {
-            message,
-            block: 0,
-            form: Form::Interrupted(call),
-        })
-    };
-    let mut left: Vec<Piece> = pieces.iter().enumerate().filter_map(stands_in).collect();
-    drop_trailing_thinking(&mut left, session);
-    LayoutChange::between(pieces, &left)
-}
-
-/// Thinking that stood before what left may now end its message, which providers refuse.
-fn drop_trailing_thinking(pieces: &mut [Piece], session: &Session) {
-    let transcript = session.transcript();
-    let mut ends = true;
-    for piece in pieces
-        .iter_mut()
-        .rev()
-        .filter(|piece| piece.form.is_shown())
-    {
-        let thinks = piece.form == Form::Block
-            && transcript
-                .content(piece.message)
-                .and_then(|message| message.blocks.get(usize::from(piece.block)))
-                .is_some_and(Block::is_thinking);
-        if thinks && ends {
-            piece.form = Form::Dropped(DropReason::TrailingThinking);
-        } else {
-            ends = side(piece, transcript) != Side::Assistant;
+        let of_call = |call| session.calls().get(call).map(|call| call.message);
+        match piece.form.answers() {
+            Some(call) if followed && of_call(call).is_some_and(&stays) => {
+                Fate::LeaveInterrupted(call)
+            }
+            _ => Fate::Leave,
         }
-    }
+    })
 }

@@ -1,6 +1,7 @@
 //! The view is served: what is new in it is placed, repaired where it must be, and sealed.
 
-use super::{Decision, Rejection};
+use super::persist::at_serving;
+use super::{Context, Decision, Rejection};
 use crate::event::{Event, ViewServed};
 use crate::policy::WindowHint;
 use crate::session::Session;
@@ -20,14 +21,12 @@ pub struct Serve {
 }
 
 impl Serve {
-    pub(super) fn decide(self, session: &Session) -> Result<Decision, Rejection> {
-        let layout = lay_out(
-            session.sealed(),
-            session.transcript(),
-            session.calls(),
-            session.pending(),
-            self.interrupt_open_calls,
-        )?;
+    pub(super) fn decide(
+        self,
+        session: &Session,
+        context: Context<'_>,
+    ) -> Result<Decision, Rejection> {
+        let mut layout = lay_out(session, self.interrupt_open_calls)?;
         // A repeat writes nothing.
         if layout.pieces.is_empty() {
             return Ok(Decision::Events(Vec::new()));
@@ -35,12 +34,15 @@ impl Serve {
         let overhead_tokens = self
             .overhead_tokens
             .unwrap_or(session.last_served().overhead_tokens);
-        Ok(Decision::Events(vec![Event::ViewServed(ViewServed {
+        let persisted = at_serving(session, &mut layout.pieces, context)?;
+        let mut events: Vec<Event> = persisted.map(Event::ResultsPersisted).into_iter().collect();
+        events.push(Event::ViewServed(ViewServed {
             pieces: layout.pieces,
             target: self.target,
             window: self.window,
             overhead_tokens,
             tokens: session.ledger().count(overhead_tokens).tokens,
-        })]))
+        }));
+        Ok(Decision::Events(events))
     }
 }

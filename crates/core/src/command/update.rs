@@ -1,12 +1,15 @@
-//! The title or the attributes of a session change.
+//! The title, the attributes or the policy of a session change.
+
+use std::sync::Arc;
 
 use super::create::{check_attributes, check_name};
 use super::{Context, Decision, Rejection, answered, check_revision};
-use crate::event::{Attributes, Event, SessionUpdated};
+use crate::event::{Attributes, Event, PolicyChanged, SessionUpdated};
 use crate::ids::Revision;
+use crate::policy::Overlay;
 use crate::session::{RequestStamp, Session};
 
-/// Change title or attributes; what is left out stays.
+/// Change title, attributes or policy; what is left out stays.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Update {
     /// The new title.
@@ -17,6 +20,8 @@ pub struct Update {
     pub branch: Option<Box<str>>,
     /// The new attributes, all of them.
     pub attributes: Option<Attributes>,
+    /// Settings to be laid over those that there are.
+    pub policy: Option<Overlay>,
     /// The revision that the caller decided upon.
     pub expected_revision: Option<Revision>,
     /// So that a retry is recognised.
@@ -53,9 +58,18 @@ impl Update {
             attributes: self.attributes.filter(|new| *new != about.attributes),
             request: self.request,
         };
-        if event == SessionUpdated::default() {
-            return Ok(Decision::Events(Vec::new()));
+        let mut events = Vec::new();
+        if event != SessionUpdated::default() {
+            events.push(Event::SessionUpdated(event));
         }
-        Ok(Decision::Events(vec![Event::SessionUpdated(event)]))
+        if let Some(overlay) = self.policy {
+            let policy = overlay.change(session.policy())?;
+            if policy != *session.policy() {
+                events.push(Event::PolicyChanged(PolicyChanged {
+                    policy: Arc::new(policy),
+                }));
+            }
+        }
+        Ok(Decision::Events(events))
     }
 }

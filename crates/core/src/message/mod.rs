@@ -161,6 +161,7 @@ impl Message {
     /// Whether a person speaks: such a message begins a user turn.
     pub fn is_real_user_input(&self) -> bool {
         self.role == Role::User
+            && self.kind == Kind::Ordinary
             && !self.meta
             && !self.transcript_only
             && !self.is_results_alone()

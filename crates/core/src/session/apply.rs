@@ -2,19 +2,26 @@
 
 use std::sync::Arc;
 
-use super::calls::{CallState, Calls, Pairing};
+use super::cache_edits::CacheEdits;
+use super::calls::{Call, CallState, Calls, Pairing};
 use super::pending::{Pending, settle};
 use super::requests::{Answered, Requests};
+use super::stored::StoredResults;
 use super::transcript::{Entry, Standing, Transcript};
+use super::turns::Turns;
 use super::{About, LastServed, Session, WaitsFor, first_words};
 use crate::event::{
-    Appended, Event, MessagesAppended, Recorded, Rewound, SessionCreated, SessionUpdated,
-    ViewServed,
+    Appended, ContentSnipped, Event, MessagesAppended, PolicyChanged, Recorded, Restored,
+    ResultSize, Rewound, SessionCreated, SessionUpdated, ViewServed,
 };
 use crate::ids::{CallKey, Ordinal, Revision, SessionKey, Timestamp};
+use crate::levels::results::Stored;
 use crate::message::{Block, Digest, Message, Role};
-use crate::tokens::Ledger;
-use crate::view::{Form, Sealed};
+use crate::tokens::{Ledger, Size};
+use crate::view::{Form, LayoutChange, Sealed};
+
+/// How many calls are looked at for the one that the last message answers.
+const RECENT_CALLS: usize = 256;
 
 /// Why a log is not a session's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -33,11 +40,12 @@ pub enum ReplayError {
 impl Session {
     /// The session after its first event.
     pub fn create(key: SessionKey, at: Timestamp, event: &SessionCreated) -> Self {
+        let turns = Turns::new(&key, Vec::new());
         let mut session = Self {
             key,
             revision: Revision::new(1),
             rules: event.rules,
-            policy: event.policy.clone(),
+            policy: Arc::clone(&event.policy),
             about: About {
                 title: event.title.clone(),
                 project_path: event.project_path.clone(),
@@ -49,13 +57,17 @@ impl Session {
                 ..About::default()
             },
             transcript: Transcript::default(),
+            turns,
             calls: Calls::default(),
+            stored: StoredResults::default(),
             pending: Vec::new(),
             sealed: Sealed::default(),
+            cache_edits: CacheEdits::default(),
             ledger: Ledger::default(),
             requests: Requests::default(),
             last_served: LastServed::default(),
             last_reemitted: None,
+            last_response: None,
             view_changes: Vec::new(),
         };
         if let Some(request) = &event.request {
@@ -90,12 +102,31 @@ impl Session {
             Event::SessionUpdated(event) => self.updated(event),
             Event::MessagesAppended(event) => self.appended(event),
             Event::ViewServed(event) => self.served(event),
+            Event::ResultsPersisted(event) => {
+                self.keep_stored(&event.results);
+                self.resize(&event.sizes);
+            }
+            Event::ContentSnipped(event) => self.snipped(event),
+            Event::ResultsCleared(event) => {
+                self.keep_stored(&event.saved);
+                self.resize(&event.sizes);
+                self.sealed.change(&event.change, &self.transcript);
+            }
+            Event::CacheEditsIssued(event) => self.cache_edits.issue(event),
+            Event::Restored(event) => self.restored(event),
             Event::Rewound(event) => self.rewound(event),
+            Event::PolicyChanged(event) => self.policy_changed(event),
         }
         self.about.epoch = self.sealed.epoch();
         self.about.waits_for = self.waits_for();
         if recorded.event.changes_view() {
             self.view_changes.push(self.revision);
+            let live = |call| self.sealed.shows_result(call);
+            let stands = |message| {
+                let entry = self.transcript.get(message);
+                entry.is_some_and(|entry| entry.standing == Standing::Visible)
+            };
+            self.cache_edits.retain(live, stands);
         }
         if let Some(request) = recorded.event.request() {
             self.remember(request, recorded.at);
@@ -141,6 +172,7 @@ impl Session {
             revision: self.revision,
             digest: Digest::of_message(message),
             role: message.role,
+            kind: message.kind,
             standing: appended.standing,
             size: appended.size,
             content: visible.then(|| Arc::clone(message)),
@@ -151,8 +183,14 @@ impl Session {
             Standing::Reemission(of) => Some(of),
             _ => None,
         };
+        if visible && message.role == Role::Assistant {
+            self.last_response = message.at.or(Some(self.about.modified));
+        }
+        if visible && message.is_real_user_input() {
+            self.turns.begin(ordinal);
+        }
         if visible {
-            self.pair(ordinal, message);
+            self.pair(ordinal, &appended.results, message);
             let (epoch, window) = (self.sealed.epoch(), self.thresholds().window);
             self.ledger
                 .add(message, ordinal, appended.size, epoch, window);
@@ -160,14 +198,30 @@ impl Session {
     }
 
     /// Registers a message's calls, pairs its results, and puts its blocks up for the view.
-    fn pair(&mut self, ordinal: Ordinal, message: &Message) {
+    fn pair(&mut self, ordinal: Ordinal, sizes: &[ResultSize], message: &Message) {
+        for (block, content) in (0_u16..).zip(&message.blocks) {
+            if let (Role::Assistant, Block::ToolUse(call)) = (message.role, content) {
+                self.calls.push(ordinal, block, call);
+            }
+        }
+        self.answer(ordinal, message);
+        for size in sizes {
+            let of_message = |item: &&Pending| item.message == ordinal;
+            let answered = self.pending.last().filter(of_message).and_then(|item| {
+                let of_block = |(block, _): &&(u16, Option<Pairing>)| *block == size.block;
+                item.blocks.iter().find(of_block)?.1
+            });
+            if let Some(Pairing::Answer(call) | Pairing::Late(call)) = answered {
+                self.calls.measure(call, size.chars, size.tokens);
+            }
+        }
+    }
+
+    /// Pairs a message's results, and puts its blocks up for the view. Its calls are registered.
+    pub(super) fn answer(&mut self, ordinal: Ordinal, message: &Message) {
         let mut blocks = Vec::with_capacity(message.blocks.len());
         for (block, content) in (0_u16..).zip(&message.blocks) {
             let pairing = match (message.role, content) {
-                (Role::Assistant, Block::ToolUse(call)) => {
-                    self.calls.push(ordinal, block, call);
-                    None
-                }
                 (Role::User, Block::ToolResult(result)) => {
                     let pairing = self.calls.pair(&result.tool_use_id);
                     let message = ordinal;
@@ -222,19 +276,12 @@ impl Session {
             };
         }
         // A result answers a call; its response may have others. A person's words do not wait.
-        let results = entry.content.iter().flat_map(|message| &message.blocks);
-        let waits = results
-            .filter_map(|block| match block {
-                Block::ToolResult(result) => self.calls.with_id(&result.tool_use_id).last(),
-                _ => None,
-            })
-            .filter_map(|call| self.calls.get(*call))
-            .any(|call| is_open(call.message));
-        let is_input = entry
-            .content
-            .as_ref()
-            .is_some_and(|m| m.is_real_user_input());
-        if waits && !is_input {
+        let answers = |call: &Call| call.result().is_some_and(|(message, _)| message == last);
+        let recent = self.calls.iter().rev().take(RECENT_CALLS);
+        let waits = recent
+            .filter(|(_, call)| answers(call))
+            .any(|(_, call)| is_open(call.message));
+        if waits && self.turns.beginning_at(last).is_none() {
             WaitsFor::Tools
         } else {
             WaitsFor::Model
@@ -279,10 +326,69 @@ impl Session {
         };
     }
 
+    fn keep_stored(&mut self, results: &[Stored]) {
+        for stored in results {
+            self.stored.insert(stored.clone());
+        }
+    }
+
+    /// Messages that stay have other sizes as they are shown now.
+    fn resize(&mut self, sizes: &[(Ordinal, Size)]) {
+        for (ordinal, size) in sizes {
+            let Some(entry) = self.transcript.get(*ordinal) else {
+                continue;
+            };
+            let what = (entry.kind, entry.role);
+            self.ledger.resize(*ordinal, what, entry.size, *size);
+            self.transcript.resize(*ordinal, *size);
+        }
+    }
+
+    fn snipped(&mut self, event: &ContentSnipped) {
+        self.resize(&event.sizes);
+        self.sealed.change(&event.change, &self.transcript);
+        for ordinal in &event.messages {
+            let Some(entry) = self.transcript.get(*ordinal) else {
+                continue;
+            };
+            let what = (entry.kind, entry.role);
+            let nothing = Size::default();
+            self.ledger.resize(*ordinal, what, entry.size, nothing);
+            self.transcript.stand(*ordinal, Standing::Snipped);
+        }
+        for call in &event.gone {
+            self.calls.set(*call, CallState::Gone);
+        }
+        let stays = |item: &Pending| !event.messages.contains(&item.message);
+        self.pending.retain(stays);
+        self.last_reemitted = None;
+    }
+
+    fn restored(&mut self, event: &Restored) {
+        for (ordinal, standing) in &event.standings {
+            self.transcript.stand(*ordinal, *standing);
+        }
+        for (ordinal, size) in &event.sizes {
+            self.transcript.resize(*ordinal, *size);
+        }
+        for (call, state) in &event.calls {
+            self.calls.set(*call, *state);
+        }
+        self.sealed.change(&event.change, &self.transcript);
+        self.pending.clone_from(&event.pending);
+        self.ledger = event.ledger.clone();
+        self.last_reemitted = None;
+    }
+
+    fn policy_changed(&mut self, event: &PolicyChanged) {
+        self.policy = Arc::clone(&event.policy);
+        self.sealed
+            .change(&LayoutChange::default(), &self.transcript);
+    }
+
     fn rewound(&mut self, event: &Rewound) {
         let stays = |ordinal: Ordinal| event.to.is_some_and(|last| ordinal <= last);
-        self.sealed
-            .change(event.change.keep, &event.change.then, &self.transcript);
+        self.sealed.change(&event.change, &self.transcript);
         self.transcript.rewind(event.to);
         let interrupted: Vec<CallKey> = self
             .sealed
@@ -296,22 +402,6 @@ impl Session {
         self.calls.rewind(event.to, &interrupted);
         self.pending.retain(|item| stays(item.message));
         self.last_reemitted = None;
-        self.recount();
-    }
-
-    /// Counts the view again from its messages. What stands before the end of the last response is
-    /// still what the provider measured, because a rewind takes away the end alone.
-    fn recount(&mut self) {
-        let (epoch, window) = (self.sealed.epoch(), self.thresholds().window);
-        let mut ledger = std::mem::take(&mut self.ledger);
-        ledger.restart();
-        let learned = ledger.calibration;
-        for (ordinal, entry) in self.transcript.entries() {
-            if let Some(message) = &entry.content {
-                ledger.add(message, ordinal, entry.size, epoch, window);
-            }
-        }
-        ledger.calibration = learned;
-        self.ledger = ledger;
+        self.ledger = event.ledger.clone();
     }
 }

@@ -25,6 +25,22 @@ pub struct Call {
     pub mapped: bool,
     /// What became of it.
     pub state: CallState,
+    /// How many characters its result has, as it came.
+    pub result_chars: u64,
+    /// The estimated size of its result, as it came.
+    pub result_tokens: u32,
+}
+
+impl Call {
+    /// The message and the block that hold its result.
+    pub const fn result(&self) -> Option<(Ordinal, u16)> {
+        match self.state {
+            CallState::Answered { message, block } | CallState::Late { message, block } => {
+                Some((message, block))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// What became of a call.
@@ -129,6 +145,8 @@ impl Calls {
             name: tool.name.clone(),
             mapped,
             state: CallState::Open,
+            result_chars: 0,
+            result_tokens: 0,
         });
         key
     }
@@ -185,6 +203,20 @@ impl Calls {
     pub(crate) fn set(&mut self, key: CallKey, state: CallState) {
         if let Some(call) = self.calls.get_mut(key.get() as usize) {
             call.state = state;
+        }
+    }
+
+    /// Registers a call again that another state of the session knows.
+    pub(crate) fn restore_call(&mut self, call: Call) {
+        let key = CallKey::new(crate::view::count(self.calls.len()));
+        self.by_id.entry(call.id.clone()).or_default().push(key);
+        self.calls.push(call);
+    }
+
+    /// Says how large a call's result is.
+    pub(crate) fn measure(&mut self, key: CallKey, chars: u64, tokens: u32) {
+        if let Some(call) = self.calls.get_mut(key.get() as usize) {
+            (call.result_chars, call.result_tokens) = (chars, tokens);
         }
     }
 

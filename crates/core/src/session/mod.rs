@@ -4,23 +4,33 @@
 //! that was decided upon it. Not here: which events happen (`command`).
 
 mod apply;
+mod cache_edits;
 mod calls;
+mod later;
 mod pending;
 mod requests;
 mod snapshot;
+mod stored;
 mod transcript;
+mod turns;
 
 pub use apply::ReplayError;
+pub use cache_edits::{CacheEdits, CachePin};
 pub use calls::{Call, CallState, Calls, Pairing};
 pub use pending::Pending;
+pub(crate) use pending::settle;
 pub use requests::{Answered, Method, RequestStamp, Requests};
 pub use snapshot::{Needed, Snapshot, SnapshotEntry};
+pub use stored::StoredResults;
 pub(crate) use transcript::emission;
 pub use transcript::{Entry, NotHeld, Standing, Transcript};
+pub use turns::Turns;
+
+use std::sync::Arc;
 
 use crate::event::Attributes;
-use crate::ids::{CallKey, Epoch, Ordinal, Revision, SessionKey, Timestamp};
-use crate::message::{Message, Role};
+use crate::ids::{CallKey, Epoch, MessageId, Ordinal, Revision, SessionKey, Timestamp};
+use crate::message::{Block, Message, Role, ToolResult};
 use crate::policy::{BudgetState, Policy, Thresholds, WindowHint};
 use crate::tokens::{Count, Ledger};
 use crate::view::{
@@ -37,16 +47,20 @@ pub struct Session {
     key: SessionKey,
     revision: Revision,
     rules: u32,
-    policy: Policy,
+    policy: Arc<Policy>,
     about: About,
     transcript: Transcript,
+    turns: Turns,
     calls: Calls,
+    stored: StoredResults,
     pending: Vec<Pending>,
     sealed: Sealed,
+    cache_edits: CacheEdits,
     ledger: Ledger,
     requests: Requests,
     last_served: LastServed,
     last_reemitted: Option<Ordinal>,
+    last_response: Option<Timestamp>,
     view_changes: Vec<Revision>,
 }
 
@@ -167,14 +181,34 @@ impl Session {
         &self.transcript
     }
 
+    /// Its user turns.
+    pub fn turns(&self) -> &Turns {
+        &self.turns
+    }
+
     /// Puts in contents of its messages that were read from the log.
-    pub fn fill(&mut self, contents: impl IntoIterator<Item = std::sync::Arc<Message>>) {
+    pub fn fill(&mut self, contents: impl IntoIterator<Item = Arc<Message>>) {
         self.transcript.fill(contents);
     }
 
     /// Its tool calls.
     pub fn calls(&self) -> &Calls {
         &self.calls
+    }
+
+    /// The results that were stored, and what stands in their place.
+    pub fn stored(&self) -> &StoredResults {
+        &self.stored
+    }
+
+    /// The result of a call as it came.
+    pub fn result(&self, call: CallKey) -> Result<&ToolResult, NotHeld> {
+        let place = self.calls.get(call).and_then(Call::result).ok_or(NotHeld)?;
+        let message = self.transcript.held(place.0)?;
+        match message.blocks.get(usize::from(place.1)) {
+            Some(Block::ToolResult(result)) => Ok(result),
+            _ => Err(NotHeld),
+        }
     }
 
     /// What was appended and not served yet.
@@ -185,6 +219,11 @@ impl Session {
     /// What was served.
     pub fn sealed(&self) -> &Sealed {
         &self.sealed
+    }
+
+    /// The edits that the provider applies to its cache.
+    pub fn cache_edits(&self) -> &CacheEdits {
+        &self.cache_edits
     }
 
     /// The requests that it has answered.
@@ -224,6 +263,11 @@ impl Session {
         self.last_reemitted
     }
 
+    /// When the model said something last.
+    pub fn last_response(&self) -> Option<Timestamp> {
+        self.last_response
+    }
+
     /// The running count of tokens.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
@@ -236,7 +280,7 @@ impl Session {
 
     /// The points on the way to a full window.
     pub fn thresholds(&self) -> Thresholds {
-        self.policy.budget.thresholds(self.last_served.window)
+        self.policy.thresholds(self.last_served.window)
     }
 
     /// How full the window is.
@@ -247,13 +291,12 @@ impl Session {
     /// The view as it was served last. `known` is what the caller says it has.
     pub fn view(&self, target: &Target, known: Option<Etag>) -> Result<View<'_>, NotHeld> {
         let pieces = self.sealed.pieces();
-        let (transcript, calls) = (&self.transcript, &self.calls);
         let prefix = match known {
-            Some(etag) => etag.prefix(&self.sealed, pieces, transcript, calls, target)?,
+            Some(etag) => etag.prefix(self, target)?,
             None => Prefix::default(),
         };
         let new = &pieces[prefix.from..];
-        let mut messages = wire(new, transcript, calls, target)?;
+        let mut messages = wire(self, new, target)?;
         let apart = messages.len() - in_array(&messages, target) as usize;
         let rest = messages.split_off(apart);
         let (system, messages) = (messages, rest);
@@ -285,7 +328,7 @@ impl Session {
                 piece.form.is_shown() && crate::view::side(piece, &self.transcript) != Side::System
             })
             .unwrap_or(pieces.len());
-        let mut messages = wire(&pieces[..lead], &self.transcript, &self.calls, target)?;
+        let mut messages = wire(self, &pieces[..lead], target)?;
         messages.retain(|message| target.takes_apart(message.role));
         Ok(messages)
     }
@@ -294,9 +337,35 @@ impl Session {
     pub fn wire_of(&self, etag: Etag, target: &Target) -> Result<Vec<WireMessage<'_>>, NotHeld> {
         let pieces = self.sealed.pieces();
         let named = &pieces[..etag.pieces().min(pieces.len())];
-        let mut messages = wire(named, &self.transcript, &self.calls, target)?;
+        let mut messages = wire(self, named, target)?;
         messages.retain(|message| !target.takes_apart(message.role));
         Ok(messages)
+    }
+
+    /// The place in the array at which the last block of a message stands; none when the target does
+    /// not see the message.
+    pub fn place_of(&self, message: Ordinal, target: &Target) -> Result<Option<u32>, NotHeld> {
+        crate::view::place_of(self, self.sealed.pieces(), target, message)
+    }
+
+    /// The blocks of the transcript that stand at a place of the array that an etag names; all of a
+    /// message when no block is named.
+    pub fn blocks_at(
+        &self,
+        etag: Etag,
+        target: &Target,
+        message: u32,
+        block: Option<u32>,
+    ) -> Result<Vec<(MessageId, u16)>, NotHeld> {
+        let pieces = self.sealed.pieces();
+        let named = &pieces[..etag.pieces().min(pieces.len())];
+        let at = crate::view::at(self, named, target, message, block)?;
+        let of_block = at.into_iter().filter(|piece| piece.form.is_of_a_block());
+        let named = of_block.filter_map(|piece| {
+            let entry = self.transcript.get(piece.message)?;
+            Some((entry.id, piece.block))
+        });
+        Ok(named.collect())
     }
 
     /// Why a provider would not take the view yet.

@@ -23,6 +23,14 @@ pub enum Method {
     Update,
     /// `RewindSession`.
     Rewind,
+    /// `Snip`.
+    Snip,
+    /// `Compact`.
+    Compact,
+    /// `RestoreContext`.
+    Restore,
+    /// `PersistToolResult`.
+    Persist,
 }
 
 /// What a caller says so that its retry is recognised.

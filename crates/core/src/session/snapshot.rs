@@ -7,13 +7,17 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use super::cache_edits::{CacheEdits, CachePin};
 use super::calls::{Call, Calls};
 use super::pending::Pending;
 use super::requests::{Answered, Method, Requests};
+use super::stored::StoredResults;
 use super::transcript::{Entry, Standing, Transcript};
+use super::turns::Turns;
 use super::{About, LastServed, Session};
-use crate::ids::{MessageId, Ordinal, Revision, SessionKey};
-use crate::message::{Digest, Message, Role};
+use crate::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
+use crate::levels::results::Stored;
+use crate::message::{Digest, Kind, Message, Role};
 use crate::policy::Policy;
 use crate::tokens::{Ledger, Size};
 use crate::view::Sealed;
@@ -28,19 +32,25 @@ pub struct Snapshot {
     /// The rules by which its decisions are taken.
     pub rules: u32,
     /// What it may do.
-    pub policy: Policy,
+    pub policy: Arc<Policy>,
     /// What a list shows of it.
     pub about: About,
     /// Its messages.
     pub entries: Vec<SnapshotEntry>,
+    /// The messages with which user turns begin.
+    pub turns: Vec<Ordinal>,
     /// How many pictures a block of a message holds, where it holds any.
     pub pictures: Vec<(Ordinal, u16, u16)>,
     /// Its tool calls.
     pub calls: Vec<Call>,
+    /// The results that were stored.
+    pub stored: Vec<Stored>,
     /// What was appended and not served yet.
     pub pending: Vec<Pending>,
     /// What was served.
     pub sealed: Sealed,
+    /// The edits that the provider applies to its cache.
+    pub cache_edits: Vec<CachePin>,
     /// The running count of tokens.
     pub ledger: Ledger,
     /// The requests that it has answered, oldest first.
@@ -49,6 +59,8 @@ pub struct Snapshot {
     pub last_served: LastServed,
     /// The message that was re-emitted last, when nothing came since.
     pub last_reemitted: Option<Ordinal>,
+    /// When the model said something last.
+    pub last_response: Option<Timestamp>,
     /// The view-changing events, oldest first.
     pub view_changes: Vec<Revision>,
 }
@@ -64,6 +76,8 @@ pub struct SnapshotEntry {
     pub digest: Digest,
     /// Who speaks.
     pub role: Role,
+    /// What it is in the life of the session.
+    pub kind: Kind,
     /// Where it stands with regard to the view.
     pub standing: Standing,
     /// Its estimated size.
@@ -127,6 +141,7 @@ impl Snapshot {
                 revision: entry.revision,
                 digest: entry.digest,
                 role: entry.role,
+                kind: entry.kind,
                 standing: entry.standing,
                 size: entry.size,
                 content,
@@ -148,6 +163,7 @@ impl Snapshot {
             requests.record(method, &id, answered);
         }
         Some(Session {
+            turns: Turns::new(&self.key, self.turns),
             key: self.key,
             revision: self.revision,
             rules: self.rules,
@@ -155,12 +171,15 @@ impl Snapshot {
             about: self.about,
             transcript,
             calls: Calls::restore(self.calls),
+            stored: StoredResults::restore(self.stored),
             pending: self.pending,
             sealed: self.sealed,
+            cache_edits: CacheEdits::restore(self.cache_edits),
             ledger: self.ledger,
             requests,
             last_served: self.last_served,
             last_reemitted: self.last_reemitted,
+            last_response: self.last_response,
             view_changes: self.view_changes,
         })
     }
@@ -174,7 +193,7 @@ impl Session {
             key: self.key.clone(),
             revision: self.revision,
             rules: self.rules,
-            policy: self.policy.clone(),
+            policy: Arc::clone(&self.policy),
             about: self.about.clone(),
             entries: self
                 .transcript
@@ -184,15 +203,19 @@ impl Session {
                     revision: entry.revision,
                     digest: entry.digest,
                     role: entry.role,
+                    kind: entry.kind,
                     standing: entry.standing,
                     size: entry.size,
                     emission: emissions.get(&ordinal).copied(),
                 })
                 .collect(),
+            turns: self.turns.starts().to_vec(),
             pictures: self.transcript.pictures().collect(),
             calls: self.calls.iter().map(|(_, call)| call.clone()).collect(),
+            stored: self.stored.iter().cloned().collect(),
             pending: self.pending.clone(),
             sealed: self.sealed.clone(),
+            cache_edits: self.cache_edits.pins().to_vec(),
             ledger: self.ledger.clone(),
             requests: self
                 .requests
@@ -201,6 +224,7 @@ impl Session {
                 .collect(),
             last_served: self.last_served.clone(),
             last_reemitted: self.last_reemitted,
+            last_response: self.last_response,
             view_changes: self.view_changes.clone(),
         }
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::ids::{MessageId, Ordinal, Revision};
-use crate::message::{Digest, Message, Role};
+use crate::message::{Digest, Kind, Message, Role};
 use crate::tokens::Size;
 
 /// Where a message stands with regard to the view.
@@ -22,6 +22,8 @@ pub enum Standing {
     Reemission(Ordinal),
     /// A rewind took it out of the view.
     Rewound,
+    /// It was snipped out of the view.
+    Snipped,
 }
 
 /// The content of a message is in the log, and not in memory.
@@ -40,9 +42,11 @@ pub struct Entry {
     pub digest: Digest,
     /// Who speaks.
     pub role: Role,
+    /// What it is in the life of the session.
+    pub kind: Kind,
     /// Where it stands with regard to the view.
     pub standing: Standing,
-    /// Its estimated size, before calibration.
+    /// Its estimated size as it is shown, before calibration.
     pub size: Size,
     /// Its content, as long as the view may need it; none when it was not read from the log yet.
     pub content: Option<Arc<Message>>,
@@ -209,13 +213,32 @@ impl Transcript {
     /// Takes every message after `last` out of the view; all of them when there is none.
     pub(crate) fn rewind(&mut self, last: Option<Ordinal>) {
         let from = last.map_or(0, |last| last.index() + 1);
-        for entry in self.entries.iter_mut().skip(from) {
-            if entry.standing == Standing::Visible {
-                self.unheld -= usize::from(entry.is_unheld());
-                entry.standing = Standing::Rewound;
-                let content = entry.content.take();
-                self.content_bytes -= content.as_deref().map_or(0, Message::content_bytes);
+        for index in from..self.entries.len() {
+            if self.entries[index].standing == Standing::Visible {
+                self.stand(Ordinal::new(crate::view::count(index)), Standing::Rewound);
             }
+        }
+    }
+
+    /// Moves a message. The content of one that leaves the view is let go; that of one that comes back
+    /// is to be read from the log.
+    pub(crate) fn stand(&mut self, ordinal: Ordinal, standing: Standing) {
+        let Some(entry) = self.entries.get_mut(ordinal.index()) else {
+            return;
+        };
+        self.unheld -= usize::from(entry.is_unheld());
+        entry.standing = standing;
+        if standing != Standing::Visible {
+            let content = entry.content.take();
+            self.content_bytes -= content.as_deref().map_or(0, Message::content_bytes);
+        }
+        self.unheld += usize::from(entry.is_unheld());
+    }
+
+    /// Says what a message has as it is shown now.
+    pub(crate) fn resize(&mut self, ordinal: Ordinal, size: Size) {
+        if let Some(entry) = self.entries.get_mut(ordinal.index()) {
+            entry.size = size;
         }
     }
 }

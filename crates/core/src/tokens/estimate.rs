@@ -5,7 +5,7 @@
 //! tokenised, and the sum is padded by a third. A session's calibration then corrects what is left.
 
 use crate::message::{
-    Block, Kind, Media, MediaKind, MediaSource, Message, ResultContent, Thinking,
+    Block, Kind, Media, MediaKind, MediaSource, Message, ResultContent, Role, Thinking,
 };
 
 /// What a picture, or a document of unknown size, counts.
@@ -41,15 +41,25 @@ impl Breakdown {
     }
 
     /// Counts a message of this size in.
-    pub(super) fn add(&mut self, message: &Message, size: Size) {
-        let rest = u64::from(size.tokens.saturating_sub(size.result_tokens));
+    pub(super) fn add(&mut self, kind: Kind, role: Role, size: Size) {
         self.results += u64::from(size.result_tokens);
-        *match message.kind {
+        *self.of(kind, role) += size.rest();
+    }
+
+    /// Counts a message of this size out.
+    pub(super) fn subtract(&mut self, kind: Kind, role: Role, size: Size) {
+        self.results = self.results.saturating_sub(size.result_tokens.into());
+        let part = self.of(kind, role);
+        *part = part.saturating_sub(size.rest());
+    }
+
+    fn of(&mut self, kind: Kind, role: Role) -> &mut u64 {
+        match kind {
             Kind::Summary => &mut self.memory,
             Kind::Attachment | Kind::Hook => &mut self.attachments,
-            _ if message.role.is_system() => &mut self.system,
+            _ if role.is_system() => &mut self.system,
             Kind::Ordinary | Kind::Boundary | Kind::Synthetic => &mut self.messages,
-        } += rest;
+        }
     }
 }
 
@@ -61,6 +71,34 @@ pub struct Size {
     pub tokens: u32,
     /// The part that is results of tools.
     pub result_tokens: u32,
+}
+
+impl Size {
+    /// The part that is not results of tools.
+    const fn rest(self) -> u64 {
+        self.tokens.saturating_sub(self.result_tokens) as u64
+    }
+
+    /// The same with a result of another size.
+    #[must_use]
+    pub const fn with_result(self, before: u32, after: u32) -> Self {
+        Self {
+            tokens: self.tokens.saturating_sub(before).saturating_add(after),
+            result_tokens: self
+                .result_tokens
+                .saturating_sub(before)
+                .saturating_add(after),
+        }
+    }
+
+    /// The same with another block that is no result.
+    #[must_use]
+    pub const fn with_block(self, before: u32, after: u32) -> Self {
+        Self {
+            tokens: self.tokens.saturating_sub(before).saturating_add(after),
+            ..self
+        }
+    }
 }
 
 /// Estimates a message.
@@ -78,6 +116,11 @@ pub fn estimate_message(message: &Message) -> Size {
         tokens: short(tokens),
         result_tokens: short(result_tokens),
     }
+}
+
+/// Estimates the result that a text stands for.
+pub fn estimate_text(text: &str) -> u32 {
+    u32::try_from(CALL_TOKENS + of_text(text, CODE)).unwrap_or(u32::MAX)
 }
 
 /// Estimates one block.

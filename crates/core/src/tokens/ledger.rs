@@ -2,7 +2,7 @@
 
 use super::{Breakdown, Size};
 use crate::ids::{Epoch, Ordinal};
-use crate::message::{Message, Role, Usage};
+use crate::message::{Kind, Message, Role, Usage};
 
 /// Below this, an estimate says little about its own error.
 const MIN_CALIBRATION_TOKENS: u64 = 500;
@@ -88,6 +88,8 @@ pub struct Ledger {
     pub anchor: Option<Anchor>,
     /// Estimate of what the anchor does not cover.
     pub tail: u64,
+    /// Estimate of what the anchor covers and has left the view since.
+    pub removed: u64,
     /// Estimate of everything visible, by kind of content.
     pub all: Breakdown,
     /// What usage has taught about the estimates.
@@ -100,8 +102,9 @@ impl Ledger {
         match &self.anchor {
             Some(anchor) => {
                 let reported = anchor.usage.total_tokens();
+                let kept = reported.saturating_sub(self.calibration.apply(self.removed));
                 Count {
-                    tokens: reported.saturating_add(self.calibration.apply(self.tail)),
+                    tokens: kept.saturating_add(self.calibration.apply(self.tail)),
                     reported,
                     method: CountMethod::Anchored,
                 }
@@ -126,7 +129,7 @@ impl Ledger {
         epoch: Epoch,
         window: u64,
     ) {
-        self.all.add(message, size);
+        self.all.add(message.kind, message.role, size);
         let continues = self.anchor.as_mut().filter(|anchor| {
             message.role == Role::Assistant
                 && anchor.provider_message_id.is_some()
@@ -148,7 +151,10 @@ impl Ledger {
         {
             let prompt = usage.total_tokens() - usage.output_tokens;
             let grown = prompt.saturating_sub(before.usage.total_tokens());
-            self.calibration = self.calibration.learn(self.tail, grown);
+            // What left the view since makes the growth say little.
+            if self.removed == 0 {
+                self.calibration = self.calibration.learn(self.tail, grown);
+            }
         }
         self.anchor = Some(Anchor {
             usage,
@@ -156,15 +162,32 @@ impl Ledger {
             message: ordinal,
             epoch,
         });
-        self.tail = 0;
+        (self.tail, self.removed) = (0, 0);
     }
 
-    /// Forgets what was counted, but not what was learned.
-    pub(crate) fn restart(&mut self) {
-        *self = Self {
-            calibration: self.calibration,
-            ..Self::default()
-        };
+    /// Counts a visible message in whose usage says nothing, because it measured another view.
+    pub(crate) fn follow(&mut self, (kind, role): (Kind, Role), size: Size) {
+        self.all.add(kind, role, size);
+        self.tail += u64::from(size.tokens);
+    }
+
+    /// A visible message has another size as it is shown now.
+    pub(crate) fn resize(
+        &mut self,
+        ordinal: Ordinal,
+        (kind, role): (Kind, Role),
+        before: Size,
+        after: Size,
+    ) {
+        self.all.subtract(kind, role, before);
+        self.all.add(kind, role, after);
+        let (before, after) = (u64::from(before.tokens), u64::from(after.tokens));
+        let covered = self.anchor.as_ref();
+        if covered.is_some_and(|anchor| ordinal <= anchor.message) {
+            self.removed = (self.removed + before).saturating_sub(after);
+        } else {
+            self.tail = (self.tail + after).saturating_sub(before);
+        }
     }
 }
 

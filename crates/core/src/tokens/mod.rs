@@ -6,6 +6,6 @@
 mod estimate;
 mod ledger;
 
-pub use estimate::{Breakdown, Size, estimate_block, estimate_message};
+pub use estimate::{Breakdown, Size, estimate_block, estimate_message, estimate_text};
 pub(crate) use ledger::is_credible;
 pub use ledger::{Anchor, Calibration, Count, CountMethod, Ledger};

@@ -4,7 +4,7 @@ use super::wire::group_key;
 use super::{Piece, Sealed, Target, wire};
 use crate::ids::Epoch;
 use crate::message::Digest;
-use crate::session::{Calls, NotHeld, Transcript};
+use crate::session::{NotHeld, Session};
 
 const VERSION: u8 = 1;
 const LEN: usize = 1 + 4 + 4 + 4 + 16;
@@ -88,20 +88,14 @@ impl Etag {
         })
     }
 
-    /// How much of the view that this names is a prefix of `pieces`, the view as it is now.
-    pub fn prefix(
-        self,
-        sealed: &Sealed,
-        pieces: &[Piece],
-        transcript: &Transcript,
-        calls: &Calls,
-        target: &Target,
-    ) -> Result<Prefix, NotHeld> {
-        let Some(seal) = self.seal(sealed, target) else {
+    /// How much of the view that this names is a prefix of the view as it is now.
+    pub fn prefix(self, session: &Session, target: &Target) -> Result<Prefix, NotHeld> {
+        let pieces = session.sealed().pieces();
+        let Some(seal) = self.seal(session.sealed(), target) else {
             return Ok(Prefix::default());
         };
         let intact = (seal.intact as usize).min(pieces.len());
-        let key = |piece: &Piece| group_key(piece, transcript, calls, target);
+        let key = |piece: &Piece| group_key(session, piece, target);
         if seal.intact == seal.pieces {
             let mut next = pieces[intact..].iter().map(key);
             let next = next.find_map(Result::transpose).transpose()?;
@@ -123,7 +117,7 @@ impl Etag {
         if last.is_none() {
             return Ok(Prefix::default());
         }
-        let kept = wire(&pieces[..start], transcript, calls, target)?;
+        let kept = wire(session, &pieces[..start], target)?;
         Ok(Prefix {
             keep: super::in_array(&kept, target),
             from: start,

@@ -8,11 +8,12 @@
 
 use std::collections::HashMap;
 
+use super::dress::dress;
 use super::tail::{Side, Tail};
-use super::{DropReason, Form, MarkerReason, Piece, Sealed, TextReason};
+use super::{DropReason, Form, MarkerReason, Piece, TextReason};
 use crate::ids::Ordinal;
 use crate::message::{Block, MediaKind, MediaProblem, Message, Role};
-use crate::session::{CallState, Calls, NotHeld, Pairing, Pending, Transcript};
+use crate::session::{CallState, Calls, NotHeld, Pairing, Pending, Session, Transcript};
 
 /// A provider takes no more pictures in one request.
 const MAX_PICTURES: usize = 100;
@@ -30,18 +31,14 @@ pub struct Layout {
 
 /// Continues a view. With `interrupt`, calls that are still open are reported as interrupted even
 /// when nothing follows them.
-pub fn lay_out(
-    sealed: &Sealed,
-    transcript: &Transcript,
-    calls: &Calls,
-    pending: &[Pending],
-    interrupt: bool,
-) -> Result<Layout, NotHeld> {
+pub fn lay_out(session: &Session, interrupt: bool) -> Result<Layout, NotHeld> {
+    let (sealed, transcript) = (session.sealed(), session.transcript());
     let tail = Tail::of(sealed.pieces(), transcript);
-    let sorted = Sorted::of(transcript, calls, pending, &tail)?;
+    let sorted = Sorted::of(transcript, session.calls(), session.pending(), &tail)?;
     let mut writer = Writer {
+        session,
         transcript,
-        calls,
+        calls: session.calls(),
         layout: Layout {
             tail,
             ..Layout::default()
@@ -145,6 +142,11 @@ impl Sorted {
                         self.early.push(result);
                         continue;
                     }
+                    // Its call was snipped before it was served.
+                    if calls.state(*call) == CallState::Gone {
+                        self.early.push(drop(DropReason::Snipped));
+                        continue;
+                    }
                     let group = calls
                         .get(*call)
                         .and_then(|call| group_of.get(&call.message))
@@ -207,6 +209,7 @@ impl Sorted {
 }
 
 struct Writer<'a> {
+    session: &'a Session,
     transcript: &'a Transcript,
     calls: &'a Calls,
     layout: Layout,
@@ -324,7 +327,9 @@ impl Writer<'_> {
             return;
         };
         let pictures = self.transcript.pictures_in(message, block);
-        let form = if self.take_pictures(pictures) {
+        let form = if self.session.stored().get(call).is_some() {
+            Form::Stored(call)
+        } else if self.take_pictures(pictures) {
             form
         } else {
             Form::ResultWithoutMedia(call)
@@ -335,6 +340,8 @@ impl Writer<'_> {
     }
 
     fn words(&mut self, words: Words) {
+        let at_work = self.is_at_work();
+        let written = self.layout.pieces.len();
         let first = words.blocks.first().map(|(message, ..)| *message);
         self.interrupt_open(first);
         for (message, block, form) in words.blocks {
@@ -355,6 +362,16 @@ impl Writer<'_> {
             self.layout.tail.last = Some(Side::User);
             self.push(message, block, form);
         }
+        dress(&mut self.layout.pieces, written, self.session, at_work);
+    }
+
+    /// Whether the last word is a tool's, or a tool's word is awaited.
+    fn is_at_work(&self) -> bool {
+        let sealed = self.session.sealed().pieces().iter();
+        let mut latest = sealed.chain(&self.layout.pieces).rev();
+        let last = latest.find(|piece| piece.form.is_shown());
+        !self.layout.tail.open.is_empty()
+            || last.is_some_and(|piece| piece.form.answers().is_some())
     }
 
     /// A block of the operator's: only words can be passed on.

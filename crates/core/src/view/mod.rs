@@ -5,6 +5,8 @@
 //! new messages continue the list, `wire` groups pieces into a provider's messages, `etag` names
 //! what a caller already has.
 
+mod change;
+mod dress;
 mod etag;
 mod layout;
 mod piece;
@@ -13,6 +15,7 @@ mod tail;
 mod target;
 mod wire;
 
+pub use change::{LayoutChange, Rewriter, Splice};
 pub use etag::{Etag, Prefix};
 pub use layout::{Layout, lay_out};
 pub use piece::{DropReason, Form, MarkerReason, Piece, Repair, RepairKind, TextReason};
@@ -22,6 +25,7 @@ pub(crate) use tail::side;
 pub use tail::{Side, Tail};
 pub use target::{Provider, Target};
 pub use wire::{WireBlock, WireMessage, WireResult, WireRole, flatten, wire};
+pub(crate) use wire::{at, place_of};
 
 /// How many of some wire messages stand in the provider's array: where the operator's words go apart
 /// from it, they do not count.

@@ -1,6 +1,6 @@
 //! The pieces of a view, and the repairs that their forms stand for.
 
-use crate::ids::{CallKey, Ordinal};
+use crate::ids::{CallKey, Ordinal, Turn};
 use crate::message::MediaProblem;
 
 /// One piece of a view: a block of the transcript and the form it takes, or something synthetic.
@@ -22,12 +22,27 @@ pub struct Piece {
 pub enum Form {
     /// The block itself.
     Block,
+    /// Words of the user, dressed.
+    Input {
+        /// The turn that they begin: its name follows them.
+        turn: Option<Turn>,
+        /// Whether they came while the model was at work.
+        interjected: bool,
+    },
     /// A call, under its wire id.
     Call(CallKey),
+    /// A call whose input was snipped.
+    SnippedCall(CallKey),
     /// A call's result, under the call's wire id.
     Result(CallKey),
     /// A call's result, with markers in place of its pictures.
     ResultWithoutMedia(CallKey),
+    /// What stands in the place of a result that was stored.
+    Stored(CallKey),
+    /// A marker in the place of an old result.
+    Cleared(CallKey),
+    /// A marker in the place of a result that was snipped.
+    SnippedResult(CallKey),
     /// A result that cannot stand as one, told in words.
     Text(TextReason),
     /// A marker in place of the block.
@@ -36,8 +51,16 @@ pub enum Form {
     Dropped(DropReason),
     /// Synthetic: an error result for a call that will not be answered in time.
     Interrupted(CallKey),
+    /// Synthetic: a result that says no more than that it left the view.
+    Absent(CallKey),
     /// Synthetic: the user's opening, where a transcript begins with the model.
     Opening,
+    /// Synthetic: the user's words between two of the model's that would otherwise become one.
+    Gap,
+    /// Synthetic: the name of a turn whose input has no words.
+    Tag(Turn),
+    /// Synthetic: the model is reminded to snip.
+    Nudge,
     /// What the operator says in mid-conversation, where providers know only two speakers.
     Operator,
 }
@@ -56,6 +79,8 @@ pub enum TextReason {
 pub enum MarkerReason {
     /// A provider would refuse it.
     Media(MediaProblem),
+    /// It was snipped.
+    Snipped,
 }
 
 /// Why a block is not shown.
@@ -73,6 +98,8 @@ pub enum DropReason {
     UnsignedThinking,
     /// A tool result in a message that is not the user's, or a call that is not the model's.
     WrongRole,
+    /// It was snipped, or what it belongs to was.
+    Snipped,
 }
 
 impl Form {
@@ -83,15 +110,35 @@ impl Form {
 
     /// Whether it stands for a block of the transcript.
     pub const fn is_of_a_block(self) -> bool {
-        !matches!(self, Self::Interrupted(_) | Self::Opening)
+        !matches!(
+            self,
+            Self::Interrupted(_)
+                | Self::Absent(_)
+                | Self::Opening
+                | Self::Gap
+                | Self::Tag(_)
+                | Self::Nudge
+        )
+    }
+
+    /// Whether it is a call.
+    pub const fn calls(self) -> Option<CallKey> {
+        match self {
+            Self::Call(call) | Self::SnippedCall(call) => Some(call),
+            _ => None,
+        }
     }
 
     /// Whether it stands where a result stands.
     pub const fn answers(self) -> Option<CallKey> {
         match self {
-            Self::Result(call) | Self::ResultWithoutMedia(call) | Self::Interrupted(call) => {
-                Some(call)
-            }
+            Self::Result(call)
+            | Self::ResultWithoutMedia(call)
+            | Self::Stored(call)
+            | Self::Cleared(call)
+            | Self::SnippedResult(call)
+            | Self::Absent(call)
+            | Self::Interrupted(call) => Some(call),
             _ => None,
         }
     }
@@ -141,7 +188,21 @@ impl Piece {
     /// The repair that this form stands for.
     pub fn repair(&self) -> Option<Repair> {
         let kind = match self.form {
-            Form::Block | Form::Call(_) | Form::Result(_) | Form::Operator => return None,
+            Form::Block
+            | Form::Input { .. }
+            | Form::Call(_)
+            | Form::SnippedCall(_)
+            | Form::Result(_)
+            | Form::Stored(_)
+            | Form::Cleared(_)
+            | Form::SnippedResult(_)
+            | Form::Absent(_)
+            | Form::Operator
+            | Form::Gap
+            | Form::Tag(_)
+            | Form::Nudge
+            | Form::Marker(MarkerReason::Snipped)
+            | Form::Dropped(DropReason::Snipped) => return None,
             Form::ResultWithoutMedia(_) => RepairKind::Media(MediaProblem::TooMany),
             Form::Text(TextReason::Orphan) => RepairKind::OrphanResult,
             Form::Text(TextReason::Late(call)) => RepairKind::LateResult(call),

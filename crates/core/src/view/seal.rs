@@ -1,9 +1,9 @@
 //! The sealed part of a view, and the points up to which it was served.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
-use super::{Form, Piece};
-use crate::ids::Epoch;
+use super::{Form, LayoutChange, Piece};
+use crate::ids::{CallKey, Epoch};
 use crate::message::Digest;
 use crate::session::Transcript;
 
@@ -32,6 +32,12 @@ pub struct Sealed {
     seals: VecDeque<Seal>,
     /// How many pictures the pieces show.
     pictures: usize,
+    /// The calls whose results are shown as they came, oldest first.
+    live: BTreeSet<CallKey>,
+    /// The last call whose result was cleared.
+    last_cleared: Option<CallKey>,
+    /// Where the latest serving began.
+    newest_from: usize,
 }
 
 impl Sealed {
@@ -42,8 +48,12 @@ impl Sealed {
         epoch: Epoch,
         seals: Vec<Seal>,
         pictures: usize,
+        newest_from: usize,
     ) -> Self {
         Self {
+            live: live(&pieces).collect(),
+            last_cleared: last_cleared(&pieces),
+            newest_from,
             pieces,
             digest,
             epoch,
@@ -77,9 +87,34 @@ impl Sealed {
         self.epoch
     }
 
+    /// Where the latest serving began.
+    pub fn newest_from(&self) -> usize {
+        self.newest_from
+    }
+
     /// How many pictures the pieces show.
     pub fn pictures(&self) -> usize {
         self.pictures
+    }
+
+    /// The calls whose results are shown as they came, oldest first.
+    pub fn live(&self) -> &BTreeSet<CallKey> {
+        &self.live
+    }
+
+    /// Whether a call's result is shown as it came.
+    pub(crate) fn shows_result(&self, call: CallKey) -> bool {
+        self.live.contains(&call)
+    }
+
+    /// The last call whose result was cleared.
+    pub(crate) fn last_cleared(&self) -> Option<CallKey> {
+        self.last_cleared
+    }
+
+    /// The calls whose results were shown for the first time in the latest serving.
+    pub(crate) fn newest_results(&self) -> BTreeSet<CallKey> {
+        live(&self.pieces[self.newest_from.min(self.pieces.len())..]).collect()
     }
 
     /// The digest with these pieces at the end.
@@ -101,24 +136,32 @@ impl Sealed {
     pub(crate) fn extend(&mut self, pieces: &[Piece], transcript: &Transcript) {
         self.digest = self.digest_with(pieces, transcript);
         self.pictures += pictures(pieces, transcript);
+        self.live.extend(live(pieces));
+        self.newest_from = self.pieces.len();
         self.pieces.extend_from_slice(pieces);
         self.mark();
     }
 
-    /// A view-changing event: the first `keep` pieces stay, `then` follows, and the epoch moves.
-    pub(crate) fn change(&mut self, keep: u32, then: &[Piece], transcript: &Transcript) {
-        self.pieces.truncate(keep as usize);
+    /// A view-changing event: pieces leave, come or take another form, and the epoch moves.
+    pub(crate) fn change(&mut self, change: &LayoutChange, transcript: &Transcript) {
+        let first = change.first().map_or(u32::MAX, count);
         for seal in &mut self.seals {
-            seal.intact = seal.intact.min(keep);
+            seal.intact = seal.intact.min(first);
         }
         self.epoch = self.epoch.next();
-        // The chain cannot be cut: it goes on from the epoch's number and the pieces that stay.
-        self.digest = Digest::of_bytes(&self.epoch.get().to_le_bytes());
-        let kept = std::mem::take(&mut self.pieces);
-        self.digest = self.digest_with(&kept, transcript);
-        self.digest = self.digest_with(then, transcript);
-        self.pieces = kept;
-        self.pieces.extend_from_slice(then);
+        // The chain cannot be cut: it goes on from what was, and what became of it.
+        self.digest = self.digest.chain(&self.epoch.get().to_le_bytes());
+        for splice in &change.splices {
+            let place = [splice.at.to_le_bytes(), splice.remove.to_le_bytes()].concat();
+            self.digest = self.digest.chain(&place);
+            self.digest = self.digest_with(&splice.insert, transcript);
+        }
+        let before = self.pieces.len();
+        self.pieces = change.apply(&self.pieces);
+        self.live = live(&self.pieces).collect();
+        self.last_cleared = last_cleared(&self.pieces);
+        // What was new has moved by as many pieces as came or left before it.
+        self.newest_from = (self.newest_from + self.pieces.len()).saturating_sub(before);
         self.pictures = pictures(&self.pieces, transcript);
         self.mark();
     }
@@ -135,6 +178,23 @@ impl Sealed {
             self.seals.pop_front();
         }
     }
+}
+
+/// The calls whose results some pieces show as they came.
+fn live(pieces: &[Piece]) -> impl Iterator<Item = CallKey> {
+    pieces.iter().filter_map(|piece| match piece.form {
+        Form::Result(call) | Form::ResultWithoutMedia(call) => Some(call),
+        _ => None,
+    })
+}
+
+/// The last call whose result was cleared.
+fn last_cleared(pieces: &[Piece]) -> Option<CallKey> {
+    let cleared = pieces.iter().filter_map(|piece| match piece.form {
+        Form::Cleared(call) => Some(call),
+        _ => None,
+    });
+    cleared.max()
 }
 
 /// How many pictures some pieces show.

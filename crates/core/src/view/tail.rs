@@ -43,7 +43,7 @@ impl Tail {
                 Side::Assistant => {
                     in_assistant = true;
                     tail.last.get_or_insert(Side::Assistant);
-                    if let Form::Call(call) = piece.form
+                    if let Some(call) = piece.form.calls()
                         && !answered.contains(&call)
                     {
                         tail.open.push(call);
@@ -60,12 +60,20 @@ impl Tail {
 pub(crate) fn side(piece: &Piece, transcript: &Transcript) -> Side {
     match piece.form {
         Form::Interrupted(_)
+        | Form::Absent(_)
         | Form::Opening
+        | Form::Gap
+        | Form::Tag(_)
+        | Form::Nudge
         | Form::Operator
+        | Form::Input { .. }
         | Form::Result(_)
         | Form::ResultWithoutMedia(_)
+        | Form::Stored(_)
+        | Form::Cleared(_)
+        | Form::SnippedResult(_)
         | Form::Text(_) => Side::User,
-        Form::Call(_) => Side::Assistant,
+        Form::Call(_) | Form::SnippedCall(_) => Side::Assistant,
         Form::Block | Form::Marker(_) | Form::Dropped(_) => match transcript.role(piece.message) {
             Role::User => Side::User,
             Role::Assistant => Side::Assistant,

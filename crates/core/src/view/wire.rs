@@ -3,17 +3,18 @@
 //! A wire message borrows from the transcript; a codec or the typed contract turns it into bytes.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use super::tail::{Side, side};
-use super::{Form, Piece, Provider, Target, TextReason};
+use super::{Form, MarkerReason, Piece, Provider, Target, TextReason};
 use crate::codec;
-use crate::ids::{CallKey, Ordinal};
+use crate::ids::{CallKey, Ordinal, Turn};
 use crate::json::{Extra, RawJson};
 use crate::message::{
     Block, Media, MediaKind, MediaProblem, MediaSource, Message, Origin, ResultContent, Role,
     Thinking, ToolInput, ToolResult,
 };
-use crate::session::{Calls, NotHeld, Transcript};
+use crate::session::{Calls, NotHeld, Session, Transcript};
 
 /// The longest call id that `OpenAI` takes.
 const OPENAI_MAX_ID_LEN: usize = 40;
@@ -25,6 +26,25 @@ const OPENING: &str = "[The conversation begins with the assistant.]";
 /// What stands for the result of a call that will not be answered in time.
 const INTERRUPTED: &str =
     "[Interrupted: the conversation went on before this tool returned a result.]";
+/// The input of a call whose own was snipped.
+static NO_INPUT: LazyLock<ToolInput> = LazyLock::new(|| ToolInput::parse("{}"));
+/// What stands between two of the model's messages when what was said between them has left.
+const GAP: &str = "[Messages that stood here were removed.]";
+/// What stands for a result that left while its call stays.
+const ABSENT: &str = "[The result of this call was removed.]";
+/// What stands for an old result.
+const CLEARED: &str = "[Old tool result content cleared]";
+/// What stands for a result that was snipped.
+const SNIPPED_RESULT: &str = "[This tool result was removed.]";
+/// What a tool is made to say that says nothing.
+const NO_OUTPUT: &str = "(Tool completed with no output)";
+/// How the model is told that a person spoke before it had finished.
+const INTERJECTED: &str = "The user sent this message while you were working. Take it into account \
+                           and go on:";
+/// The reminder to snip.
+const NUDGE: &str = "<system-reminder>\nThe conversation has grown. If there are turns that the work \
+                     no longer needs, remove them with the Snip tool, by the [id:…] at their end. \
+                     This is a reminder and needs no answer.\n</system-reminder>";
 /// A failed call must say something: providers refuse an empty error.
 const FAILED_SILENTLY: &str = "[The tool failed without saying anything.]";
 
@@ -170,16 +190,11 @@ fn some(extra: &Extra) -> Option<&Extra> {
 /// Groups pieces into wire messages. Where the provider takes the operator's words apart from the
 /// array, messages of the role [`WireRole::System`] lead and are to be taken out.
 pub fn wire<'a>(
+    session: &'a Session,
     pieces: &[Piece],
-    transcript: &'a Transcript,
-    calls: &'a Calls,
     target: &Target,
 ) -> Result<Vec<WireMessage<'a>>, NotHeld> {
-    let render = Renderer {
-        transcript,
-        calls,
-        target,
-    };
+    let render = Renderer::new(session, target);
     let mut messages: Vec<WireMessage<'a>> = Vec::new();
     let mut last_key = None;
     for piece in pieces {
@@ -206,6 +221,66 @@ pub fn wire<'a>(
     Ok(messages)
 }
 
+/// The pieces that stand at a place of the array that some pieces make.
+pub(crate) fn at(
+    session: &Session,
+    pieces: &[Piece],
+    target: &Target,
+    message: u32,
+    block: Option<u32>,
+) -> Result<Vec<Piece>, NotHeld> {
+    let mut found = Vec::new();
+    each_place(session, pieces, target, |piece, here| {
+        if here.0 == message && block.is_none_or(|block| here.1 == block) {
+            found.push(*piece);
+        }
+    })?;
+    Ok(found)
+}
+
+/// The place in the array at which the last block of a message stands.
+pub(crate) fn place_of(
+    session: &Session,
+    pieces: &[Piece],
+    target: &Target,
+    message: Ordinal,
+) -> Result<Option<u32>, NotHeld> {
+    let mut place = None;
+    each_place(session, pieces, target, |piece, here| {
+        if piece.message == message {
+            place = Some(here.0);
+        }
+    })?;
+    Ok(place)
+}
+
+/// Tells the place of every piece in the array: the message's, and the block's in it.
+fn each_place(
+    session: &Session,
+    pieces: &[Piece],
+    target: &Target,
+    mut tell: impl FnMut(&Piece, (u32, u32)),
+) -> Result<(), NotHeld> {
+    let render = Renderer::new(session, target);
+    let (mut place, mut last_key) = (None::<(u32, u32)>, None);
+    for piece in pieces {
+        let Some((key, _)) = render.piece(piece)? else {
+            continue;
+        };
+        if target.takes_apart(key.role) {
+            continue;
+        }
+        let here = match place {
+            Some((message, block)) if last_key == Some(key) => (message, block + 1),
+            Some((message, _)) => (message + 1, 0),
+            None => (0, 0),
+        };
+        (place, last_key) = (Some(here), Some(key));
+        tell(piece, here);
+    }
+    Ok(())
+}
+
 /// The view as the sequence that prompt caches see: a role and the bytes of one block, in order.
 /// Views are compared in this form.
 pub fn flatten(target: &Target, messages: &[WireMessage<'_>]) -> Vec<(WireRole, Vec<u8>)> {
@@ -230,37 +305,44 @@ pub(crate) struct GroupKey {
 
 /// The key of a piece; `None` when the target does not see it.
 pub(crate) fn group_key(
+    session: &Session,
     piece: &Piece,
-    transcript: &Transcript,
-    calls: &Calls,
     target: &Target,
 ) -> Result<Option<GroupKey>, NotHeld> {
-    let render = Renderer {
-        transcript,
-        calls,
-        target,
-    };
+    let render = Renderer::new(session, target);
     Ok(render.piece(piece)?.map(|(key, _)| key))
 }
 
 struct Renderer<'a, 't> {
+    session: &'a Session,
     transcript: &'a Transcript,
     calls: &'a Calls,
     target: &'t Target,
 }
 
-impl<'a> Renderer<'a, '_> {
+impl<'a, 't> Renderer<'a, 't> {
+    fn new(session: &'a Session, target: &'t Target) -> Self {
+        Self {
+            session,
+            transcript: session.transcript(),
+            calls: session.calls(),
+            target,
+        }
+    }
+
     fn piece(&self, piece: &Piece) -> Result<Option<(GroupKey, WireBlock<'a>)>, NotHeld> {
         let side = side(piece, self.transcript);
         let block = match piece.form {
             Form::Dropped(_) => return Ok(None),
             Form::Opening => WireBlock::say(OPENING),
-            Form::Interrupted(call) => WireBlock::Result {
-                id: self.id(call),
-                content: WireResult::Text(INTERRUPTED.into()),
-                is_error: Some(true),
-                extra: None,
-            },
+            Form::Gap => WireBlock::say(GAP),
+            Form::Nudge => WireBlock::say(NUDGE),
+            Form::Tag(turn) => WireBlock::say(self.tag(turn)),
+            Form::Interrupted(call) => self.marked(call, INTERRUPTED, Some(true)),
+            Form::Absent(call) => self.marked(call, ABSENT, None),
+            Form::Cleared(call) => self.marked(call, CLEARED, None),
+            Form::SnippedResult(call) => self.marked(call, SNIPPED_RESULT, None),
+            Form::Stored(call) => self.marked(call, self.session.stored().text(call), None),
             _ => match self.block(piece, side, self.transcript.held(piece.message)?) {
                 Some(block) => block,
                 None => return Ok(None),
@@ -319,9 +401,10 @@ impl<'a> Renderer<'a, '_> {
             (Block::ToolResult(result), Form::Text(reason)) => {
                 WireBlock::say(told_in_words(result, reason, self.calls))
             }
-            (Block::Media(media), Form::Marker(super::MarkerReason::Media(problem))) => {
+            (Block::Media(media), Form::Marker(MarkerReason::Media(problem))) => {
                 WireBlock::say(marker(media, problem))
             }
+            (block, Form::Marker(_)) => WireBlock::say(snipped(block)),
             (Block::ToolResult(result), Form::Result(call)) => {
                 self.result(result, call, true, extra(&result.extra), message.origin)
             }
@@ -334,6 +417,12 @@ impl<'a> Renderer<'a, '_> {
                 input: &call.input,
                 extra: extra(&call.extra),
             },
+            (Block::ToolUse(call), Form::SnippedCall(key)) => WireBlock::Call {
+                id: self.id(key),
+                name: legal_name(&call.name),
+                input: &NO_INPUT,
+                extra: extra(&call.extra),
+            },
             (Block::Text { text, extra: e }, _) if side == Side::System => WireBlock::Text {
                 text: (&**text).into(),
                 extra: extra(e),
@@ -342,6 +431,12 @@ impl<'a> Renderer<'a, '_> {
                 if self.target.provider == Provider::Anthropic =>
             {
                 WireBlock::say(format!("<system-reminder>\n{text}\n</system-reminder>"))
+            }
+            (Block::Text { text, extra: e }, Form::Input { turn, interjected }) => {
+                WireBlock::Text {
+                    text: self.dressed(text, turn, interjected).into(),
+                    extra: extra(e),
+                }
             }
             (Block::Text { text, extra: e }, _) => WireBlock::Text {
                 text: (&**text).into(),
@@ -362,6 +457,33 @@ impl<'a> Renderer<'a, '_> {
         })
     }
 
+    /// A result that is no more than a few words.
+    fn marked(&self, call: CallKey, words: &'a str, is_error: Option<bool>) -> WireBlock<'a> {
+        WireBlock::Result {
+            id: self.id(call),
+            content: WireResult::Text(words.into()),
+            is_error,
+            extra: None,
+        }
+    }
+
+    fn tag(&self, turn: Turn) -> String {
+        format!("[id:{}]", self.session.turns().name(turn))
+    }
+
+    fn dressed(&self, text: &str, turn: Option<Turn>, interjected: bool) -> String {
+        let mut words = if interjected {
+            format!("<system-reminder>\n{INTERJECTED}\n{text}\n</system-reminder>")
+        } else {
+            text.to_owned()
+        };
+        if let Some(turn) = turn {
+            words.push('\n');
+            words.push_str(&self.tag(turn));
+        }
+        words
+    }
+
     fn result(
         &self,
         result: &'a ToolResult,
@@ -373,7 +495,7 @@ impl<'a> Renderer<'a, '_> {
         let failed = result.is_error == Some(true);
         let mut content = match &result.content {
             ResultContent::None => WireResult::None,
-            ResultContent::Text(text) if text.is_empty() => WireResult::None,
+            ResultContent::Text(text) if text.trim().is_empty() => WireResult::None,
             ResultContent::Text(text) => WireResult::Text((&**text).into()),
             ResultContent::Blocks(blocks) => WireResult::Blocks(
                 blocks
@@ -386,8 +508,9 @@ impl<'a> Renderer<'a, '_> {
         if matches!(&content, WireResult::Blocks(blocks) if blocks.is_empty()) {
             content = WireResult::None;
         }
-        if failed && content == WireResult::None {
-            content = WireResult::Text(FAILED_SILENTLY.into());
+        if content == WireResult::None {
+            let words = if failed { FAILED_SILENTLY } else { NO_OUTPUT };
+            content = WireResult::Text(words.into());
         }
         WireBlock::Result {
             id: self.id(call),
@@ -472,6 +595,17 @@ fn marker(media: &Media, problem: MediaProblem) -> String {
         MediaProblem::TooMany => "the request holds as many as the provider takes",
     };
     format!("[{} left out: {why}]", kind_name(media))
+}
+
+/// A marker in the place of a block that was snipped.
+fn snipped(block: &Block) -> String {
+    let what = match block {
+        Block::Text { .. } => "text",
+        Block::Media(media) => kind_name(media),
+        Block::ToolResult(_) => "tool result",
+        Block::ToolUse(_) | Block::Thinking(_) | Block::Opaque { .. } => "block",
+    };
+    format!("[{what} removed]")
 }
 
 fn told_in_words(result: &ToolResult, reason: TextReason, calls: &Calls) -> String {

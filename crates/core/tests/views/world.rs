@@ -14,6 +14,7 @@ use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{
     Block, Message, Origin, ResultContent, Role, Thinking, ToolInput, ToolResult, ToolUse,
 };
+use palimpsest_core::policy::Policy;
 use palimpsest_core::session::{Session, Unsendable};
 use palimpsest_core::validate::validate;
 use palimpsest_core::view::{Provider, Target, WireRole};
@@ -59,7 +60,14 @@ impl Play {
         let limits = Limits::default();
         let context = context(&limits);
         let key = SessionKey::parse("projects/p/sessions/s").unwrap();
-        let event = create(Create::default(), context).unwrap();
+        // Names of turns have tests of their own.
+        let mut policy = Policy::default();
+        policy.snip.tag_turns = false;
+        let new = Create {
+            policy: Arc::new(policy),
+            ..Create::default()
+        };
+        let event = create(new, context).unwrap();
         let at = context.now;
         let session = Session::replay(key, [Recorded { at, event }]).unwrap();
         Self {
@@ -153,6 +161,7 @@ fn context(limits: &Limits) -> Context<'_> {
     Context {
         now: Timestamp::from_millis(0),
         limits,
+        can_store: true,
     }
 }
 

@@ -1,0 +1,315 @@
+//! Level 3: old tool results are cleared, and nothing else.
+
+use std::collections::BTreeSet;
+
+use super::persist::shrunk;
+use super::snip::shown_tokens;
+use super::{Context, Decision, Rejection, Skip, answered, check_revision};
+use crate::event::{Asked, CacheEditsIssued, ClearMode, Event, ResultsCleared};
+use crate::ids::{CallKey, Revision};
+use crate::levels::clear::{hidden_paths, is_clearable, read_tool};
+use crate::levels::mend::{Fate, mend};
+use crate::levels::results::{Stored, save};
+use crate::session::{RequestStamp, Session};
+use crate::tokens::estimate_text;
+use crate::view::{Form, Side, side};
+
+/// What stands in the place of a cleared result, for its size.
+const MARKER: &str = "[Old tool result content cleared]";
+
+/// Clear old results.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Clear {
+    /// What makes it act.
+    pub clearing: Clearing,
+    /// The revision that the caller decided upon.
+    pub expected_revision: Option<Revision>,
+    /// So that a retry is recognised.
+    pub request: Option<RequestStamp>,
+}
+
+/// What makes level 3 act.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clearing {
+    /// A view is prepared.
+    Auto {
+        /// Whether the caller's request supports edits of the provider's cache.
+        cache_edits: bool,
+    },
+    /// A caller asks, whatever the thresholds say.
+    Manual {
+        /// Clear until the clearable results have at most so many tokens.
+        target_tokens: Option<u64>,
+    },
+}
+
+/// What is to be cleared.
+struct Plan {
+    mode: ClearMode,
+    calls: Vec<CallKey>,
+    /// Whether they are stored first.
+    save: bool,
+}
+
+impl Clear {
+    pub(super) fn decide(
+        self,
+        session: &Session,
+        context: Context<'_>,
+    ) -> Result<Decision, Rejection> {
+        if let Some(revision) = answered(session, self.request.as_ref(), context)? {
+            return Ok(Decision::Answered(revision));
+        }
+        check_revision(session, self.expected_revision)?;
+        let policy = &session.policy().microcompact;
+        if !policy.enabled {
+            return Ok(Decision::Skipped(Skip::Disabled));
+        }
+        let (plan, asked) = match self.clearing {
+            Clearing::Manual { target_tokens } => {
+                let target = target_tokens.unwrap_or(policy.size.target_tokens.into());
+                (by_size(session, target, 0), Asked::Manual)
+            }
+            Clearing::Auto { cache_edits } => {
+                let mut outcome = by_time(session, context);
+                if outcome.is_err()
+                    && cache_edits
+                    && policy.cached.enabled
+                    && let Some(event) = cached(session)
+                {
+                    return Ok(Decision::Events(vec![Event::CacheEditsIssued(event)]));
+                }
+                if let Err(first) = outcome {
+                    outcome = under_pressure(session).or_else(|second| {
+                        by_pruning(session).map_err(|third| {
+                            [first, second, third]
+                                .into_iter()
+                                .find(|skip| *skip != Skip::Disabled)
+                                .unwrap_or(Skip::Disabled)
+                        })
+                    });
+                }
+                (outcome, Asked::Auto)
+            }
+        };
+        match plan {
+            Err(skip) => Ok(Decision::Skipped(skip)),
+            Ok(plan) => {
+                let event = plan.event(session, asked, self.request, context)?;
+                Ok(Decision::Events(vec![Event::ResultsCleared(event)]))
+            }
+        }
+    }
+}
+
+impl Plan {
+    fn event(
+        self,
+        session: &Session,
+        asked: Asked,
+        request: Option<RequestStamp>,
+        context: Context<'_>,
+    ) -> Result<ResultsCleared, Rejection> {
+        let policy = session.policy();
+        let mut saved: Vec<Stored> = Vec::new();
+        if self.save && context.can_store {
+            let tool = read_tool(policy);
+            for call in &self.calls {
+                let result = session.result(*call)?;
+                saved.push(save(
+                    session.key(),
+                    &policy.tool_results,
+                    *call,
+                    result,
+                    &tool,
+                ));
+            }
+        }
+        let stored = |call| saved.iter().find(|stored: &&Stored| stored.call == call);
+        let change = mend(session, |_, piece| match piece.form {
+            Form::Result(call) | Form::ResultWithoutMedia(call) if self.calls.contains(&call) => {
+                Fate::Become(match stored(call) {
+                    Some(_) => Form::Stored(call),
+                    None => Form::Cleared(call),
+                })
+            }
+            _ => Fate::Stay,
+        })?;
+        let marker = estimate_text(MARKER);
+        let after = |call| stored(call).map_or(marker, |stored| stored.text_tokens);
+        let sizes = shrunk(session, self.calls.iter().map(|call| (*call, after(*call))));
+        Ok(ResultsCleared {
+            mode: self.mode,
+            asked,
+            hidden_paths: hidden_paths(session, &self.calls)?,
+            before_tokens: session.tokens().tokens,
+            freed_tokens: super::snip::freed(session, &BTreeSet::new(), &sizes),
+            sizes,
+            change,
+            request,
+            calls: self.calls,
+            saved,
+        })
+    }
+}
+
+/// The live results that may be cleared, oldest first.
+fn clearable(session: &Session) -> Vec<CallKey> {
+    let live = session.sealed().live().iter();
+    live.copied()
+        .filter(|call| is_clearable(session, *call))
+        .collect()
+}
+
+/// What clearing a result frees.
+fn freed(session: &Session, call: CallKey) -> u64 {
+    let shown = shown_tokens(session, Form::Result(call), call);
+    u64::from(shown.saturating_sub(estimate_text(MARKER)))
+}
+
+/// The prompt cache is cold: all but the last few go.
+fn by_time(session: &Session, context: Context<'_>) -> Result<Plan, Skip> {
+    let policy = &session.policy().microcompact.time;
+    if !policy.enabled || session.about().parent.is_some() {
+        return Err(Skip::Disabled);
+    }
+    let last = session.last_response().ok_or(Skip::NothingEligible)?;
+    if context.now.millis_since(last) <= policy.idle.get() {
+        return Err(Skip::UnderThreshold);
+    }
+    let mut calls = clearable(session);
+    let kept = calls.len().min(policy.keep_results as usize);
+    calls.truncate(calls.len() - kept);
+    if calls.is_empty() {
+        return Err(Skip::NothingEligible);
+    }
+    Ok(Plan {
+        mode: ClearMode::Time,
+        calls,
+        save: false,
+    })
+}
+
+/// The view is over the warning threshold.
+fn under_pressure(session: &Session) -> Result<Plan, Skip> {
+    let policy = &session.policy().microcompact.size;
+    if !policy.enabled {
+        return Err(Skip::Disabled);
+    }
+    if session.tokens().tokens <= session.thresholds().warn {
+        return Err(Skip::UnderThreshold);
+    }
+    by_size(
+        session,
+        policy.target_tokens.into(),
+        policy.min_freed_tokens.into(),
+    )
+}
+
+/// The oldest go until the rest is within the target.
+fn by_size(session: &Session, target: u64, least: u64) -> Result<Plan, Skip> {
+    let policy = &session.policy().microcompact.size;
+    let mut calls = clearable(session);
+    let size = |call: &CallKey| u64::from(shown_tokens(session, Form::Result(*call), *call));
+    let mut left: u64 = calls.iter().map(size).sum();
+    let kept = calls.len().min(policy.keep_results as usize);
+    calls.truncate(calls.len() - kept);
+    calls.retain(|call| {
+        let goes = left > target && freed(session, *call) > 0;
+        if goes {
+            left -= freed(session, *call);
+        }
+        goes
+    });
+    if calls.is_empty() {
+        return Err(Skip::NothingEligible);
+    }
+    let gain: u64 = calls.iter().map(|call| freed(session, *call)).sum();
+    if gain < least {
+        return Err(Skip::TooLittleGain);
+    }
+    Ok(Plan {
+        mode: ClearMode::Size,
+        calls,
+        save: true,
+    })
+}
+
+/// Backwards from the end: behind the last turns and the last so many tokens of results, up to where
+/// an earlier pruning ended.
+fn by_pruning(session: &Session) -> Result<Plan, Skip> {
+    let policy = &session.policy().microcompact.prune;
+    if !policy.enabled {
+        return Err(Skip::Disabled);
+    }
+    let visible = |start: &&crate::ids::Ordinal| {
+        let entry = session.transcript().get(**start);
+        entry.is_some_and(|entry| entry.standing == crate::session::Standing::Visible)
+    };
+    let starts = session.turns().starts().iter().rev().filter(visible);
+    let Some(recent) = starts.take(policy.keep_turns as usize).last() else {
+        return Err(Skip::NothingEligible);
+    };
+    let mut kept = 0;
+    let mut calls = Vec::new();
+    let mut gain = 0;
+    let floor = session.sealed().last_cleared();
+    for call in session.sealed().live().iter().rev().copied() {
+        if floor.is_some_and(|floor| call <= floor) {
+            break;
+        }
+        let Some(known) = session.calls().get(call) else {
+            continue;
+        };
+        if known.message >= *recent || !is_clearable(session, call) {
+            continue;
+        }
+        kept += u64::from(known.result_tokens);
+        if kept > u64::from(policy.keep_tokens) && freed(session, call) > 0 {
+            gain += freed(session, call);
+            calls.push(call);
+        }
+    }
+    if calls.is_empty() {
+        return Err(Skip::NothingEligible);
+    }
+    if gain <= u64::from(policy.min_freed_tokens) {
+        return Err(Skip::TooLittleGain);
+    }
+    calls.reverse();
+    Ok(Plan {
+        mode: ClearMode::Prune,
+        calls,
+        save: false,
+    })
+}
+
+/// Edits of the provider's cache: only of results that an earlier request has put there.
+fn cached(session: &Session) -> Option<CacheEditsIssued> {
+    let policy = &session.policy().microcompact.cached;
+    let last = session
+        .sealed()
+        .pieces()
+        .iter()
+        .rfind(|piece| piece.form.is_shown())?;
+    if side(last, session.transcript()) != Side::User {
+        return None;
+    }
+    let after = session.cache_edits().last();
+    let live = session.sealed().live().iter().rev().copied();
+    let mut fresh: Vec<CallKey> = live
+        .take_while(|call| after.is_none_or(|after| *call > after))
+        .filter(|call| is_clearable(session, *call))
+        .collect();
+    fresh.reverse();
+    if fresh.len() <= policy.over_results as usize {
+        return None;
+    }
+    fresh.truncate(fresh.len() - fresh.len().min(policy.keep_results as usize));
+    let new = session.sealed().newest_results();
+    fresh.retain(|call| !new.contains(call));
+    (!fresh.is_empty()).then_some(CacheEditsIssued {
+        calls: fresh,
+        message: last.message,
+    })
+}

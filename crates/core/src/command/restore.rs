@@ -1,0 +1,178 @@
+//! Undo: the view is again what it was at a revision, and the messages that came since follow it.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::{Context, Decision, Rejection, Skip, answered, check_revision};
+use crate::event::{Event, Restored};
+use crate::ids::{Ordinal, Revision};
+use crate::levels::mend::measured;
+use crate::session::{CallState, NotHeld, RequestStamp, Session, Standing, settle};
+use crate::tokens::Ledger;
+use crate::view::{DropReason, Form, LayoutChange, MarkerReason, Piece, lay_out};
+
+/// Take view-changing events back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restore {
+    /// The session as it was at the revision whose view is to come back.
+    pub past: Box<Session>,
+    /// Whether a view over the block threshold is wanted all the same.
+    pub force: bool,
+    /// The revision that the caller decided upon.
+    pub expected_revision: Option<Revision>,
+    /// So that a retry is recognised.
+    pub request: Option<RequestStamp>,
+}
+
+impl Restore {
+    pub(super) fn decide(
+        self,
+        session: &Session,
+        context: Context<'_>,
+    ) -> Result<Decision, Rejection> {
+        if let Some(revision) = answered(session, self.request.as_ref(), context)? {
+            return Ok(Decision::Answered(revision));
+        }
+        check_revision(session, self.expected_revision)?;
+        if !session.transcript().is_whole() || !self.past.transcript().is_whole() {
+            return Err(Rejection::NotHeld);
+        }
+        let to = self.past.revision();
+        if to > session.revision() {
+            return Err(Rejection::NoSuchRevision(to, session.revision()));
+        }
+        let changes = session.view_changes();
+        let undone = changes[changes.partition_point(|at| *at <= to)..].to_vec();
+        if undone.is_empty() {
+            return Ok(Decision::Skipped(Skip::NothingEligible));
+        }
+        let wanted = Wanted::of(*self.past, session)?;
+        let count = wanted.ledger.count(session.last_served().overhead_tokens);
+        let block = session.thresholds().block;
+        if count.tokens >= block && !self.force {
+            return Err(Rejection::OverBlock {
+                tokens: count.tokens,
+                block,
+            });
+        }
+        let event = wanted.event(session, to, undone, self.request);
+        Ok(Decision::Events(vec![Event::Restored(event)]))
+    }
+}
+
+/// The session as it is to be.
+struct Wanted {
+    state: Session,
+    pieces: Vec<Piece>,
+    ledger: Ledger,
+}
+
+impl Wanted {
+    fn of(past: Session, now: &Session) -> Result<Self, NotHeld> {
+        let from = past.transcript().next();
+        let mut ledger = past.ledger().clone();
+        let state = past.with_later(now);
+        let mut layout = lay_out(&state, false)?;
+        keep_forms(&mut layout.pieces, now, from);
+        for (_, entry) in state.transcript().entries().skip(from.index()) {
+            if entry.standing == Standing::Visible {
+                ledger.follow((entry.kind, entry.role), entry.size);
+            }
+        }
+        ledger.calibration = now.ledger().calibration;
+        let pieces = [state.sealed().pieces(), &layout.pieces].concat();
+        Ok(Self {
+            state,
+            pieces,
+            ledger,
+        })
+    }
+
+    fn event(
+        self,
+        now: &Session,
+        to: Revision,
+        undone: Vec<Revision>,
+        request: Option<RequestStamp>,
+    ) -> Restored {
+        let mut pending = self.state.pending().to_vec();
+        settle(&mut pending, &self.pieces);
+        let change = LayoutChange::between(now.sealed().pieces(), &self.pieces);
+        let interrupted: BTreeSet<_> = self.pieces.iter().filter_map(interrupted).collect();
+        let entries = now
+            .transcript()
+            .entries()
+            .zip(self.state.transcript().entries());
+        let (mut standings, mut sizes) = (Vec::new(), Vec::new());
+        for ((ordinal, is), (_, wanted)) in entries {
+            if is.standing != wanted.standing {
+                standings.push((ordinal, wanted.standing));
+            }
+            if is.size != wanted.size {
+                sizes.push((ordinal, wanted.size));
+            }
+        }
+        let calls = now.calls().iter().zip(self.state.calls().iter());
+        let calls = calls.filter_map(|((key, is), (_, wanted))| {
+            let state = match wanted.state {
+                CallState::Open if interrupted.contains(&key) => CallState::Interrupted,
+                state => state,
+            };
+            (is.state != state).then_some((key, state))
+        });
+        Restored {
+            to,
+            undone,
+            before_tokens: now.tokens().tokens,
+            calls: calls.collect(),
+            standings,
+            sizes,
+            pending,
+            ledger: self.ledger,
+            change: measured(change, now),
+            request,
+        }
+    }
+}
+
+fn interrupted(piece: &Piece) -> Option<crate::ids::CallKey> {
+    match piece.form {
+        Form::Interrupted(call) => Some(call),
+        _ => None,
+    }
+}
+
+/// What was cleared or snipped of the messages since stays so.
+fn keep_forms(pieces: &mut [Piece], now: &Session, from: Ordinal) {
+    let lasting = |piece: &&Piece| {
+        piece.message >= from
+            && matches!(
+                piece.form,
+                Form::Cleared(_)
+                    | Form::SnippedResult(_)
+                    | Form::SnippedCall(_)
+                    | Form::Marker(MarkerReason::Snipped)
+                    | Form::Dropped(DropReason::Snipped)
+            )
+    };
+    let shown = now.sealed().pieces().iter().filter(lasting);
+    let forms: HashMap<(Ordinal, u16), Form> = shown
+        .map(|piece| ((piece.message, piece.block), piece.form))
+        .collect();
+    for piece in pieces.iter_mut().filter(|piece| piece.form.is_of_a_block()) {
+        let Some(form) = forms.get(&(piece.message, piece.block)) else {
+            continue;
+        };
+        piece.form = match (piece.form.answers(), *form) {
+            (Some(call), Form::Cleared(_)) => Form::Cleared(call),
+            // Its call may have come back, and must not be without an answer.
+            (Some(call), _) => Form::SnippedResult(call),
+            (None, Form::Cleared(_) | Form::SnippedResult(_)) => continue,
+            // A call whose result has come back must stand too.
+            (None, form) if piece.form.calls().is_some() => match form {
+                Form::SnippedCall(call) => Form::SnippedCall(call),
+                _ => continue,
+            },
+            (None, form) => form,
+        };
+    }
+}

@@ -1,0 +1,403 @@
+//! Level 2: user turns, messages or blocks leave the view on request, all that are named or none.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Context, Decision, Rejection, answered, check_revision};
+use crate::event::{Asked, ContentSnipped, Event};
+use crate::ids::{CallKey, MessageId, Ordinal, Revision, Turn};
+use crate::levels::mend::{Fate, mend};
+use crate::message::Block;
+use crate::session::{NotHeld, RequestStamp, Session, Standing};
+use crate::tokens::{Size, estimate_block, estimate_text};
+use crate::view::{DropReason, Form, MarkerReason, Piece};
+
+/// What a marker has in tokens, roughly.
+const MARKER_TOKENS: u32 = 8;
+const MAX_REASON_CHARS: usize = 1_000;
+
+/// Remove turns, messages or blocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snip {
+    /// User turns, by their names.
+    pub turns: Vec<Box<str>>,
+    /// Messages.
+    pub messages: Vec<MessageId>,
+    /// Blocks of messages.
+    pub blocks: Vec<(MessageId, u16)>,
+    /// Why, for the record.
+    pub reason: Box<str>,
+    /// Who asks.
+    pub asked: Asked,
+    /// The revision that the caller decided upon.
+    pub expected_revision: Option<Revision>,
+    /// So that a retry is recognised.
+    pub request: Option<RequestStamp>,
+}
+
+/// Something that was to be snipped and cannot be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnipTarget {
+    /// The path of the field that names it.
+    pub field: String,
+    /// What was named.
+    pub name: String,
+    /// Why it cannot be.
+    pub refused: SnipRefused,
+}
+
+/// Why something cannot be snipped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SnipRefused {
+    /// The session never had it.
+    NotFound,
+    /// It was snipped before.
+    AlreadySnipped,
+    /// It left the view in another way.
+    NotVisible,
+    /// It is the turn that is going on.
+    IsCurrent,
+}
+
+/// What is to leave, as it was worked out.
+#[derive(Default)]
+struct Leaving {
+    turns: Vec<Turn>,
+    messages: BTreeSet<Ordinal>,
+    /// Blocks that become markers.
+    blocks: BTreeSet<(Ordinal, u16)>,
+    /// Blocks that leave with what they belong to.
+    with_it: BTreeSet<(Ordinal, u16)>,
+    /// Calls that are not in the view any more.
+    gone: BTreeSet<CallKey>,
+}
+
+impl Snip {
+    pub(super) fn decide(
+        self,
+        session: &Session,
+        context: Context<'_>,
+    ) -> Result<Decision, Rejection> {
+        if let Some(revision) = answered(session, self.request.as_ref(), context)? {
+            return Ok(Decision::Answered(revision));
+        }
+        check_revision(session, self.expected_revision)?;
+        self.check(session)?;
+        let mut leaving = self.leaving(session)?;
+        leaving.take_along(session);
+        let change = mend(session, |_, piece| leaving.fate(session, piece))?;
+        let sizes = leaving.sizes(session)?;
+        let blocks = leaving.blocks.union(&leaving.with_it);
+        Ok(Decision::Events(vec![Event::ContentSnipped(
+            ContentSnipped {
+                asked: self.asked,
+                blocks: blocks.copied().collect(),
+                turns: leaving.turns,
+                messages: leaving.messages.iter().copied().collect(),
+                reason: self.reason,
+                before_tokens: session.tokens().tokens,
+                freed_tokens: freed(session, &leaving.messages, &sizes),
+                sizes,
+                gone: leaving.gone.into_iter().collect(),
+                change,
+                request: self.request,
+            },
+        )]))
+    }
+
+    fn check(&self, session: &Session) -> Result<(), Rejection> {
+        let targets = self.turns.len() + self.messages.len() + self.blocks.len();
+        let limit = session.policy().limits.max_snip_targets as usize;
+        if targets == 0 {
+            return Err(Rejection::invalid(
+                "turn_ids",
+                "names nothing to remove: give a turn, a message or a block",
+            ));
+        }
+        if targets > limit {
+            return Err(Rejection::TooLarge {
+                field: "turn_ids".into(),
+                limit,
+                actual: targets,
+            });
+        }
+        if self.reason.chars().count() > MAX_REASON_CHARS {
+            return Err(Rejection::invalid(
+                "reason",
+                format!("must have at most {MAX_REASON_CHARS} characters"),
+            ));
+        }
+        repeated("turn_ids", &self.turns)?;
+        repeated("message_ids", &self.messages)?;
+        repeated("blocks", &self.blocks)
+    }
+
+    /// What is named, when all of it can be removed.
+    fn leaving(&self, session: &Session) -> Result<Leaving, Rejection> {
+        let mut leaving = Leaving::default();
+        let mut refused = Vec::new();
+        for (index, name) in self.turns.iter().enumerate() {
+            match turn(session, name) {
+                Ok(turn) => leaving.turns.push(turn),
+                Err(why) => refused.push(target("turn_ids", index, name.to_string(), why)),
+            }
+        }
+        for (index, id) in self.messages.iter().enumerate() {
+            match visible(session, *id) {
+                Ok(message) => {
+                    leaving.messages.insert(message);
+                }
+                Err(why) => refused.push(target("message_ids", index, id.to_string(), why)),
+            }
+        }
+        for (index, (id, block)) in self.blocks.iter().enumerate() {
+            match shown_block(session, *id, *block) {
+                Ok(place) => {
+                    leaving.blocks.insert(place);
+                }
+                Err(why) => {
+                    refused.push(target("blocks", index, format!("{id}#{block}"), why));
+                }
+            }
+        }
+        if !refused.is_empty() {
+            return Err(Rejection::NotSnippable(refused));
+        }
+        for turn in &leaving.turns {
+            leaving.messages.extend(messages_of(session, *turn));
+        }
+        Ok(leaving)
+    }
+}
+
+impl Leaving {
+    /// Calls and results leave together.
+    fn take_along(&mut self, session: &Session) {
+        let calls = session.calls();
+        for (key, call) in calls.iter() {
+            let call_leaves = self.messages.contains(&call.message);
+            let result = call.result();
+            let result_leaves = result.is_some_and(|(message, _)| self.messages.contains(&message));
+            if call_leaves || result_leaves {
+                self.gone.insert(key);
+            }
+            match result {
+                Some(result) if call_leaves && !result_leaves => {
+                    self.with_it.insert(result);
+                }
+                Some(_) if result_leaves && !call_leaves => {
+                    self.with_it.insert((call.message, call.block));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn fate(&self, session: &Session, piece: &Piece) -> Fate {
+        let place = (piece.message, piece.block);
+        if self.messages.contains(&piece.message) && piece.form.is_of_a_block() {
+            return Fate::Leave;
+        }
+        match piece.form {
+            Form::Interrupted(call) | Form::Absent(call) if self.gone.contains(&call) => {
+                return Fate::Leave;
+            }
+            // What stands in a call's or a person's place leaves with what made it necessary, unless
+            // its call stays.
+            Form::Interrupted(_) | Form::Absent(_) => return Fate::Stay,
+            form if !form.is_of_a_block() => {
+                return if self.messages.contains(&piece.message) {
+                    Fate::Leave
+                } else {
+                    Fate::Stay
+                };
+            }
+            _ => {}
+        }
+        if self.with_it.contains(&place) {
+            return Fate::Become(Form::Dropped(DropReason::Snipped));
+        }
+        if !self.blocks.contains(&place) {
+            return Fate::Stay;
+        }
+        match (piece.form.answers(), piece.form.calls()) {
+            (Some(call), _) => Fate::Become(Form::SnippedResult(call)),
+            (_, Some(call)) => Fate::Become(Form::SnippedCall(call)),
+            // Words of the operator's in mid-conversation have no marker that could stand there.
+            _ if piece.form == Form::Operator || is_thinking(session, piece) => {
+                Fate::Become(Form::Dropped(DropReason::Snipped))
+            }
+            _ => Fate::Become(Form::Marker(MarkerReason::Snipped)),
+        }
+    }
+
+    /// The sizes of messages that stay and lose blocks.
+    fn sizes(&self, session: &Session) -> Result<Vec<(Ordinal, Size)>, NotHeld> {
+        let mut sizes: BTreeMap<Ordinal, Size> = BTreeMap::new();
+        for piece in session.sealed().pieces() {
+            let place = (piece.message, piece.block);
+            let stays = !self.messages.contains(&piece.message) && piece.form.is_of_a_block();
+            let after = match (self.with_it.contains(&place), self.blocks.contains(&place)) {
+                (true, _) => 0,
+                (false, true) => MARKER_TOKENS,
+                _ => continue,
+            };
+            let Some(entry) = session.transcript().get(piece.message).filter(|_| stays) else {
+                continue;
+            };
+            let size = sizes.entry(piece.message).or_insert(entry.size);
+            *size = match piece.form.answers() {
+                Some(call) => size.with_result(shown_tokens(session, piece.form, call), after),
+                None => size.with_block(block_tokens(session, piece)?, after),
+            };
+        }
+        Ok(sizes.into_iter().collect())
+    }
+}
+
+/// What leaves with some messages, and with the parts of others that have other sizes then.
+pub(super) fn freed(
+    session: &Session,
+    messages: &BTreeSet<Ordinal>,
+    sizes: &[(Ordinal, Size)],
+) -> u64 {
+    let shown = |message: Ordinal| {
+        let entry = session.transcript().get(message);
+        entry.map_or(0, |entry| u64::from(entry.size.tokens))
+    };
+    let whole: u64 = messages.iter().map(|message| shown(*message)).sum();
+    let parts: u64 = sizes
+        .iter()
+        .map(|(message, size)| shown(*message).saturating_sub(size.tokens.into()))
+        .sum();
+    session.ledger().calibration.apply(whole + parts)
+}
+
+/// The tokens of a result as it is shown.
+pub(super) fn shown_tokens(session: &Session, form: Form, call: CallKey) -> u32 {
+    match form {
+        Form::Result(_) | Form::ResultWithoutMedia(_) => session
+            .calls()
+            .get(call)
+            .map_or(0, |call| call.result_tokens),
+        Form::Stored(_) => session
+            .stored()
+            .get(call)
+            .map_or(0, |stored| stored.text_tokens),
+        _ => estimate_text("[Old tool result content cleared]"),
+    }
+}
+
+fn block_tokens(session: &Session, piece: &Piece) -> Result<u32, NotHeld> {
+    let message = session.transcript().held(piece.message)?;
+    let block = message.blocks.get(usize::from(piece.block));
+    Ok(block.map_or(0, estimate_block))
+}
+
+fn is_thinking(session: &Session, piece: &Piece) -> bool {
+    let message = session.transcript().content(piece.message);
+    let block = message.and_then(|message| message.blocks.get(usize::from(piece.block)));
+    block.is_some_and(Block::is_thinking)
+}
+
+fn target(field: &str, index: usize, name: String, refused: SnipRefused) -> SnipTarget {
+    SnipTarget {
+        field: format!("{field}[{index}]"),
+        name,
+        refused,
+    }
+}
+
+fn repeated<T: Ord>(field: &str, names: &[T]) -> Result<(), Rejection> {
+    let mut seen = BTreeSet::new();
+    match names.iter().position(|name| !seen.insert(name)) {
+        None => Ok(()),
+        Some(index) => Err(Rejection::invalid(
+            format!("{field}[{index}]"),
+            "is named twice: name each once",
+        )),
+    }
+}
+
+/// The turn of a name, when it can be removed.
+fn turn(session: &Session, name: &str) -> Result<Turn, SnipRefused> {
+    let turns = session.turns();
+    let turn = turns.find(name).ok_or(SnipRefused::NotFound)?;
+    let start = turns.start(turn).ok_or(SnipRefused::NotFound)?;
+    standing(session, start)?;
+    if current(session) == Some(turn) {
+        return Err(SnipRefused::IsCurrent);
+    }
+    Ok(turn)
+}
+
+/// The turn that is going on.
+pub(crate) fn current(session: &Session) -> Option<Turn> {
+    let starts = session.turns().starts();
+    let index = starts
+        .iter()
+        .rposition(|start| is_visible(session, *start))?;
+    Turn::new(crate::view::count(index + 1))
+}
+
+/// The messages of a turn that are in the view: up to the next turn that is. What the operator says
+/// does not belong to it.
+pub(crate) fn messages_of(session: &Session, turn: Turn) -> Vec<Ordinal> {
+    let turns = session.turns();
+    let starts = turns.starts();
+    let later = starts[turn.index() + 1..].iter();
+    let end = later.copied().find(|start| is_visible(session, *start));
+    let end = end.unwrap_or(session.transcript().next());
+    let entries = session.transcript().entries();
+    let from = starts[turn.index()].index();
+    let inside = entries.skip(from).take(end.index() - from);
+    inside
+        .filter(|(_, entry)| entry.standing == Standing::Visible && !entry.role.is_system())
+        .map(|(ordinal, _)| ordinal)
+        .collect()
+}
+
+fn is_visible(session: &Session, message: Ordinal) -> bool {
+    standing(session, message).is_ok()
+}
+
+fn standing(session: &Session, message: Ordinal) -> Result<(), SnipRefused> {
+    match session
+        .transcript()
+        .get(message)
+        .map(|entry| entry.standing)
+    {
+        Some(Standing::Visible) => Ok(()),
+        Some(Standing::Snipped) => Err(SnipRefused::AlreadySnipped),
+        Some(_) => Err(SnipRefused::NotVisible),
+        None => Err(SnipRefused::NotFound),
+    }
+}
+
+fn visible(session: &Session, id: MessageId) -> Result<Ordinal, SnipRefused> {
+    let found = session.transcript().find(id).ok_or(SnipRefused::NotFound)?;
+    standing(session, found)?;
+    Ok(found)
+}
+
+fn shown_block(
+    session: &Session,
+    id: MessageId,
+    block: u16,
+) -> Result<(Ordinal, u16), SnipRefused> {
+    let message = visible(session, id)?;
+    let of_block = |piece: &&Piece| {
+        piece.message == message && piece.block == block && piece.form.is_of_a_block()
+    };
+    let piece = session.sealed().pieces().iter().find(of_block);
+    match piece.map(|piece| piece.form) {
+        None => Err(SnipRefused::NotFound),
+        Some(
+            Form::SnippedResult(_)
+            | Form::SnippedCall(_)
+            | Form::Marker(MarkerReason::Snipped)
+            | Form::Dropped(DropReason::Snipped),
+        ) => Err(SnipRefused::AlreadySnipped),
+        Some(Form::Dropped(_)) => Err(SnipRefused::NotVisible),
+        Some(_) => Ok((message, block)),
+    }
+}

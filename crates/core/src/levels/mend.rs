@@ -1,0 +1,141 @@
+//! Pieces leave a view, and what is left stays such that a provider takes it: the user begins, calls
+//! keep their results, nothing ends with reasoning, and two responses do not become one.
+
+use crate::ids::CallKey;
+use crate::message::Block;
+use crate::session::{NotHeld, Session};
+use crate::view::{DropReason, Form, LayoutChange, Piece, Rewriter, Side, side};
+
+/// What becomes of a piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It stays as it is.
+    Stay,
+    /// It leaves.
+    Leave,
+    /// It leaves, and in its place stands a result that says no more than that.
+    LeaveAbsent(CallKey),
+    /// It leaves, and in its place stands the interruption of its call.
+    LeaveInterrupted(CallKey),
+    /// It takes another form.
+    Become(Form),
+    /// A piece comes in its place.
+    Yield(Piece),
+}
+
+/// The change that gives each piece of a session's view its fate. Everything in the view must be held.
+pub fn mend(
+    session: &Session,
+    fate: impl Fn(usize, &Piece) -> Fate,
+) -> Result<LayoutChange, NotHeld> {
+    if !session.transcript().is_whole() {
+        return Err(NotHeld);
+    }
+    let before = session.sealed().pieces();
+    let mut after: Vec<Option<Piece>> = before
+        .iter()
+        .enumerate()
+        .map(|(index, piece)| match fate(index, piece) {
+            Fate::Stay => Some(*piece),
+            Fate::Leave => None,
+            Fate::LeaveAbsent(call) => synthetic(session, call, Form::Absent(call)),
+            Fate::LeaveInterrupted(call) => synthetic(session, call, Form::Interrupted(call)),
+            Fate::Become(form) => Some(Piece { form, ..*piece }),
+            Fate::Yield(piece) => Some(piece),
+        })
+        .collect();
+    drop_trailing_thinking(before, &mut after, session);
+    let mut rewriter = Rewriter::default();
+    let mut last = None;
+    let mut user_left = false;
+    for (old, new) in before.iter().zip(after) {
+        let stays = new.is_some_and(|new| new.form.is_shown());
+        user_left |= !stays && old.form.is_shown() && of(session, old) == Side::User;
+        let Some(mut new) = new else {
+            rewriter.remove();
+            continue;
+        };
+        // Nobody else has spoken any more, so the operator's words lead.
+        if last.is_none() && new.form == Form::Operator {
+            new.form = Form::Block;
+        }
+        if new.form.is_shown() {
+            let side = of(session, &new);
+            let synthetic = |form| Piece {
+                message: new.message,
+                block: 0,
+                form,
+            };
+            match (last, side) {
+                (None, Side::Assistant) => rewriter.insert(synthetic(Form::Opening)),
+                (Some(Side::Assistant), Side::Assistant) if user_left => {
+                    rewriter.insert(synthetic(Form::Gap));
+                }
+                _ => {}
+            }
+            if side != Side::System {
+                last = Some(side);
+            }
+            user_left = false;
+        }
+        if new == *old {
+            rewriter.keep();
+        } else {
+            rewriter.replace(new);
+        }
+    }
+    Ok(measured(rewriter.finish(), session))
+}
+
+/// A change with what a prompt cache can still use after it.
+pub fn measured(mut change: LayoutChange, session: &Session) -> LayoutChange {
+    let pieces = session.sealed().pieces();
+    let kept = &pieces[..change.first().unwrap_or(pieces.len()).min(pieces.len())];
+    let mut last = None;
+    let mut tokens = 0;
+    for piece in kept {
+        if last != Some(piece.message) {
+            last = Some(piece.message);
+            let entry = session.transcript().get(piece.message);
+            tokens += entry.map_or(0, |entry| u64::from(entry.size.tokens));
+        }
+    }
+    change.kept_tokens = tokens;
+    change
+}
+
+fn synthetic(session: &Session, call: CallKey, form: Form) -> Option<Piece> {
+    let message = session.calls().get(call)?.message;
+    Some(Piece {
+        message,
+        block: 0,
+        form,
+    })
+}
+
+fn of(session: &Session, piece: &Piece) -> Side {
+    side(piece, session.transcript())
+}
+
+/// Thinking that stood before what left may now end its message, which providers refuse.
+fn drop_trailing_thinking(before: &[Piece], after: &mut [Option<Piece>], session: &Session) {
+    let transcript = session.transcript();
+    let mut ends = true;
+    for (old, new) in before.iter().zip(after).rev() {
+        let Some(piece) = new.as_mut().filter(|piece| piece.form.is_shown()) else {
+            // Where the user's words left, others will stand if need be.
+            ends |= old.form.is_shown() && of(session, old) == Side::User;
+            continue;
+        };
+        let thinks = piece.form == Form::Block
+            && transcript
+                .content(piece.message)
+                .and_then(|message| message.blocks.get(usize::from(piece.block)))
+                .is_some_and(Block::is_thinking);
+        if thinks && ends {
+            piece.form = Form::Dropped(DropReason::TrailingThinking);
+        } else {
+            ends = side(piece, transcript) != Side::Assistant;
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! What each level does to a view, as pure functions: which results are replaced and by what, what
+//! leaves with what, and how a list of pieces stays valid for a provider. The commands decide when.
+
+pub mod clear;
+pub mod mend;
+pub mod results;

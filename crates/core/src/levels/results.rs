@@ -1,0 +1,359 @@
+//! Level 1: a large result is stored, and a preview with a reference stands in its place.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::codec;
+use crate::ids::{CallKey, SessionKey};
+use crate::json;
+use crate::message::{Block, ResultContent, ToolResult};
+use crate::policy::{PreviewMode, ToolResultPolicy, ToolResultRule};
+use crate::tokens::{estimate_block, estimate_text};
+use crate::view::{Provider, WireBlock};
+
+/// What every replacement begins with.
+const TAG: &str = "<persisted-output>";
+const END: &str = "</persisted-output>";
+/// A result that begins with the tag and is no longer than this is a replacement; a longer one merely
+/// talks about the tag.
+const MAX_REPLACEMENT_BYTES: usize = 4 * 1024;
+
+/// A result that was stored, and what stands in its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    /// The call.
+    pub call: CallKey,
+    /// The name of its file among the session's results.
+    pub file: Box<str>,
+    /// The SHA-256 of what is in the file.
+    pub sha256: [u8; 32],
+    /// The size of the file.
+    pub bytes: u64,
+    /// The original's estimated tokens.
+    pub tokens: u32,
+    /// What the model sees.
+    pub text: Box<str>,
+    /// Its estimated tokens.
+    pub text_tokens: u32,
+}
+
+/// How many characters a result has; those of its JSON when it is made of blocks.
+pub fn chars_of(result: &ToolResult) -> u64 {
+    let chars = match &result.content {
+        ResultContent::None => 0,
+        ResultContent::Text(text) => text.chars().count(),
+        ResultContent::Blocks(blocks) => as_json(blocks).chars().count(),
+    };
+    chars as u64
+}
+
+/// What is stored of a result: its text, or its blocks as indented JSON.
+pub fn file_content(result: &ToolResult) -> Cow<'_, str> {
+    match &result.content {
+        ResultContent::None => "".into(),
+        ResultContent::Text(text) => (&**text).into(),
+        ResultContent::Blocks(blocks) => json::indented(&as_json(blocks)).into(),
+    }
+}
+
+/// Whether a result is stored as JSON.
+pub fn is_json(result: &ToolResult) -> bool {
+    matches!(result.content, ResultContent::Blocks(_))
+}
+
+/// Why a result is left alone, whatever its size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exempt {
+    /// It says nothing.
+    Empty,
+    /// It holds a picture.
+    Picture,
+    /// It is a replacement already.
+    Replacement,
+}
+
+/// Why a result is left alone, whatever its size; `is_known` tells replacements of the session.
+pub fn exemption(result: &ToolResult, is_known: impl Fn(&str) -> bool) -> Option<Exempt> {
+    match &result.content {
+        ResultContent::None => Some(Exempt::Empty),
+        ResultContent::Text(text) if text.trim().is_empty() => Some(Exempt::Empty),
+        ResultContent::Text(text) => {
+            let is_tagged = text.starts_with(TAG) && text.len() <= MAX_REPLACEMENT_BYTES;
+            (is_tagged || is_known(text)).then_some(Exempt::Replacement)
+        }
+        ResultContent::Blocks(blocks) => {
+            let is_media = |block: &Block| matches!(block, Block::Media(_));
+            if blocks.iter().any(is_media) {
+                return Some(Exempt::Picture);
+            }
+            let is_blank = blocks.iter().all(Block::is_blank);
+            is_blank.then_some(Exempt::Empty)
+        }
+    }
+}
+
+/// The most characters that a tool's result may have to stay inline; none when it always may.
+pub fn limit(policy: &ToolResultPolicy, tool: &str, own: Option<ToolResultRule>) -> Option<u64> {
+    match own.or_else(|| policy.rules.get(tool).copied()) {
+        None => Some(policy.max_result_chars),
+        Some(ToolResultRule::NeverPersist(_)) => None,
+        Some(ToolResultRule::DeclaredChars(chars)) if policy.clamp_declared => {
+            Some(chars.min(policy.max_result_chars))
+        }
+        Some(ToolResultRule::FixedChars(chars) | ToolResultRule::DeclaredChars(chars)) => {
+            Some(chars)
+        }
+    }
+}
+
+/// Stores a result under a preview.
+pub fn persist(
+    key: &SessionKey,
+    policy: &ToolResultPolicy,
+    call: CallKey,
+    result: &ToolResult,
+) -> Stored {
+    let content = file_content(result);
+    let preview = preview(&content, policy.preview_bytes as usize, policy.preview_mode);
+    store(key, policy, call, result, |reference, bytes| {
+        let size = size(bytes);
+        let shown = size_of_preview(policy.preview_bytes);
+        format!(
+            "{TAG}\nOutput too large ({size}). Full output saved to: {reference}\n\n\
+             Preview ({} {shown}):\n{preview}\n{END}",
+            match policy.preview_mode {
+                PreviewMode::Head => "first",
+                PreviewMode::HeadAndTail => "first and last, together",
+            },
+        )
+    })
+}
+
+/// Stores a result that is to be cleared, so that the model can still find it.
+pub fn save(
+    key: &SessionKey,
+    policy: &ToolResultPolicy,
+    call: CallKey,
+    result: &ToolResult,
+    read_tool: &str,
+) -> Stored {
+    store(key, policy, call, result, |reference, _| {
+        format!("{TAG}Tool result saved to: {reference}\n\nUse {read_tool} to view{END}")
+    })
+}
+
+fn store(
+    key: &SessionKey,
+    policy: &ToolResultPolicy,
+    call: CallKey,
+    result: &ToolResult,
+    text: impl FnOnce(&str, usize) -> String,
+) -> Stored {
+    let content = file_content(result);
+    let sha256: [u8; 32] = Sha256::digest(content.as_bytes()).into();
+    let mut short = String::new();
+    for byte in &sha256[..8] {
+        let _ = write!(short, "{byte:02x}");
+    }
+    let ending = if is_json(result) { "json" } else { "txt" };
+    let file = format!("{call}-{short}.{ending}");
+    let reference = reference(&policy.reference_template, key, &file);
+    let text = text(&reference, content.len());
+    Stored {
+        call,
+        file: file.into(),
+        sha256,
+        bytes: content.len() as u64,
+        tokens: estimate_block(&Block::ToolResult(result.clone())),
+        text_tokens: estimate_text(&text),
+        text: text.into(),
+    }
+}
+
+/// How the model is told where a file is.
+pub fn reference(template: &str, key: &SessionKey, file: &str) -> String {
+    template
+        .replace("{project}", key.project.as_str())
+        .replace("{session}", key.session.as_str())
+        .replace("{file}", file)
+}
+
+/// The file that a reference names, when it is one of this session.
+pub fn file_of<'r>(template: &str, key: &SessionKey, reference: &'r str) -> Option<&'r str> {
+    let marked = self::reference(template, key, "\0");
+    let (before, after) = marked.split_once('\0')?;
+    let file = reference.trim().strip_prefix(before)?.strip_suffix(after)?;
+    (!file.is_empty() && !file.contains('/')).then_some(file)
+}
+
+/// The beginning of a text, on a character's boundary, up to its last whole line when that is more
+/// than half of it.
+fn head(text: &str, bytes: usize) -> &str {
+    let cut = &text[..text.floor_char_boundary(bytes)];
+    match cut.rfind('\n') {
+        Some(line) if text.len() > bytes && line > bytes / 2 => &cut[..line],
+        _ => cut,
+    }
+}
+
+/// The same for its end.
+fn tail(text: &str, bytes: usize) -> &str {
+    let from = text.ceil_char_boundary(text.len().saturating_sub(bytes));
+    let cut = &text[from..];
+    match cut.find('\n') {
+        Some(line) if from > 0 && !text[..from].ends_with('\n') && line < bytes / 2 => {
+            &cut[line + 1..]
+        }
+        _ => cut,
+    }
+}
+
+fn preview(text: &str, bytes: usize, mode: PreviewMode) -> String {
+    if text.len() <= bytes {
+        return text.to_owned();
+    }
+    match mode {
+        PreviewMode::Head => format!("{}\n...", head(text, bytes)),
+        PreviewMode::HeadAndTail => {
+            format!("{}\n...\n{}", head(text, bytes / 2), tail(text, bytes / 2))
+        }
+    }
+}
+
+/// A size as people write it.
+pub fn size(bytes: usize) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "it is shown with one decimal")]
+    let mut number = bytes as f64;
+    for unit in ["", "KB", "MB", "GB"] {
+        if number < 1_024.0 || unit == "GB" {
+            return match unit {
+                "" => format!("{bytes} bytes"),
+                _ => format!("{}{unit}", format!("{number:.1}").trim_end_matches(".0")),
+            };
+        }
+        number /= 1_024.0;
+    }
+    String::new()
+}
+
+/// A preview's length: in round thousands, as settings are.
+fn size_of_preview(bytes: u32) -> String {
+    if bytes.is_multiple_of(1_000) {
+        format!("{}KB", bytes / 1_000)
+    } else {
+        size(bytes as usize)
+    }
+}
+
+fn as_json(blocks: &[Block]) -> String {
+    let mut out = Vec::from(*b"[");
+    for (index, block) in blocks.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        codec::write_block(Provider::Anthropic, &WireBlock::plain(block), &mut out);
+    }
+    out.push(b']');
+    // Every codec writes text.
+    String::from_utf8(out).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::Extra;
+    use crate::policy::Policy;
+
+    fn result(text: &str) -> ToolResult {
+        ToolResult {
+            tool_use_id: "x".into(),
+            content: ResultContent::Text(text.into()),
+            is_error: None,
+            extra: Extra::default(),
+        }
+    }
+
+    fn key() -> SessionKey {
+        SessionKey::parse("projects/p/sessions/s").unwrap()
+    }
+
+    #[test]
+    fn sizes_are_written_as_people_write_them() {
+        let sizes = [0, 1_023, 1_024, 93_184, 137_933, 5 * 1_024 * 1_024];
+        let written = sizes.map(size);
+        let expected = ["0 bytes", "1023 bytes", "1KB", "91KB", "134.7KB", "5MB"];
+        assert_eq!(written, expected);
+    }
+
+    #[test]
+    fn p11_a_preview_ends_on_a_character_and_on_a_line() {
+        let lines = "0123456789\n".repeat(40);
+        assert!(preview(&lines, 100, PreviewMode::Head).ends_with("789\n..."));
+        assert_eq!(preview("short", 100, PreviewMode::Head), "short");
+        let wide = "字".repeat(100);
+        assert_eq!(head(&wide, 100), "字".repeat(33));
+        assert_eq!(tail(&wide, 100), "字".repeat(33));
+        // A newline in the first half does not cost the other half.
+        let late = format!("a\n{}", "b".repeat(200));
+        assert_eq!(head(&late, 100).len(), 100);
+        let both = preview(&lines, 44, PreviewMode::HeadAndTail);
+        assert_eq!(
+            both,
+            "0123456789\n0123456789\n...\n0123456789\n0123456789\n"
+        );
+    }
+
+    #[test]
+    fn a_replacement_says_size_place_and_beginning() {
+        let policy = Policy::default().tool_results;
+        let text = "x".repeat(60_000);
+        let stored = persist(&key(), &policy, CallKey::new(3), &result(&text));
+        assert!(stored.file.starts_with("c3-") && stored.file.ends_with(".txt"));
+        let expected = format!(
+            "<persisted-output>\nOutput too large (58.6KB). Full output saved to: \
+             palimpsest://p/s/tool-results/{}\n\nPreview (first 2KB):\n{}\n...\n</persisted-output>",
+            stored.file,
+            "x".repeat(2_000),
+        );
+        assert_eq!(&*stored.text, expected);
+        assert_eq!(
+            exemption(&result(&stored.text), |_| false),
+            Some(Exempt::Replacement)
+        );
+        let reference = reference(&policy.reference_template, &key(), &stored.file);
+        let template = &policy.reference_template;
+        assert_eq!(file_of(template, &key(), &reference), Some(&*stored.file));
+        let other = SessionKey::parse("projects/p/sessions/t").unwrap();
+        assert_eq!(file_of(template, &other, &reference), None);
+        let escape = "palimpsest://p/s/tool-results/../x";
+        assert_eq!(file_of(template, &key(), escape), None);
+    }
+
+    #[test]
+    fn what_is_left_alone() {
+        assert_eq!(exemption(&result(" \n"), |_| false), Some(Exempt::Empty));
+        assert_eq!(
+            exemption(&result("known"), |t| t == "known"),
+            Some(Exempt::Replacement)
+        );
+        let talks = format!("{TAG}{}", "x".repeat(5_000));
+        assert_eq!(exemption(&result(&talks), |_| false), None);
+    }
+
+    #[test]
+    fn limits_follow_the_rules() {
+        let mut policy = Policy::default().tool_results;
+        let mut rule = |rule| {
+            policy.rules.insert("Read".into(), rule);
+            limit(&policy, "Read", None)
+        };
+        assert_eq!(rule(ToolResultRule::DeclaredChars(90_000)), Some(50_000));
+        assert_eq!(rule(ToolResultRule::DeclaredChars(9_000)), Some(9_000));
+        assert_eq!(rule(ToolResultRule::FixedChars(90_000)), Some(90_000));
+        assert_eq!(rule(ToolResultRule::NeverPersist(true)), None);
+        let own = Some(ToolResultRule::FixedChars(5));
+        assert_eq!(limit(&policy, "Read", own), Some(5));
+    }
+}

@@ -1,0 +1,184 @@
+//! The points on the way to a full window.
+
+use super::{AutocompactPolicy, Policy, ThresholdBasis};
+
+/// What a call says about its model; what it leaves out, the policy fills in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WindowHint {
+    /// The model's context window.
+    pub window_tokens: Option<u64>,
+    /// The most that the request lets the model answer.
+    pub max_output_tokens: Option<u64>,
+    /// The most input that the provider accepts, where that is less than the window.
+    pub input_limit_tokens: Option<u64>,
+}
+
+/// The points on the way to a full window, in tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Thresholds {
+    /// The whole window.
+    pub window: u64,
+    /// The window without what is set aside for the answer.
+    pub effective: u64,
+    /// Where a warning is due.
+    pub warn: u64,
+    /// Where a caller should show an error.
+    pub error: u64,
+    /// Where compaction is due.
+    pub compact: u64,
+    /// Where the state is critical.
+    pub critical: u64,
+    /// Where requests are to be blocked.
+    pub block: u64,
+}
+
+/// How full the window is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BudgetState {
+    /// There is room.
+    Normal,
+    /// Compaction is near.
+    Warning,
+    /// Compaction is due.
+    Critical,
+    /// A request may not fit.
+    Exhausted,
+}
+
+impl Policy {
+    /// The points on the way to a full window.
+    pub fn thresholds(&self, hint: WindowHint) -> Thresholds {
+        let auto = &self.autocompact;
+        let default = u64::from(self.tokens.default_window_tokens);
+        let window = hint.window_tokens.unwrap_or(default);
+        let reserve = u64::from(auto.output_reserve_tokens);
+        let reserve = reserve.min(hint.max_output_tokens.unwrap_or(reserve));
+        let rest = window.saturating_sub(reserve);
+        let effective = match auto.basis {
+            ThresholdBasis::InputLimit => hint.input_limit_tokens.unwrap_or(rest).min(window),
+            ThresholdBasis::Reserve | ThresholdBasis::WindowPercent => rest,
+        };
+        let compact = auto.compact_at(window, effective);
+        let counted_from = if auto.enabled { compact } else { effective };
+        let (warn, critical) = match auto.basis {
+            ThresholdBasis::WindowPercent => (compact, auto.critical_at_percent.of(window)),
+            _ => (below(counted_from, auto.warn_buffer_tokens), compact),
+        };
+        let error = auto.error_buffer_tokens.unwrap_or(auto.warn_buffer_tokens);
+        Thresholds {
+            window,
+            effective,
+            warn,
+            error: below(counted_from, error),
+            compact,
+            critical: critical.max(warn),
+            block: auto.block_at(window, effective).max(critical),
+        }
+    }
+}
+
+impl AutocompactPolicy {
+    fn compact_at(&self, window: u64, effective: u64) -> u64 {
+        let buffered = below(effective, self.compact_buffer_tokens);
+        match (self.basis, self.compact_at_percent) {
+            (ThresholdBasis::Reserve, Some(share)) => share.of(effective).min(buffered),
+            (ThresholdBasis::Reserve, None) => buffered,
+            (ThresholdBasis::WindowPercent, Some(share)) => share.of(window),
+            (ThresholdBasis::WindowPercent | ThresholdBasis::InputLimit, _) => effective,
+        }
+    }
+
+    fn block_at(&self, window: u64, effective: u64) -> u64 {
+        match (self.block_at_tokens, self.block_at_percent, self.basis) {
+            (Some(tokens), ..) => tokens.into(),
+            (None, Some(share), _) => share.of(window),
+            (None, None, ThresholdBasis::Reserve) => below(effective, self.block_buffer_tokens),
+            (None, None, _) => window,
+        }
+    }
+}
+
+fn below(tokens: u64, buffer: u32) -> u64 {
+    tokens.saturating_sub(buffer.into())
+}
+
+impl Thresholds {
+    /// How full the window is with `tokens` in it.
+    pub fn state(&self, tokens: u64) -> BudgetState {
+        if tokens >= self.block {
+            BudgetState::Exhausted
+        } else if tokens >= self.critical {
+            BudgetState::Critical
+        } else if tokens >= self.warn {
+            BudgetState::Warning
+        } else {
+            BudgetState::Normal
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Percent, Preset};
+    use super::*;
+
+    fn points(preset: Preset) -> Thresholds {
+        preset.policy().thresholds(WindowHint::default())
+    }
+
+    #[test]
+    fn the_points_of_a_200k_window_are_the_known_ones() {
+        let code = points(Preset::ClaudeCode);
+        assert_eq!(
+            (code.compact, code.warn, code.block),
+            (167_000, 147_000, 177_000)
+        );
+        assert_eq!(code.state(146_999), BudgetState::Normal);
+        assert_eq!(code.state(147_000), BudgetState::Warning);
+        assert_eq!(code.state(167_000), BudgetState::Critical);
+        assert_eq!(code.state(177_000), BudgetState::Exhausted);
+        let old = points(Preset::ClaudeCode2119);
+        assert_eq!(
+            (old.compact, old.warn, old.block),
+            (155_000, 135_000, 197_000)
+        );
+        let shares = points(Preset::Threshold);
+        assert_eq!(
+            (shares.compact, shares.warn, shares.critical, shares.block),
+            (160_000, 160_000, 190_000, 200_000)
+        );
+        let open = points(Preset::OpenCode);
+        assert_eq!((open.compact, open.block), (168_000, 200_000));
+    }
+
+    #[test]
+    fn the_callers_model_decides() {
+        let hint = WindowHint {
+            window_tokens: Some(1_000_000),
+            max_output_tokens: Some(8_000),
+            input_limit_tokens: Some(900_000),
+        };
+        let points = Preset::ClaudeCode.policy().thresholds(hint);
+        assert_eq!((points.effective, points.compact), (992_000, 979_000));
+        let points = Preset::OpenCode.policy().thresholds(hint);
+        assert_eq!(points.compact, 900_000);
+        let tiny = WindowHint {
+            window_tokens: Some(1_000),
+            ..WindowHint::default()
+        };
+        assert_eq!(Policy::default().thresholds(tiny).effective, 0);
+    }
+
+    #[test]
+    fn switches_move_the_points() {
+        let mut policy = Policy::default();
+        policy.autocompact.compact_at_percent = Some(Percent::new(50));
+        assert_eq!(policy.thresholds(WindowHint::default()).compact, 90_000);
+        policy.autocompact.compact_at_percent = Some(Percent::new(100));
+        assert_eq!(policy.thresholds(WindowHint::default()).compact, 167_000);
+        policy.autocompact.enabled = false;
+        assert_eq!(policy.thresholds(WindowHint::default()).warn, 160_000);
+        policy.autocompact.block_at_tokens = Some(190_000);
+        assert_eq!(policy.thresholds(WindowHint::default()).block, 190_000);
+    }
+}

@@ -1,0 +1,94 @@
+//! Settings that contradict each other, or that would make a level do harm.
+
+use super::{OverlayError, Policy, ToolResultRule};
+
+impl Policy {
+    /// Everything in which its settings do not go together.
+    pub(super) fn mismatches(&self) -> Vec<OverlayError> {
+        let collapse = &self.collapse;
+        let auto = &self.autocompact;
+        let rules = [
+            (
+                collapse.target_percent < collapse.commit_at_percent,
+                "collapse.target_percent",
+                "must be less than commit_at_percent",
+            ),
+            (
+                collapse.commit_at_percent <= collapse.compact_at_percent,
+                "collapse.commit_at_percent",
+                "must not be more than compact_at_percent",
+            ),
+            (
+                auto.compact_at_percent
+                    .is_none_or(|share| share.get() >= 1.0),
+                "autocompact.compact_at_percent",
+                "must be between 1 and 100",
+            ),
+            (
+                auto.keep_min_tokens <= auto.keep_max_tokens,
+                "autocompact.keep_min_tokens",
+                "must not be more than keep_max_tokens",
+            ),
+            (
+                self.session_memory.keep_min_tokens <= self.session_memory.keep_max_tokens,
+                "session_memory.keep_min_tokens",
+                "must not be more than keep_max_tokens",
+            ),
+            (
+                self.tool_results.reference_template.contains("{file}"),
+                "tool_results.reference_template",
+                "must hold {file}",
+            ),
+            (
+                self.tool_results.reference_template.len() <= MAX_TEMPLATE_BYTES,
+                "tool_results.reference_template",
+                "must have at most 1,000 bytes",
+            ),
+            (
+                (100..=MAX_PREVIEW_BYTES).contains(&self.tool_results.preview_bytes),
+                "tool_results.preview_bytes",
+                "must be between 100 and 100,000",
+            ),
+            (
+                self.model_tools.max_answer_bytes >= 1_000,
+                "model_tools.max_answer_bytes",
+                "must be at least 1,000",
+            ),
+            (
+                is_tool_prefix(&self.model_tools.name_prefix),
+                "model_tools.name_prefix",
+                "must have at most 64 letters, digits, _ and -",
+            ),
+            (
+                self.tokens.default_window_tokens > 0,
+                "tokens.default_window_tokens",
+                "must be at least 1",
+            ),
+            (
+                !self
+                    .tool_results
+                    .rules
+                    .values()
+                    .any(|rule| *rule == ToolResultRule::NeverPersist(false)),
+                "tool_results.rules",
+                "must not hold never_persist = false: leave the rule out instead",
+            ),
+        ];
+        rules
+            .into_iter()
+            .filter(|(holds, ..)| !holds)
+            .map(|(_, path, what)| OverlayError {
+                path: format!("policy.{path}"),
+                what: what.into(),
+            })
+            .collect()
+    }
+}
+
+const MAX_TEMPLATE_BYTES: usize = 1_000;
+const MAX_PREVIEW_BYTES: u32 = 100_000;
+
+fn is_tool_prefix(prefix: &str) -> bool {
+    let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
+    prefix.len() <= 64 && prefix.bytes().all(legal)
+}

@@ -1,0 +1,425 @@
+//! Presets, and what is laid over them.
+//!
+//! `presets/claude-code.toml` sets every field; the other presets are overlays on it, and so are the
+//! settings of a server, a project and a session. Laying over merges tables and replaces the rest; a
+//! null takes back what lies beneath it.
+
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::Policy;
+
+/// A named set of defaults for every setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum Preset {
+    /// Thresholds near the end of the window, session memory first.
+    #[default]
+    #[serde(rename = "claude_code", alias = "claude-code")]
+    ClaudeCode,
+    /// As Claude Code 2.1.19 did it.
+    #[serde(rename = "claude_code_2_1_19", alias = "claude-code-2.1.19")]
+    ClaudeCode2119,
+    /// As `OpenCode` does it.
+    #[serde(rename = "opencode")]
+    OpenCode,
+    /// Thresholds as shares of the window.
+    #[serde(rename = "threshold")]
+    Threshold,
+}
+
+impl Preset {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::ClaudeCode,
+        Self::ClaudeCode2119,
+        Self::OpenCode,
+        Self::Threshold,
+    ];
+
+    /// The name that people use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ClaudeCode => "claude-code",
+            Self::ClaudeCode2119 => "claude-code-2.1.19",
+            Self::OpenCode => "opencode",
+            Self::Threshold => "threshold",
+        }
+    }
+
+    /// The preset of this name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|preset| preset.name() == name)
+    }
+
+    /// All that it sets.
+    pub fn policy(self) -> Policy {
+        static PRESETS: LazyLock<[Policy; 4]> = LazyLock::new(|| {
+            Preset::ALL.map(|preset| {
+                let policy = Overlay::default().resolve_from(preset);
+                policy.expect("the presets are complete, and the tests say so")
+            })
+        });
+        let index = Self::ALL.iter().position(|preset| *preset == self);
+        PRESETS[index.unwrap_or(0)].clone()
+    }
+
+    fn source(self) -> &'static str {
+        match self {
+            Self::ClaudeCode => include_str!("presets/claude-code.toml"),
+            Self::ClaudeCode2119 => include_str!("presets/claude-code-2.1.19.toml"),
+            Self::OpenCode => include_str!("presets/opencode.toml"),
+            Self::Threshold => include_str!("presets/threshold.toml"),
+        }
+    }
+}
+
+/// Settings that are laid over others: some fields of a policy.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Overlay(Map<String, Value>);
+
+/// Why settings do not make a policy. It names the field.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {what}")]
+pub struct OverlayError {
+    /// The path of the field.
+    pub path: String,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+impl Overlay {
+    /// From fields by name.
+    pub fn new(fields: Map<String, Value>) -> Self {
+        Self(fields)
+    }
+
+    /// From a file in TOML.
+    pub fn from_toml(text: &str) -> Result<Self, OverlayError> {
+        toml::from_str(text)
+            .map(Self)
+            .map_err(|error| OverlayError {
+                path: "policy".into(),
+                what: error.message().into(),
+            })
+    }
+
+    /// Whether it sets nothing.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Its fields.
+    pub fn fields(&self) -> &Map<String, Value> {
+        &self.0
+    }
+
+    /// Lays another over this one.
+    pub fn lay_over(&mut self, over: &Self) {
+        merge(&mut self.0, &over.0);
+    }
+
+    /// One of its fields, by its path.
+    pub fn get(&self, path: &[impl AsRef<str>]) -> Option<&Value> {
+        let (first, rest) = path.split_first()?;
+        let first = self.0.get(first.as_ref())?;
+        rest.iter()
+            .try_fold(first, |at, name| at.get(name.as_ref()))
+    }
+
+    /// Sets one field, by its path.
+    pub fn set(&mut self, path: &[impl AsRef<str>], value: Value) {
+        let Some((first, rest)) = path.split_first() else {
+            return;
+        };
+        let one = |name: &str, value| Map::from_iter([(name.to_owned(), value)]);
+        let mut value = value;
+        for name in rest.iter().rev() {
+            value = Value::Object(one(name.as_ref(), value));
+        }
+        merge(&mut self.0, &one(first.as_ref(), value));
+    }
+
+    /// The policy that it makes of the preset which it names, or of `preset` when it names none.
+    pub fn resolve(&self, preset: Preset) -> Result<Policy, OverlayError> {
+        let named = match self.0.get("preset") {
+            Some(name) => field("preset", name.clone())?,
+            None => preset,
+        };
+        self.resolve_from(named)
+    }
+
+    /// The policy that was kept as these fields. One that an older version kept may lack some, which
+    /// are then as its preset has them; and it may break rules that came later.
+    pub fn restore(self) -> Result<Policy, OverlayError> {
+        if let Ok(policy) = self.clone().read() {
+            return Ok(policy);
+        }
+        let preset = match self.0.get("preset") {
+            Some(name) => field("preset", name.clone())?,
+            None => Preset::default(),
+        };
+        self.whole(preset)?.read()
+    }
+
+    fn resolve_from(&self, preset: Preset) -> Result<Policy, OverlayError> {
+        self.whole(preset)?.into_policy()
+    }
+
+    /// All fields of a preset with this laid over them.
+    fn whole(&self, preset: Preset) -> Result<Self, OverlayError> {
+        let mut whole = Self::from_toml(Preset::ClaudeCode.source())?;
+        if preset != Preset::ClaudeCode {
+            whole.lay_over(&Self::from_toml(preset.source())?);
+        }
+        whole.lay_over(self);
+        Ok(whole)
+    }
+
+    /// What it makes of a policy that there is.
+    pub fn change(&self, policy: &Policy) -> Result<Policy, OverlayError> {
+        if self.0.contains_key("preset") {
+            return self.resolve(policy.preset);
+        }
+        let mut whole = Self::of(policy);
+        whole.lay_over(self);
+        whole.into_policy()
+    }
+
+    /// All fields of a policy.
+    pub fn of(policy: &Policy) -> Self {
+        match serde_json::to_value(policy) {
+            Ok(Value::Object(fields)) => Self(fields),
+            _ => Self::default(),
+        }
+    }
+
+    /// Everything that keeps it from being resolved: the values that their fields cannot
+    /// take or, where there are none, what does not go together. A server that starts tells all of it.
+    pub fn problems(&self, preset: Preset) -> Vec<OverlayError> {
+        let named = self.0.get("preset").cloned();
+        let named = named.and_then(|name| field("preset", name).ok());
+        let preset = named.unwrap_or(preset);
+        let mut leaves = Vec::new();
+        gather_leaves(&mut Vec::new(), &self.0, &mut leaves);
+        let alone = |(path, value): (Vec<&str>, &Value)| {
+            let mut overlay = Self::default();
+            overlay.set(&path, value.clone());
+            overlay.whole(preset).and_then(Self::read).err()
+        };
+        let wrong: Vec<_> = leaves.into_iter().filter_map(alone).collect();
+        if !wrong.is_empty() {
+            return wrong;
+        }
+        match self.whole(preset).and_then(Self::read) {
+            Ok(policy) => policy.mismatches(),
+            Err(error) => vec![error],
+        }
+    }
+
+    fn into_policy(self) -> Result<Policy, OverlayError> {
+        let policy = self.read()?;
+        policy
+            .mismatches()
+            .into_iter()
+            .next()
+            .map_or(Ok(policy), Err)
+    }
+
+    fn read(mut self) -> Result<Policy, OverlayError> {
+        remove_nulls(&mut self.0);
+        field("policy", Value::Object(self.0))
+    }
+}
+
+/// Takes away the fields that an overlay takes back.
+fn remove_nulls(fields: &mut Map<String, Value>) {
+    fields.retain(|_, value| !value.is_null());
+    for value in fields.values_mut() {
+        if let Value::Object(fields) = value {
+            remove_nulls(fields);
+        }
+    }
+}
+
+/// Every value that stands alone, with its path.
+fn gather_leaves<'a>(
+    path: &mut Vec<&'a str>,
+    fields: &'a Map<String, Value>,
+    found: &mut Vec<(Vec<&'a str>, &'a Value)>,
+) {
+    for (name, value) in fields {
+        path.push(name);
+        match value {
+            Value::Object(inner) if !is_rule(inner) && !inner.is_empty() => {
+                gather_leaves(path, inner, found);
+            }
+            _ => found.push((path.clone(), value)),
+        }
+        path.pop();
+    }
+}
+
+/// Reads a value; the error says in which field it went wrong.
+fn field<T: for<'de> Deserialize<'de>>(path: &str, value: Value) -> Result<T, OverlayError> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let inner = error.path().to_string();
+        OverlayError {
+            path: if inner == "." {
+                path.to_owned()
+            } else {
+                format!("{path}.{inner}")
+            },
+            what: error.into_inner().to_string(),
+        }
+    })
+}
+
+fn merge(under: &mut Map<String, Value>, over: &Map<String, Value>) {
+    for (name, value) in over {
+        match (under.get_mut(name), value) {
+            // A rule for a tool is one of several kinds and is replaced as a whole.
+            (Some(Value::Object(under)), Value::Object(over)) if !is_rule(under) => {
+                merge(under, over);
+            }
+            _ => {
+                under.insert(name.clone(), value.clone());
+            }
+        }
+    }
+}
+
+fn is_rule(fields: &Map<String, Value>) -> bool {
+    ["declared_chars", "fixed_chars", "never_persist"]
+        .iter()
+        .any(|kind| fields.contains_key(*kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{PreviewMode, ThresholdBasis, ToolResultRule};
+    use super::*;
+
+    #[test]
+    fn presets_are_complete_and_differ_where_they_should() {
+        let [code, old, open, threshold] = Preset::ALL.map(Preset::policy);
+        assert_eq!(code, Policy::default());
+        assert!(code.microcompact.time.enabled && code.autocompact.session_memory_first);
+        assert_eq!(old.tool_results.max_result_chars, 400_000);
+        assert!(old.microcompact.size.enabled && !old.microcompact.time.enabled);
+        assert!(open.microcompact.prune.enabled && open.snip.wrap_interjections);
+        assert_eq!(open.autocompact.basis, ThresholdBasis::InputLimit);
+        assert_eq!(threshold.autocompact.keep_messages, 5);
+        for preset in Preset::ALL {
+            assert_eq!(preset.policy().preset, preset);
+            assert_eq!(Preset::by_name(preset.name()), Some(preset));
+        }
+    }
+
+    #[test]
+    fn overlays_merge_tables_and_replace_the_rest() {
+        let overlay = Overlay::from_toml(
+            r#"
+            preset = "opencode"
+            [tool_results]
+            preview_mode = "head_and_tail"
+            rules.Read = { fixed_chars = 10 }
+            [microcompact]
+            protected_tools = []
+            "#,
+        )
+        .unwrap();
+        let policy = overlay.resolve(Preset::ClaudeCode).unwrap();
+        assert_eq!(policy.preset, Preset::OpenCode);
+        assert_eq!(policy.tool_results.preview_mode, PreviewMode::HeadAndTail);
+        assert_eq!(policy.microcompact.protected_tools, Some(vec![]));
+        let mut over = Overlay::default();
+        let rule = serde_json::json!({ "never_persist": true });
+        over.set(&["tool_results", "rules", "Read"], rule);
+        let policy = over.change(&policy).unwrap();
+        let rules = policy.tool_results.rules;
+        assert_eq!(rules["Read"], ToolResultRule::NeverPersist(true));
+        assert_eq!(policy.preset, Preset::OpenCode);
+    }
+
+    #[test]
+    fn an_error_names_its_field() {
+        let error = |text: &str| {
+            let overlay = Overlay::from_toml(text).unwrap();
+            overlay.resolve(Preset::ClaudeCode).unwrap_err().path
+        };
+        assert_eq!(error("snip.nudge = 3"), "policy.snip.nudge");
+        assert_eq!(error("collapse.max_risk = 3.0"), "policy.collapse.max_risk");
+        assert_eq!(error("snip.colour = 3"), "policy.snip.colour");
+        assert_eq!(error("preset = \"best\""), "preset");
+        assert_eq!(
+            error("collapse.target_percent = 99"),
+            "policy.collapse.target_percent"
+        );
+    }
+
+    #[test]
+    fn null_takes_back_what_lies_beneath() {
+        let mut rules = Overlay::default();
+        let rule = serde_json::json!({ "fixed_chars": 10 });
+        rules.set(&["tool_results", "rules", "Read"], rule);
+        let policy = rules.resolve(Preset::ClaudeCode2119).unwrap();
+        let mut back = Overlay::default();
+        back.set(&["tool_results", "rules", "Read"], Value::Null);
+        back.set(&["autocompact", "block_at_percent"], Value::Null);
+        let policy = back.change(&policy).unwrap();
+        assert!(policy.tool_results.rules.is_empty());
+        assert_eq!(policy.autocompact.block_at_percent, None);
+    }
+
+    #[test]
+    fn all_problems_are_told_those_between_fields_last() {
+        let paths = |text: &str| {
+            let overlay = Overlay::from_toml(text).unwrap();
+            let problems = overlay.problems(Preset::ClaudeCode);
+            problems
+                .into_iter()
+                .map(|problem| problem.path)
+                .collect::<Vec<_>>()
+        };
+        let single = "
+            snip.nudge = 3
+            collapse.max_risk = 3.0
+            collapse.target_percent = 99
+            tool_results.rules.Read = { fixed_chars = true }
+        ";
+        assert_eq!(
+            paths(single),
+            [
+                "policy.collapse.max_risk",
+                "policy.snip.nudge",
+                "policy.tool_results.rules.Read.fixed_chars"
+            ]
+        );
+        let between = "
+            collapse.target_percent = 99
+            model_tools.max_answer_bytes = 1
+            tool_results.rules.Read = { never_persist = false }
+        ";
+        assert_eq!(
+            paths(between),
+            [
+                "policy.collapse.target_percent",
+                "policy.model_tools.max_answer_bytes",
+                "policy.tool_results.rules"
+            ]
+        );
+        assert!(paths("").is_empty());
+    }
+
+    #[test]
+    fn a_policy_comes_back_from_its_fields() {
+        for preset in Preset::ALL {
+            let policy = preset.policy();
+            let again = Overlay::of(&policy).resolve(Preset::ClaudeCode).unwrap();
+            assert_eq!(again, policy);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What tokens cost, relative to each other: enough to weigh a broken prompt cache against what is freed.
+
+/// What a token costs, in thousandths of an uncached one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Price(u32);
+
+impl Price {
+    /// The highest price: a million times that of an uncached token.
+    const MAX: f64 = 1_000_000.0;
+
+    /// From thousandths.
+    pub const fn from_milli(milli: u32) -> Self {
+        Self(milli)
+    }
+
+    /// From a number, rounded to thousandths; none for one that is no price.
+    pub fn new(price: f64) -> Option<Self> {
+        if !(0.0..=Self::MAX).contains(&price) {
+            return None;
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "it lies between 0 and a thousand million"
+        )]
+        Some(Self((price * 1_000.0).round() as u32))
+    }
+
+    /// In thousandths.
+    pub const fn milli(self) -> u32 {
+        self.0
+    }
+
+    /// As a number.
+    pub fn get(self) -> f64 {
+        f64::from(self.0) / 1_000.0
+    }
+}
+
+/// What tokens of a request cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prices {
+    /// A token that is read anew.
+    pub uncached: Price,
+    /// A token that is written to the prompt cache.
+    pub cache_write: Price,
+    /// A token that is read from the prompt cache.
+    pub cache_read: Price,
+}
+
+impl Default for Prices {
+    fn default() -> Self {
+        Self {
+            uncached: Price::from_milli(1_000),
+            cache_write: Price::from_milli(1_250),
+            cache_read: Price::from_milli(100),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_price_is_a_number_that_is_not_negative() {
+        assert_eq!(Price::new(1.25), Some(Price::from_milli(1_250)));
+        assert_eq!(Price::new(0.0), Some(Price::from_milli(0)));
+        for price in [-0.1, f64::NAN, f64::INFINITY, 1e7] {
+            assert_eq!(Price::new(price), None, "{price}");
+        }
+        assert!((Prices::default().cache_read.get() - 0.1).abs() < f64::EPSILON);
+    }
+}

@@ -1,0 +1,152 @@
+//! The user turns of a session, and the names that they have for a model.
+//!
+//! A name is six of the characters 0-9 and a-z. Names come from the turn's number alone: multiplied
+//! by a number that shares no factor with 36^6, and moved by an offset of the session's own, numbers
+//! become names that do not repeat before there are two billion turns and do not look like a count.
+
+use crate::ids::{Ordinal, SessionKey, Turn};
+use crate::message::Digest;
+
+const NAMES: u64 = 36_u64.pow(6);
+/// 5 to the 13th: without a factor in common with 36.
+const STEP: u64 = 1_220_703_125;
+const LETTERS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+
+/// The turns of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Turns {
+    /// The message with which each begins.
+    starts: Vec<Ordinal>,
+    offset: u64,
+}
+
+impl Turns {
+    /// Those of a session, as far as they have begun.
+    pub fn new(key: &SessionKey, starts: Vec<Ordinal>) -> Self {
+        let digest = Digest::of_bytes(key.to_string().as_bytes());
+        let mut word = [0; 8];
+        word.copy_from_slice(&digest.as_bytes()[..8]);
+        Self {
+            starts,
+            offset: u64::from_le_bytes(word) % NAMES,
+        }
+    }
+
+    /// The messages with which they begin.
+    pub fn starts(&self) -> &[Ordinal] {
+        &self.starts
+    }
+
+    /// The turn that begins with a message.
+    pub fn beginning_at(&self, message: Ordinal) -> Option<Turn> {
+        let index = self.starts.binary_search(&message).ok()?;
+        Turn::new(crate::view::count(index + 1))
+    }
+
+    /// The turn that a message belongs to; none before the first.
+    pub fn of(&self, message: Ordinal) -> Option<Turn> {
+        let begun = self.starts.partition_point(|start| *start <= message);
+        Turn::new(crate::view::count(begun))
+    }
+
+    /// The message with which a turn begins.
+    pub fn start(&self, turn: Turn) -> Option<Ordinal> {
+        self.starts.get(turn.index()).copied()
+    }
+
+    /// The first message that belongs to the next turn, if one has begun.
+    pub fn end(&self, turn: Turn) -> Option<Ordinal> {
+        self.starts.get(turn.index() + 1).copied()
+    }
+
+    /// What a turn is called.
+    pub fn name(&self, turn: Turn) -> String {
+        let mut rest = (u64::from(turn.get()) * STEP + self.offset) % NAMES;
+        let mut name = [b'0'; 6];
+        for letter in name.iter_mut().rev() {
+            *letter = LETTERS[usize::try_from(rest % 36).unwrap_or(0)];
+            rest /= 36;
+        }
+        name.iter().map(|letter| char::from(*letter)).collect()
+    }
+
+    /// The turn of this name.
+    pub fn find(&self, name: &str) -> Option<Turn> {
+        let is_letter = |b: &u8| b.is_ascii_digit() || b.is_ascii_lowercase();
+        if name.len() != 6 || !name.as_bytes().iter().all(is_letter) {
+            return None;
+        }
+        let number = u64::from_str_radix(name, 36).ok()?;
+        let number = (number + NAMES - self.offset) % NAMES * inverse() % NAMES;
+        let turn = Turn::new(u32::try_from(number).ok()?)?;
+        (turn.index() < self.starts.len()).then_some(turn)
+    }
+
+    pub(crate) fn begin(&mut self, message: Ordinal) {
+        self.starts.push(message);
+    }
+}
+
+/// What undoes the multiplication by [`STEP`].
+const fn inverse() -> u64 {
+    // Euler: STEP to the power of phi - 1, with phi(2^12 * 3^12) = 2^12 * 3^11.
+    let (mut power, mut base, mut result) = ((1_u64 << 12) * 3_u64.pow(11) - 1, STEP % NAMES, 1);
+    while power > 0 {
+        if power % 2 == 1 {
+            result = result * base % NAMES;
+        }
+        base = base * base % NAMES;
+        power /= 2;
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn turns(session: &str, count: u32) -> Turns {
+        let key = SessionKey::parse(&format!("projects/p/sessions/{session}")).unwrap();
+        Turns::new(&key, (0..count).map(|n| Ordinal::new(n * 3)).collect())
+    }
+
+    #[test]
+    fn a_hundred_thousand_names_do_not_repeat_and_lead_back() {
+        let turns = turns("s", 100_000);
+        let mut seen = HashSet::new();
+        for number in 1..=100_000 {
+            let turn = Turn::new(number).unwrap();
+            let name = turns.name(turn);
+            assert_eq!(name.len(), 6);
+            assert_eq!(turns.find(&name), Some(turn));
+            assert!(seen.insert(name));
+        }
+        assert_eq!(turns.find(&turns.name(Turn::new(100_001).unwrap())), None);
+        for bad in ["", "abc", "ABCDEF", "abcde\u{e9}", "1234567"] {
+            assert_eq!(turns.find(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn another_session_has_other_names() {
+        let first = Turn::new(1).unwrap();
+        assert_ne!(turns("a", 1).name(first), turns("b", 1).name(first));
+    }
+
+    #[test]
+    fn messages_belong_to_the_turn_that_began_before_them() {
+        let turns = turns("s", 2);
+        assert_eq!(turns.of(Ordinal::new(0)), Turn::new(1));
+        assert_eq!(turns.of(Ordinal::new(2)), Turn::new(1));
+        assert_eq!(turns.of(Ordinal::new(3)), Turn::new(2));
+        assert_eq!(turns.beginning_at(Ordinal::new(2)), None);
+        assert_eq!(turns.end(Turn::new(1).unwrap()), Some(Ordinal::new(3)));
+        assert_eq!(
+            Turns::new(&SessionKey::parse("projects/p/sessions/s").unwrap(), vec![])
+                .of(Ordinal::new(9)),
+            None
+        );
+    }
+}

@@ -1,0 +1,94 @@
+//! How a person's words are dressed: the name of the turn at their end, so that a model can snip it, and
+//! a note around words that came while the model was at work.
+
+use super::{Form, Piece};
+use crate::ids::{Ordinal, Turn};
+use crate::message::Block;
+use crate::session::Session;
+
+/// Dresses the pieces from `from` on; `at_work` says whether the model was at work before them.
+pub(super) fn dress(pieces: &mut Vec<Piece>, from: usize, session: &Session, at_work: bool) {
+    let policy = &session.policy().snip;
+    let interjected = at_work && policy.wrap_interjections;
+    if !policy.tag_turns && !interjected {
+        return;
+    }
+    let mut inputs: Vec<(Ordinal, Turn)> = Vec::new();
+    for piece in &pieces[from..] {
+        let begins = session.turns().beginning_at(piece.message);
+        if let Some(turn) = begins
+            && inputs
+                .last()
+                .is_none_or(|(message, _)| *message != piece.message)
+        {
+            inputs.push((piece.message, turn));
+        }
+    }
+    for (message, turn) in inputs {
+        let is_words = |piece: &Piece| {
+            piece.message == message && piece.form == Form::Block && is_text(session, piece)
+        };
+        if interjected {
+            for piece in pieces[from..].iter_mut().filter(|piece| is_words(piece)) {
+                piece.form = Form::Input {
+                    turn: None,
+                    interjected,
+                };
+            }
+        }
+        if policy.tag_turns
+            && let Some(tag) = tag(pieces, from, message, turn, session)
+        {
+            insert_after(pieces, from, tag);
+        }
+    }
+}
+
+/// Puts a turn's name at the end of the last words of its input; where there are none, the name is a
+/// piece of its own, to be put after the input.
+fn tag(
+    pieces: &mut [Piece],
+    from: usize,
+    message: Ordinal,
+    turn: Turn,
+    session: &Session,
+) -> Option<Piece> {
+    let is_words = |piece: &&mut Piece| {
+        let dressed = matches!(piece.form, Form::Block | Form::Input { .. });
+        piece.message == message && dressed && is_text(session, piece)
+    };
+    match pieces[from..].iter_mut().rev().find(is_words) {
+        Some(words) => {
+            let interjected = matches!(
+                words.form,
+                Form::Input {
+                    interjected: true,
+                    ..
+                }
+            );
+            words.form = Form::Input {
+                turn: Some(turn),
+                interjected,
+            };
+            None
+        }
+        None => Some(Piece {
+            message,
+            block: 0,
+            form: Form::Tag(turn),
+        }),
+    }
+}
+
+fn insert_after(pieces: &mut Vec<Piece>, from: usize, tag: Piece) {
+    let of_input = |piece: &Piece| piece.message == tag.message;
+    if let Some(last) = pieces[from..].iter().rposition(of_input) {
+        pieces.insert(from + last + 1, tag);
+    }
+}
+
+fn is_text(session: &Session, piece: &Piece) -> bool {
+    let message = session.transcript().content(piece.message);
+    let block = message.and_then(|message| message.blocks.get(usize::from(piece.block)));
+    matches!(block, Some(Block::Text { .. }))
+}
