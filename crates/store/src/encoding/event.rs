@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use palimpsest_core::event::{
-    Appended, Event, MessagesAppended, Recorded, Rewound, SessionCreated, SessionUpdated,
-    ViewServed,
+    Appended, Event, MessagesAppended, PolicyChanged, Recorded, ResultSize, Rewound,
+    SessionCreated, SessionUpdated, ViewServed,
 };
 use palimpsest_core::ids::{Ordinal, SessionKey, Timestamp};
 use palimpsest_core::message::Digest;
-use palimpsest_core::policy::{BudgetPolicy, Policy};
+use palimpsest_core::policy::{Overlay, Policy};
 use palimpsest_core::session::{LastServed, Method, RequestStamp};
 use palimpsest_core::tokens::Size;
 
-use super::{DecodeError, message, sixteen, sixteens, v1, view};
+use super::{DecodeError, levels, message, sixteen, sixteens, state, v1, view};
 
 pub(super) fn write(recorded: &Recorded) -> v1::Recorded {
     use v1::recorded::Event as Stored;
@@ -51,8 +51,17 @@ pub(super) fn write(recorded: &Recorded) -> v1::Recorded {
             to: event.to.map(Ordinal::get),
             left: event.left.iter().map(|left| left.get()).collect(),
             before_tokens: event.before_tokens,
+            ledger: Some(state::write_ledger(&event.ledger)),
             change: Some(view::write_change(&event.change)),
             request: event.request.as_ref().map(write_stamp),
+        }),
+        Event::ResultsPersisted(event) => Stored::ResultsPersisted(levels::write_persisted(event)),
+        Event::ContentSnipped(event) => Stored::ContentSnipped(levels::write_snipped(event)),
+        Event::ResultsCleared(event) => Stored::ResultsCleared(levels::write_cleared(event)),
+        Event::CacheEditsIssued(event) => Stored::CacheEditsIssued(levels::write_edits(event)),
+        Event::Restored(event) => Stored::Restored(levels::write_restored(event)),
+        Event::PolicyChanged(event) => Stored::PolicyChanged(v1::PolicyChanged {
+            policy: Some(write_policy(&event.policy)),
         }),
     };
     v1::Recorded {
@@ -67,7 +76,7 @@ pub(super) fn read(stored: v1::Recorded) -> Result<Recorded, DecodeError> {
         Some(Stored::SessionCreated(event)) => Event::SessionCreated(SessionCreated {
             implicit: event.implicit,
             rules: event.rules,
-            policy: read_policy(event.policy.as_ref()),
+            policy: Arc::new(read_policy(event.policy)?),
             title: event.title.into(),
             project_path: event.project_path.into(),
             branch: event.branch.into(),
@@ -99,8 +108,19 @@ pub(super) fn read(stored: v1::Recorded) -> Result<Recorded, DecodeError> {
             to: event.to.map(Ordinal::new),
             left: event.left.into_iter().map(Ordinal::new).collect(),
             before_tokens: event.before_tokens,
+            ledger: state::read_ledger(event.ledger.unwrap_or_default()),
             change: view::read_change(event.change)?,
             request: read_stamp(event.request)?,
+        }),
+        Some(Stored::ResultsPersisted(event)) => {
+            Event::ResultsPersisted(levels::read_persisted(event)?)
+        }
+        Some(Stored::ContentSnipped(event)) => Event::ContentSnipped(levels::read_snipped(event)?),
+        Some(Stored::ResultsCleared(event)) => Event::ResultsCleared(levels::read_cleared(event)?),
+        Some(Stored::CacheEditsIssued(event)) => Event::CacheEditsIssued(levels::read_edits(event)),
+        Some(Stored::Restored(event)) => Event::Restored(levels::read_restored(event)?),
+        Some(Stored::PolicyChanged(event)) => Event::PolicyChanged(PolicyChanged {
+            policy: Arc::new(read_policy(event.policy)?),
         }),
         None => {
             return Err(DecodeError::Damaged(
@@ -123,6 +143,9 @@ fn write_appended(event: &MessagesAppended) -> v1::MessagesAppended {
             standing_of: of,
             tokens: appended.size.tokens,
             result_tokens: appended.size.result_tokens,
+            result_block: appended.results.iter().map(|r| r.block.into()).collect(),
+            result_chars: appended.results.iter().map(|r| r.chars).collect(),
+            result_size: appended.results.iter().map(|r| r.tokens).collect(),
         }
     };
     let known_ids: Vec<u8> = event
@@ -149,6 +172,16 @@ fn read_appended(stored: v1::MessagesAppended) -> Result<MessagesAppended, Decod
             tokens: appended.tokens,
             result_tokens: appended.result_tokens,
         };
+        let result = |(index, block): (usize, &u32)| {
+            let cut = DecodeError::Damaged("the sizes of results are cut");
+            Ok(ResultSize {
+                block: view::block(*block)?,
+                chars: *appended.result_chars.get(index).ok_or(cut.clone())?,
+                tokens: *appended.result_size.get(index).ok_or(cut)?,
+            })
+        };
+        let results = appended.result_block.iter().enumerate().map(result);
+        let results = results.collect::<Result<_, DecodeError>>()?;
         let stored = appended
             .message
             .ok_or(DecodeError::Damaged("an append without a message"))?;
@@ -156,6 +189,7 @@ fn read_appended(stored: v1::MessagesAppended) -> Result<MessagesAppended, Decod
             message: Arc::new(message::read(stored)?),
             standing,
             size,
+            results,
         })
     };
     Ok(MessagesAppended {
@@ -175,28 +209,20 @@ fn read_appended(stored: v1::MessagesAppended) -> Result<MessagesAppended, Decod
 }
 
 pub(super) fn write_policy(policy: &Policy) -> v1::Policy {
+    let fields = Overlay::of(policy);
     v1::Policy {
-        window_tokens: policy.budget.window_tokens,
-        output_reserve_tokens: policy.budget.output_reserve_tokens,
-        compact_buffer_tokens: policy.budget.compact_buffer_tokens,
-        warn_buffer_tokens: policy.budget.warn_buffer_tokens,
-        block_buffer_tokens: policy.budget.block_buffer_tokens,
+        json: serde_json::to_string(&fields).unwrap_or_default(),
     }
 }
 
-pub(super) fn read_policy(stored: Option<&v1::Policy>) -> Policy {
+/// What an older version wrote may lack fields; they are as its preset has them.
+pub(super) fn read_policy(stored: Option<v1::Policy>) -> Result<Policy, DecodeError> {
+    let damaged = |()| DecodeError::Damaged("a policy cannot be read");
     let Some(stored) = stored else {
-        return Policy::default();
+        return Ok(Policy::default());
     };
-    Policy {
-        budget: BudgetPolicy {
-            window_tokens: stored.window_tokens,
-            output_reserve_tokens: stored.output_reserve_tokens,
-            compact_buffer_tokens: stored.compact_buffer_tokens,
-            warn_buffer_tokens: stored.warn_buffer_tokens,
-            block_buffer_tokens: stored.block_buffer_tokens,
-        },
-    }
+    let fields: Overlay = serde_json::from_str(&stored.json).map_err(|_| damaged(()))?;
+    fields.restore().map_err(|_| damaged(()))
 }
 
 pub(super) fn write_parent(parent: Option<&SessionKey>) -> String {
@@ -221,6 +247,10 @@ pub(super) fn write_stamp(stamp: &RequestStamp) -> v1::RequestStamp {
             Method::Update => v1::Method::Update,
             Method::Rewind => v1::Method::Rewind,
             Method::Prepare => v1::Method::Prepare,
+            Method::Snip => v1::Method::Snip,
+            Method::Compact => v1::Method::Compact,
+            Method::Restore => v1::Method::Restore,
+            Method::Persist => v1::Method::Persist,
         }
         .into(),
         digest: bytes::Bytes::copy_from_slice(stamp.digest.as_bytes()),
@@ -239,6 +269,10 @@ pub(super) fn read_stamp(
         v1::Method::Update => Method::Update,
         v1::Method::Rewind => Method::Rewind,
         v1::Method::Prepare => Method::Prepare,
+        v1::Method::Snip => Method::Snip,
+        v1::Method::Compact => Method::Compact,
+        v1::Method::Restore => Method::Restore,
+        v1::Method::Persist => Method::Persist,
         v1::Method::Unspecified => return Err(DecodeError::Damaged("an unknown method")),
     };
     Ok(Some(RequestStamp {

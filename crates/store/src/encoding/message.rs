@@ -22,15 +22,7 @@ pub(super) fn write(message: &Message) -> v1::Message {
         provider_message_id: message.provider_message_id.as_deref().map(str::to_owned),
         model: message.model.as_deref().map(str::to_owned),
         usage: message.usage.as_ref().map(write_usage),
-        kind: match message.kind {
-            Kind::Ordinary => v1::Kind::Ordinary,
-            Kind::Summary => v1::Kind::Summary,
-            Kind::Boundary => v1::Kind::Boundary,
-            Kind::Attachment => v1::Kind::Attachment,
-            Kind::Hook => v1::Kind::Hook,
-            Kind::Synthetic => v1::Kind::Synthetic,
-        }
-        .into(),
+        kind: write_kind(message.kind).into(),
         meta: message.meta,
         transcript_only: message.transcript_only,
         origin: match message.origin {
@@ -45,14 +37,7 @@ pub(super) fn write(message: &Message) -> v1::Message {
 }
 
 pub(super) fn read(stored: v1::Message) -> Result<Message, DecodeError> {
-    let kind = match stored.kind() {
-        v1::Kind::Unspecified | v1::Kind::Ordinary => Kind::Ordinary,
-        v1::Kind::Summary => Kind::Summary,
-        v1::Kind::Boundary => Kind::Boundary,
-        v1::Kind::Attachment => Kind::Attachment,
-        v1::Kind::Hook => Kind::Hook,
-        v1::Kind::Synthetic => Kind::Synthetic,
-    };
+    let kind = read_kind(stored.kind());
     let origin = match stored.origin() {
         v1::Origin::Unspecified | v1::Origin::Typed => Origin::Typed,
         v1::Origin::Anthropic => Origin::Anthropic,
@@ -82,6 +67,28 @@ pub(super) fn read(stored: v1::Message) -> Result<Message, DecodeError> {
         extra: read_extra(&stored.extra)?,
         attributes: read_attributes(stored.attributes),
     })
+}
+
+pub(super) fn write_kind(kind: Kind) -> v1::Kind {
+    match kind {
+        Kind::Ordinary => v1::Kind::Ordinary,
+        Kind::Summary => v1::Kind::Summary,
+        Kind::Boundary => v1::Kind::Boundary,
+        Kind::Attachment => v1::Kind::Attachment,
+        Kind::Hook => v1::Kind::Hook,
+        Kind::Synthetic => v1::Kind::Synthetic,
+    }
+}
+
+pub(super) fn read_kind(stored: v1::Kind) -> Kind {
+    match stored {
+        v1::Kind::Unspecified | v1::Kind::Ordinary => Kind::Ordinary,
+        v1::Kind::Summary => Kind::Summary,
+        v1::Kind::Boundary => Kind::Boundary,
+        v1::Kind::Attachment => Kind::Attachment,
+        v1::Kind::Hook => Kind::Hook,
+        v1::Kind::Synthetic => Kind::Synthetic,
+    }
 }
 
 pub(super) fn id(id: MessageId) -> bytes::Bytes {
@@ -117,6 +124,7 @@ pub(super) fn write_standing(standing: Standing) -> (v1::Standing, u32) {
         Standing::TranscriptOnly => (v1::Standing::TranscriptOnly, 0),
         Standing::Reemission(of) => (v1::Standing::Reemission, of.get()),
         Standing::Rewound => (v1::Standing::Rewound, 0),
+        Standing::Snipped => (v1::Standing::Snipped, 0),
     }
 }
 
@@ -126,6 +134,7 @@ pub(super) fn read_standing(standing: v1::Standing, of: u32) -> Result<Standing,
         v1::Standing::TranscriptOnly => Standing::TranscriptOnly,
         v1::Standing::Reemission => Standing::Reemission(Ordinal::new(of)),
         v1::Standing::Rewound => Standing::Rewound,
+        v1::Standing::Snipped => Standing::Snipped,
         v1::Standing::Unspecified => return Err(DecodeError::Damaged("an unknown standing")),
     })
 }

@@ -5,8 +5,10 @@
 //! tests. Not here: where the bytes go (`log`), and what an event means (the core).
 
 mod event;
+mod levels;
 mod message;
 mod snapshot;
+mod state;
 mod view;
 
 use std::cell::RefCell;
@@ -23,6 +25,7 @@ use zstd::bulk::{Compressor, Decompressor};
 #[expect(
     unreachable_pub,
     clippy::pedantic,
+    clippy::large_enum_variant,
     reason = "the code is generated; its style is prost's"
 )]
 mod v1 {

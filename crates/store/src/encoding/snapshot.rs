@@ -1,18 +1,18 @@
 //! Snapshots and list rows.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use palimpsest_core::ids::{CallKey, Epoch, MessageId, Ordinal, Revision, SessionKey, Timestamp};
 use palimpsest_core::message::Digest;
 use palimpsest_core::session::{
-    About, Answered, Call, CallState, Method, Pairing, Pending, RequestStamp, Snapshot,
-    SnapshotEntry, WaitsFor,
+    About, Answered, CachePin, Call, Method, RequestStamp, Snapshot, SnapshotEntry, WaitsFor,
 };
-use palimpsest_core::tokens::{Anchor, Breakdown, Calibration, Ledger, Size};
+use palimpsest_core::tokens::Size;
 use palimpsest_core::view::{Seal, Sealed};
 use uuid::Uuid;
 
-use super::{DecodeError, event, message, sixteen, sixteens, v1, view};
+use super::{DecodeError, event, levels, message, sixteen, sixteens, state, v1, view};
 
 const CUT: DecodeError = DecodeError::Damaged("a list in a snapshot is cut");
 
@@ -22,11 +22,11 @@ pub(super) fn write(snapshot: &Snapshot) -> v1::Snapshot {
         rules: snapshot.rules,
         policy: Some(event::write_policy(&snapshot.policy)),
         about: Some(write_about(&snapshot.about)),
-        entries: Some(write_entries(&snapshot.entries, &snapshot.pictures)),
+        entries: Some(write_entries(snapshot)),
         calls: Some(write_calls(&snapshot.calls)),
-        pending: snapshot.pending.iter().map(write_pending).collect(),
+        pending: snapshot.pending.iter().map(state::write_pending).collect(),
         sealed: Some(write_sealed(&snapshot.sealed)),
-        ledger: Some(write_ledger(&snapshot.ledger)),
+        ledger: Some(state::write_ledger(&snapshot.ledger)),
         requests: snapshot.requests.iter().map(write_request).collect(),
         served: Some(view::write_served(&snapshot.last_served)),
         last_reemitted: snapshot.last_reemitted.map(Ordinal::get),
@@ -35,6 +35,9 @@ pub(super) fn write(snapshot: &Snapshot) -> v1::Snapshot {
             .iter()
             .map(|revision| revision.get())
             .collect(),
+        stored: snapshot.stored.iter().map(levels::write_stored).collect(),
+        cache_edits: snapshot.cache_edits.iter().map(write_pin).collect(),
+        last_response_ms: snapshot.last_response.map(Timestamp::as_millis),
     }
 }
 
@@ -44,18 +47,23 @@ pub(super) fn read(key: SessionKey, stored: v1::Snapshot) -> Result<Snapshot, De
         key,
         revision: Revision::new(stored.revision),
         rules: stored.rules,
-        policy: event::read_policy(stored.policy.as_ref()),
+        policy: Arc::new(event::read_policy(stored.policy)?),
         about: read_about(stored.about.unwrap_or_default())?,
         entries: read_entries(&entries)?,
         pictures: read_pictures(&entries)?,
+        turns: entries
+            .turns
+            .iter()
+            .map(|turn| Ordinal::new(*turn))
+            .collect(),
         calls: read_calls(&stored.calls.unwrap_or_default())?,
         pending: stored
             .pending
             .iter()
-            .map(read_pending)
+            .map(state::read_pending)
             .collect::<Result<_, _>>()?,
         sealed: read_sealed(stored.sealed.unwrap_or_default())?,
-        ledger: read_ledger(stored.ledger.unwrap_or_default()),
+        ledger: state::read_ledger(stored.ledger.unwrap_or_default()),
         requests: stored
             .requests
             .into_iter()
@@ -64,6 +72,13 @@ pub(super) fn read(key: SessionKey, stored: v1::Snapshot) -> Result<Snapshot, De
         last_served: view::read_served(stored.served)?,
         last_reemitted: stored.last_reemitted.map(Ordinal::new),
         view_changes: stored.view_changes.into_iter().map(Revision::new).collect(),
+        stored: stored
+            .stored
+            .into_iter()
+            .map(levels::read_stored)
+            .collect::<Result<_, _>>()?,
+        cache_edits: stored.cache_edits.into_iter().map(read_pin).collect(),
+        last_response: stored.last_response_ms.map(Timestamp::from_millis),
     })
 }
 
@@ -115,10 +130,13 @@ pub(super) fn read_about(stored: v1::About) -> Result<About, DecodeError> {
     })
 }
 
-fn write_entries(entries: &[SnapshotEntry], pictures: &[(Ordinal, u16, u16)]) -> v1::Entries {
-    let mut stored = v1::Entries::default();
+fn write_entries(snapshot: &Snapshot) -> v1::Entries {
+    let mut stored = v1::Entries {
+        turns: snapshot.turns.iter().map(|turn| turn.get()).collect(),
+        ..v1::Entries::default()
+    };
     let (mut ids, mut digests, mut emissions) = (Vec::new(), Vec::new(), Vec::new());
-    for (ordinal, entry) in (0_u32..).zip(entries) {
+    for (ordinal, entry) in (0_u32..).zip(&snapshot.entries) {
         ids.extend_from_slice(entry.id.get().as_bytes());
         digests.extend_from_slice(entry.digest.as_bytes());
         let (standing, of) = message::write_standing(entry.standing);
@@ -126,6 +144,7 @@ fn write_entries(entries: &[SnapshotEntry], pictures: &[(Ordinal, u16, u16)]) ->
         stored.role.push(message::write_role(entry.role).into());
         stored.standing.push(standing.into());
         stored.standing_of.push(of);
+        stored.kind.push(message::write_kind(entry.kind).into());
         stored.tokens.push(entry.size.tokens);
         stored.result_tokens.push(entry.size.result_tokens);
         if let Some(emission) = entry.emission {
@@ -136,7 +155,7 @@ fn write_entries(entries: &[SnapshotEntry], pictures: &[(Ordinal, u16, u16)]) ->
     stored.ids = ids.into();
     stored.digests = digests.into();
     stored.emissions = emissions.into();
-    for (message, block, count) in pictures {
+    for (message, block, count) in &snapshot.pictures {
         stored.pictures_of.push(message.get());
         stored.pictures_block.push((*block).into());
         stored.pictures.push((*count).into());
@@ -170,11 +189,13 @@ fn read_entries(stored: &v1::Entries) -> Result<Vec<SnapshotEntry>, DecodeError>
         let standing =
             v1::Standing::try_from(*stored.standing.get(index).ok_or(CUT)?).map_err(|_| CUT)?;
         let of = *stored.standing_of.get(index).ok_or(CUT)?;
+        let kind = v1::Kind::try_from(*stored.kind.get(index).ok_or(CUT)?).map_err(|_| CUT)?;
         Ok(SnapshotEntry {
             id: MessageId::new(Uuid::from_bytes(ids[index])),
             revision: Revision::new(*stored.revision.get(index).ok_or(CUT)?),
             digest: Digest::from_bytes(*digests.get(index).ok_or(CUT)?),
             role: message::read_role(role)?,
+            kind: message::read_kind(kind),
             standing: message::read_standing(standing, of)?,
             size: Size {
                 tokens: *stored.tokens.get(index).ok_or(CUT)?,
@@ -189,17 +210,7 @@ fn read_entries(stored: &v1::Entries) -> Result<Vec<SnapshotEntry>, DecodeError>
 fn write_calls(calls: &[Call]) -> v1::Calls {
     let mut stored = v1::Calls::default();
     for call in calls {
-        let (state, message, block) = match call.state {
-            CallState::Open => (v1::CallState::Open, 0, 0),
-            CallState::Answered { message, block } => {
-                (v1::CallState::Answered, message.get(), block.into())
-            }
-            CallState::Interrupted => (v1::CallState::Interrupted, 0, 0),
-            CallState::Late { message, block } => {
-                (v1::CallState::Late, message.get(), block.into())
-            }
-            CallState::Gone => (v1::CallState::Gone, 0, 0),
-        };
+        let (state, message, block) = state::write_call_state(call.state);
         stored.message.push(call.message.get());
         stored.block.push(call.block.into());
         stored.id.push(call.id.to_string());
@@ -208,23 +219,19 @@ fn write_calls(calls: &[Call]) -> v1::Calls {
         stored.state.push(state.into());
         stored.result_message.push(message);
         stored.result_block.push(block);
+        stored.result_chars.push(call.result_chars);
+        stored.result_tokens.push(call.result_tokens);
     }
     stored
 }
 
 fn read_calls(stored: &v1::Calls) -> Result<Vec<Call>, DecodeError> {
     let read = |(index, id): (usize, &String)| {
-        let state = *stored.state.get(index).ok_or(CUT)?;
-        let message = Ordinal::new(*stored.result_message.get(index).ok_or(CUT)?);
-        let block = view::block(*stored.result_block.get(index).ok_or(CUT)?)?;
-        let state = match v1::CallState::try_from(state).map_err(|_| CUT)? {
-            v1::CallState::Open => CallState::Open,
-            v1::CallState::Answered => CallState::Answered { message, block },
-            v1::CallState::Interrupted => CallState::Interrupted,
-            v1::CallState::Late => CallState::Late { message, block },
-            v1::CallState::Gone => CallState::Gone,
-            v1::CallState::Unspecified => return Err(CUT),
-        };
+        let state = state::read_call_state(
+            *stored.state.get(index).ok_or(CUT)?,
+            *stored.result_message.get(index).ok_or(CUT)?,
+            *stored.result_block.get(index).ok_or(CUT)?,
+        )?;
         Ok(Call {
             message: Ordinal::new(*stored.message.get(index).ok_or(CUT)?),
             block: view::block(*stored.block.get(index).ok_or(CUT)?)?,
@@ -232,53 +239,11 @@ fn read_calls(stored: &v1::Calls) -> Result<Vec<Call>, DecodeError> {
             name: stored.name.get(index).ok_or(CUT)?.as_str().into(),
             mapped: *stored.mapped.get(index).ok_or(CUT)?,
             state,
+            result_chars: *stored.result_chars.get(index).ok_or(CUT)?,
+            result_tokens: *stored.result_tokens.get(index).ok_or(CUT)?,
         })
     };
     stored.id.iter().enumerate().map(read).collect()
-}
-
-fn write_pending(pending: &Pending) -> v1::Pending {
-    let mut stored = v1::Pending {
-        message: pending.message.get(),
-        ..v1::Pending::default()
-    };
-    for (block, pairing) in &pending.blocks {
-        let (pairing, call) = match pairing {
-            None => (v1::Pairing::Unspecified, 0),
-            Some(Pairing::Answer(call)) => (v1::Pairing::Answer, call.get()),
-            Some(Pairing::Duplicate(call)) => (v1::Pairing::Duplicate, call.get()),
-            Some(Pairing::Late(call)) => (v1::Pairing::Late, call.get()),
-            Some(Pairing::Orphan) => (v1::Pairing::Orphan, 0),
-        };
-        stored.block.push((*block).into());
-        stored.pairing.push(pairing.into());
-        stored.call.push(call);
-    }
-    stored
-}
-
-fn read_pending(stored: &v1::Pending) -> Result<Pending, DecodeError> {
-    let at = |(index, block): (usize, &u32)| {
-        let pairing = *stored.pairing.get(index).ok_or(CUT)?;
-        let call = CallKey::new(*stored.call.get(index).ok_or(CUT)?);
-        let pairing = match v1::Pairing::try_from(pairing).map_err(|_| CUT)? {
-            v1::Pairing::Unspecified => None,
-            v1::Pairing::Answer => Some(Pairing::Answer(call)),
-            v1::Pairing::Duplicate => Some(Pairing::Duplicate(call)),
-            v1::Pairing::Late => Some(Pairing::Late(call)),
-            v1::Pairing::Orphan => Some(Pairing::Orphan),
-        };
-        Ok((view::block(*block)?, pairing))
-    };
-    Ok(Pending {
-        message: Ordinal::new(stored.message),
-        blocks: stored
-            .block
-            .iter()
-            .enumerate()
-            .map(at)
-            .collect::<Result<_, DecodeError>>()?,
-    })
 }
 
 fn write_sealed(sealed: &Sealed) -> v1::Sealed {
@@ -287,6 +252,7 @@ fn write_sealed(sealed: &Sealed) -> v1::Sealed {
         digest: digest(sealed.digest()),
         epoch: sealed.epoch().get(),
         pictures: u32::try_from(sealed.pictures()).unwrap_or(u32::MAX),
+        newest_from: u32::try_from(sealed.newest_from()).unwrap_or(u32::MAX),
         seals: sealed
             .seals()
             .map(|seal| v1::Seal {
@@ -318,52 +284,12 @@ fn read_sealed(stored: v1::Sealed) -> Result<Sealed, DecodeError> {
             .map(seal)
             .collect::<Result<_, DecodeError>>()?,
         stored.pictures as usize,
+        stored.newest_from as usize,
     ))
 }
 
 fn digest(digest: Digest) -> bytes::Bytes {
     bytes::Bytes::copy_from_slice(digest.as_bytes())
-}
-
-fn write_ledger(ledger: &Ledger) -> v1::Ledger {
-    v1::Ledger {
-        anchor: ledger.anchor.as_ref().map(|anchor| v1::Anchor {
-            usage: Some(message::write_usage(&anchor.usage)),
-            provider_message_id: anchor.provider_message_id.as_deref().map(str::to_owned),
-            message: anchor.message.get(),
-            epoch: anchor.epoch.get(),
-        }),
-        tail: ledger.tail,
-        all: Some(v1::Breakdown {
-            system: ledger.all.system,
-            messages: ledger.all.messages,
-            results: ledger.all.results,
-            memory: ledger.all.memory,
-            attachments: ledger.all.attachments,
-        }),
-        calibration_milli: ledger.calibration.milli(),
-    }
-}
-
-fn read_ledger(stored: v1::Ledger) -> Ledger {
-    let all = stored.all.unwrap_or_default();
-    Ledger {
-        anchor: stored.anchor.map(|anchor| Anchor {
-            usage: message::read_usage(&anchor.usage.unwrap_or_default()),
-            provider_message_id: anchor.provider_message_id.map(String::into_boxed_str),
-            message: Ordinal::new(anchor.message),
-            epoch: Epoch::new(anchor.epoch),
-        }),
-        tail: stored.tail,
-        all: Breakdown {
-            system: all.system,
-            messages: all.messages,
-            results: all.results,
-            memory: all.memory,
-            attachments: all.attachments,
-        },
-        calibration: Calibration::from_milli(stored.calibration_milli),
-    }
 }
 
 fn write_request((method, id, answered): &(Method, Box<str>, Answered)) -> v1::Answered {
@@ -387,4 +313,18 @@ fn read_request(stored: v1::Answered) -> Result<(Method, Box<str>, Answered), De
         at: Timestamp::from_millis(stored.at_ms),
     };
     Ok((stamp.method, stamp.id, answered))
+}
+
+fn write_pin(pin: &CachePin) -> v1::CacheEditsIssued {
+    v1::CacheEditsIssued {
+        calls: pin.calls.iter().map(|call| call.get()).collect(),
+        message: pin.message.get(),
+    }
+}
+
+fn read_pin(stored: v1::CacheEditsIssued) -> CachePin {
+    CachePin {
+        calls: stored.calls.into_iter().map(CallKey::new).collect(),
+        message: Ordinal::new(stored.message),
+    }
 }

@@ -1,11 +1,12 @@
 //! Pieces of views.
 
-use palimpsest_core::event::LayoutChange;
-use palimpsest_core::ids::{CallKey, Ordinal};
+use palimpsest_core::ids::{CallKey, Ordinal, Turn};
 use palimpsest_core::message::MediaProblem;
 use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::LastServed;
-use palimpsest_core::view::{DropReason, Form, MarkerReason, Piece, Provider, Target, TextReason};
+use palimpsest_core::view::{
+    DropReason, Form, LayoutChange, MarkerReason, Piece, Provider, Splice, Target, TextReason,
+};
 
 use super::{DecodeError, v1};
 
@@ -71,6 +72,24 @@ fn write_form(form: Form) -> (v1::Form, u32) {
         Form::Interrupted(call) => (Stored::Interrupted, call.get()),
         Form::Opening => (Stored::Opening, 0),
         Form::Operator => (Stored::Operator, 0),
+        Form::Input { turn, interjected } => {
+            let form = if interjected {
+                Stored::Interjection
+            } else {
+                Stored::Input
+            };
+            (form, turn.map_or(0, Turn::get))
+        }
+        Form::SnippedCall(call) => (Stored::SnippedCall, call.get()),
+        Form::Stored(call) => (Stored::Stored, call.get()),
+        Form::Cleared(call) => (Stored::Cleared, call.get()),
+        Form::SnippedResult(call) => (Stored::SnippedResult, call.get()),
+        Form::Absent(call) => (Stored::Absent, call.get()),
+        Form::Gap => (Stored::Gap, 0),
+        Form::Tag(turn) => (Stored::Tag, turn.get()),
+        Form::Nudge => (Stored::Nudge, 0),
+        Form::Marker(MarkerReason::Snipped) => (Stored::MarkerSnipped, 0),
+        Form::Dropped(DropReason::Snipped) => (Stored::DroppedSnipped, 0),
     }
 }
 
@@ -94,6 +113,20 @@ fn read_form(form: v1::Form, arg: u32) -> Result<Form, DecodeError> {
         Stored::Interrupted => Form::Interrupted(call),
         Stored::Opening => Form::Opening,
         Stored::Operator => Form::Operator,
+        Stored::Input | Stored::Interjection => Form::Input {
+            turn: Turn::new(arg),
+            interjected: form == Stored::Interjection,
+        },
+        Stored::SnippedCall => Form::SnippedCall(call),
+        Stored::Stored => Form::Stored(call),
+        Stored::Cleared => Form::Cleared(call),
+        Stored::SnippedResult => Form::SnippedResult(call),
+        Stored::Absent => Form::Absent(call),
+        Stored::Gap => Form::Gap,
+        Stored::Tag => Form::Tag(Turn::new(arg).ok_or(DecodeError::Damaged("a name of no turn"))?),
+        Stored::Nudge => Form::Nudge,
+        Stored::MarkerSnipped => Form::Marker(MarkerReason::Snipped),
+        Stored::DroppedSnipped => Form::Dropped(DropReason::Snipped),
         Stored::Unspecified => return Err(DecodeError::Damaged("a piece without a form")),
     })
 }
@@ -114,17 +147,43 @@ fn media_problem(arg: u32) -> Result<MediaProblem, DecodeError> {
 }
 
 pub(super) fn write_change(change: &LayoutChange) -> v1::LayoutChange {
-    v1::LayoutChange {
-        keep: change.keep,
-        then: Some(write_pieces(&change.then)),
+    let mut stored = v1::LayoutChange {
+        kept_tokens: change.kept_tokens,
+        ..v1::LayoutChange::default()
+    };
+    let mut pieces = Vec::new();
+    for splice in &change.splices {
+        stored.at.push(splice.at);
+        stored.remove.push(splice.remove);
+        stored
+            .insert
+            .push(u32::try_from(splice.insert.len()).unwrap_or(u32::MAX));
+        pieces.extend_from_slice(&splice.insert);
     }
+    stored.pieces = Some(write_pieces(&pieces));
+    stored
 }
 
 pub(super) fn read_change(stored: Option<v1::LayoutChange>) -> Result<LayoutChange, DecodeError> {
     let stored = stored.ok_or(DecodeError::Damaged("a change of the view without one"))?;
+    let cut = DecodeError::Damaged("a change of the view is cut");
+    let mut pieces = read_pieces(stored.pieces)?.into_iter();
+    let mut splices = Vec::with_capacity(stored.at.len());
+    for (index, at) in stored.at.iter().enumerate() {
+        let remove = *stored.remove.get(index).ok_or(cut.clone())?;
+        let insert = *stored.insert.get(index).ok_or(cut.clone())? as usize;
+        if insert > pieces.len() {
+            return Err(cut);
+        }
+        splices.push(Splice {
+            at: *at,
+            remove,
+            insert: pieces.by_ref().take(insert).collect(),
+        });
+    }
     Ok(LayoutChange {
-        keep: stored.keep,
-        then: read_pieces(stored.then)?,
+        splices,
+        kept_tokens: stored.kept_tokens,
     })
 }
 
@@ -139,6 +198,7 @@ pub(super) fn write_served(served: &LastServed) -> v1::Served {
         thinking: served.target.thinking,
         window_tokens: served.window.window_tokens,
         max_output_tokens: served.window.max_output_tokens,
+        input_limit_tokens: served.window.input_limit_tokens,
         overhead_tokens: served.overhead_tokens,
     }
 }
@@ -159,6 +219,7 @@ pub(super) fn read_served(stored: Option<v1::Served>) -> Result<LastServed, Deco
         window: WindowHint {
             window_tokens: stored.window_tokens,
             max_output_tokens: stored.max_output_tokens,
+            input_limit_tokens: stored.input_limit_tokens,
         },
         overhead_tokens: stored.overhead_tokens,
     })

@@ -1,0 +1,265 @@
+//! What the levels did.
+
+use palimpsest_core::event::{
+    Asked, CacheEditsIssued, ClearMode, ContentSnipped, Restored, ResultsCleared, ResultsPersisted,
+};
+use palimpsest_core::ids::{CallKey, Ordinal, Revision, Turn};
+use palimpsest_core::levels::results::Stored;
+
+use super::event::{read_stamp, write_stamp};
+use super::state::{
+    read_call_state, read_ledger, read_pending, read_sizes, write_call_state, write_ledger,
+    write_pending, write_sizes,
+};
+use super::view::{block, read_change, write_change};
+use super::{DecodeError, message, v1};
+
+const CUT: DecodeError = DecodeError::Damaged("a list in an event is cut");
+
+pub(super) fn write_stored(stored: &Stored) -> v1::StoredResult {
+    v1::StoredResult {
+        call: stored.call.get(),
+        file: stored.file.to_string(),
+        sha256: bytes::Bytes::copy_from_slice(&stored.sha256),
+        bytes: stored.bytes,
+        tokens: stored.tokens,
+        text: stored.text.to_string(),
+        text_tokens: stored.text_tokens,
+    }
+}
+
+pub(super) fn read_stored(stored: v1::StoredResult) -> Result<Stored, DecodeError> {
+    let sha256: &[u8] = &stored.sha256;
+    Ok(Stored {
+        call: CallKey::new(stored.call),
+        file: stored.file.into(),
+        sha256: sha256.try_into().map_err(|_| CUT)?,
+        bytes: stored.bytes,
+        tokens: stored.tokens,
+        text: stored.text.into(),
+        text_tokens: stored.text_tokens,
+    })
+}
+
+pub(super) fn write_persisted(event: &ResultsPersisted) -> v1::ResultsPersisted {
+    v1::ResultsPersisted {
+        results: event.results.iter().map(write_stored).collect(),
+        sizes: Some(write_sizes(&event.sizes)),
+    }
+}
+
+pub(super) fn read_persisted(
+    stored: v1::ResultsPersisted,
+) -> Result<ResultsPersisted, DecodeError> {
+    Ok(ResultsPersisted {
+        results: all_stored(stored.results)?,
+        sizes: read_sizes(stored.sizes)?,
+    })
+}
+
+pub(super) fn write_snipped(event: &ContentSnipped) -> v1::ContentSnipped {
+    v1::ContentSnipped {
+        asked: write_asked(event.asked).into(),
+        turns: event.turns.iter().map(|turn| turn.get()).collect(),
+        messages: ordinals(&event.messages),
+        block_of: event.blocks.iter().map(|(of, _)| of.get()).collect(),
+        blocks: event
+            .blocks
+            .iter()
+            .map(|(_, block)| (*block).into())
+            .collect(),
+        reason: event.reason.to_string(),
+        before_tokens: event.before_tokens,
+        freed_tokens: event.freed_tokens,
+        sizes: Some(write_sizes(&event.sizes)),
+        gone: calls(&event.gone),
+        change: Some(write_change(&event.change)),
+        request: event.request.as_ref().map(write_stamp),
+    }
+}
+
+pub(super) fn read_snipped(stored: v1::ContentSnipped) -> Result<ContentSnipped, DecodeError> {
+    if stored.block_of.len() != stored.blocks.len() {
+        return Err(CUT);
+    }
+    let blocks = stored.block_of.iter().zip(&stored.blocks);
+    Ok(ContentSnipped {
+        asked: read_asked(stored.asked()),
+        turns: stored
+            .turns
+            .iter()
+            .map(|turn| Turn::new(*turn).ok_or(CUT))
+            .collect::<Result<_, _>>()?,
+        blocks: blocks
+            .map(|(of, at)| Ok((Ordinal::new(*of), block(*at)?)))
+            .collect::<Result<_, DecodeError>>()?,
+        messages: stored.messages.into_iter().map(Ordinal::new).collect(),
+        reason: stored.reason.into(),
+        before_tokens: stored.before_tokens,
+        freed_tokens: stored.freed_tokens,
+        sizes: read_sizes(stored.sizes)?,
+        gone: stored.gone.into_iter().map(CallKey::new).collect(),
+        change: read_change(stored.change)?,
+        request: read_stamp(stored.request)?,
+    })
+}
+
+pub(super) fn write_cleared(event: &ResultsCleared) -> v1::ResultsCleared {
+    let mode = match event.mode {
+        ClearMode::Time => v1::ClearMode::Time,
+        ClearMode::Size => v1::ClearMode::Size,
+        ClearMode::Prune => v1::ClearMode::Prune,
+    };
+    v1::ResultsCleared {
+        mode: mode.into(),
+        asked: write_asked(event.asked).into(),
+        calls: calls(&event.calls),
+        saved: event.saved.iter().map(write_stored).collect(),
+        hidden_paths: event.hidden_paths.iter().map(ToString::to_string).collect(),
+        before_tokens: event.before_tokens,
+        freed_tokens: event.freed_tokens,
+        sizes: Some(write_sizes(&event.sizes)),
+        change: Some(write_change(&event.change)),
+        request: event.request.as_ref().map(write_stamp),
+    }
+}
+
+pub(super) fn read_cleared(stored: v1::ResultsCleared) -> Result<ResultsCleared, DecodeError> {
+    Ok(ResultsCleared {
+        mode: match stored.mode() {
+            v1::ClearMode::Time => ClearMode::Time,
+            v1::ClearMode::Size => ClearMode::Size,
+            v1::ClearMode::Prune => ClearMode::Prune,
+            v1::ClearMode::Unspecified => return Err(CUT),
+        },
+        asked: read_asked(stored.asked()),
+        calls: stored.calls.into_iter().map(CallKey::new).collect(),
+        saved: all_stored(stored.saved)?,
+        hidden_paths: stored.hidden_paths.into_iter().map(Into::into).collect(),
+        before_tokens: stored.before_tokens,
+        freed_tokens: stored.freed_tokens,
+        sizes: read_sizes(stored.sizes)?,
+        change: read_change(stored.change)?,
+        request: read_stamp(stored.request)?,
+    })
+}
+
+pub(super) fn write_edits(event: &CacheEditsIssued) -> v1::CacheEditsIssued {
+    v1::CacheEditsIssued {
+        calls: calls(&event.calls),
+        message: event.message.get(),
+    }
+}
+
+pub(super) fn read_edits(stored: v1::CacheEditsIssued) -> CacheEditsIssued {
+    CacheEditsIssued {
+        calls: stored.calls.into_iter().map(CallKey::new).collect(),
+        message: Ordinal::new(stored.message),
+    }
+}
+
+pub(super) fn write_restored(event: &Restored) -> v1::Restored {
+    let mut standings = v1::Standings::default();
+    for (ordinal, standing) in &event.standings {
+        let (standing, of) = message::write_standing(*standing);
+        standings.message.push(ordinal.get());
+        standings.standing.push(standing.into());
+        standings.of.push(of);
+    }
+    let mut states = v1::CallStates::default();
+    for (call, state) in &event.calls {
+        let (state, message, block) = write_call_state(*state);
+        states.call.push(call.get());
+        states.state.push(state.into());
+        states.result_message.push(message);
+        states.result_block.push(block);
+    }
+    v1::Restored {
+        to: event.to.get(),
+        undone: event.undone.iter().map(|revision| revision.get()).collect(),
+        before_tokens: event.before_tokens,
+        standings: Some(standings),
+        sizes: Some(write_sizes(&event.sizes)),
+        calls: Some(states),
+        pending: event.pending.iter().map(write_pending).collect(),
+        ledger: Some(write_ledger(&event.ledger)),
+        change: Some(write_change(&event.change)),
+        request: event.request.as_ref().map(write_stamp),
+    }
+}
+
+pub(super) fn read_restored(stored: v1::Restored) -> Result<Restored, DecodeError> {
+    let places = stored.standings.unwrap_or_default();
+    let standing = |(index, ordinal): (usize, &u32)| {
+        let standing = *places.standing.get(index).ok_or(CUT)?;
+        let standing = v1::Standing::try_from(standing).map_err(|_| CUT)?;
+        let of = *places.of.get(index).ok_or(CUT)?;
+        Ok((
+            Ordinal::new(*ordinal),
+            message::read_standing(standing, of)?,
+        ))
+    };
+    let states = stored.calls.unwrap_or_default();
+    let state = |(index, call): (usize, &u32)| {
+        let state = read_call_state(
+            *states.state.get(index).ok_or(CUT)?,
+            *states.result_message.get(index).ok_or(CUT)?,
+            *states.result_block.get(index).ok_or(CUT)?,
+        )?;
+        Ok((CallKey::new(*call), state))
+    };
+    Ok(Restored {
+        to: Revision::new(stored.to),
+        undone: stored.undone.into_iter().map(Revision::new).collect(),
+        before_tokens: stored.before_tokens,
+        standings: places
+            .message
+            .iter()
+            .enumerate()
+            .map(standing)
+            .collect::<Result<_, DecodeError>>()?,
+        sizes: read_sizes(stored.sizes)?,
+        calls: states
+            .call
+            .iter()
+            .enumerate()
+            .map(state)
+            .collect::<Result<_, DecodeError>>()?,
+        pending: stored
+            .pending
+            .iter()
+            .map(read_pending)
+            .collect::<Result<_, DecodeError>>()?,
+        ledger: read_ledger(stored.ledger.unwrap_or_default()),
+        change: read_change(stored.change)?,
+        request: read_stamp(stored.request)?,
+    })
+}
+
+fn all_stored(stored: Vec<v1::StoredResult>) -> Result<Vec<Stored>, DecodeError> {
+    stored.into_iter().map(read_stored).collect()
+}
+
+fn ordinals(messages: &[Ordinal]) -> Vec<u32> {
+    messages.iter().map(|message| message.get()).collect()
+}
+
+fn calls(calls: &[CallKey]) -> Vec<u32> {
+    calls.iter().map(|call| call.get()).collect()
+}
+
+fn write_asked(asked: Asked) -> v1::Asked {
+    match asked {
+        Asked::Auto => v1::Asked::Unspecified,
+        Asked::Manual => v1::Asked::Manual,
+        Asked::Model => v1::Asked::Model,
+    }
+}
+
+fn read_asked(stored: v1::Asked) -> Asked {
+    match stored {
+        v1::Asked::Unspecified => Asked::Auto,
+        v1::Asked::Manual => Asked::Manual,
+        v1::Asked::Model => Asked::Model,
+    }
+}
