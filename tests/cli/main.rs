@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use palimpsest_tests::array::untagged;
 use palimpsest_tests::{Server, binary};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -188,7 +189,8 @@ fn what_is_exported_for_claude_code_is_imported_again() {
         fs::write(&path, &exported).unwrap();
         setting.run(&["import", "--format", "claude-code", path.to_str().unwrap()]);
         assert_eq!(export(&copy), exported);
-        let view = |session: &str| setting.run(&["view", session]);
+        // Each session has names of its own for its turns.
+        let view = |session: &str| untagged(&setting.run(&["view", session]));
         assert_eq!(view(&copy), view(session));
     }
 }

@@ -65,3 +65,15 @@ pub fn check_prefix<T: PartialEq + Debug>(before: &[T], after: &[T]) {
         "what was served changed: {before:?}\nbecame {after:?}"
     );
 }
+
+/// A text without the names of turns, which differ from session to session.
+pub fn untagged(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("\\n[id:") {
+        out.push_str(&rest[..at]);
+        rest = rest[at..].split_once(']').map_or("", |(_, after)| after);
+    }
+    out.push_str(rest);
+    out
+}

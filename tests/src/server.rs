@@ -55,12 +55,18 @@ fn text_of<'a>(line: &'a str, key: &str) -> Option<&'a str> {
 impl Server {
     /// Starts a server on a folder and waits until it is ready.
     pub fn start(data_dir: &Path, extra: &[&str]) -> Self {
+        Self::start_with(data_dir, extra, &[])
+    }
+
+    /// The same, with variables in its environment.
+    pub fn start_with(data_dir: &Path, extra: &[&str], vars: &[(&str, &str)]) -> Self {
         let mut child = Command::new(binary())
             .args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json"])
             .args(["--admin-listen", "127.0.0.1:0", "--data-dir"])
             .arg(data_dir)
             .args(extra)
             .env_clear()
+            .envs(vars.iter().copied())
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()

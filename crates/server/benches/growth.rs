@@ -17,7 +17,6 @@ use std::time::Duration;
 
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::limits::Limits;
-use palimpsest_core::policy::Policy;
 use palimpsest_proto::context::v1::context_service_server::ContextService as _;
 use palimpsest_proto::context::v1::{
     AppendMessagesRequest, Format, MessageInput, Payload, PrepareContextRequest, message_input,
@@ -25,7 +24,7 @@ use palimpsest_proto::context::v1::{
 use palimpsest_server::clock::{Clock, IdSource, SystemClock};
 use palimpsest_server::grpc::Mutations;
 use palimpsest_server::services::{ContextHandlers, Service};
-use palimpsest_server::sessions::Sessions;
+use palimpsest_server::sessions::{Policies, Sessions};
 use palimpsest_store::SessionLog;
 use palimpsest_store::blobs::Blobs;
 use palimpsest_store::memory::MemoryLog;
@@ -52,7 +51,7 @@ impl Bench {
             log,
             Arc::clone(&clock),
             Arc::new(Limits::default()),
-            Policy::default(),
+            Policies::default(),
             1 << 30,
         );
         let ids = Arc::new(IdSource::random(Arc::clone(&clock)));

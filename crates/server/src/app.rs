@@ -13,7 +13,7 @@ use crate::errors::BoxError;
 use crate::grpc::Services;
 use crate::serve::{App, Backend, Context};
 use crate::services::{ContextHandlers, Service, SessionHandlers};
-use crate::sessions::Sessions;
+use crate::sessions::{Policies, Sessions};
 use crate::{BLOB_FOLDER, LOG_FOLDER};
 
 /// Opens the store and builds what is served.
@@ -24,12 +24,16 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
         Arc::clone(&log),
         Arc::clone(&context.clock),
         Arc::clone(&limits),
-        context.config.policy.seed.clone(),
+        Policies::new(
+            &context.config.policy.server,
+            &context.config.policy.projects,
+        )?,
         usize::try_from(context.config.sessions.cache_bytes)?,
     );
+    let blobs = Arc::new(open_blobs(&context.config)?);
     let service = Service::new(
-        Arc::new(sessions),
-        Arc::new(open_blobs(&context.config)?),
+        Arc::new(sessions.with_blobs(Arc::clone(&blobs))),
+        blobs,
         context.ids,
         context.mutations,
         context.draining,

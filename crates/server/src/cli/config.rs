@@ -25,9 +25,6 @@ pub(super) struct Print {
 impl Print {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let loaded = self.settings.load()?;
-        for warning in &loaded.warnings {
-            anstream::eprintln!("warning: {warning}");
-        }
         if self.check {
             return Ok(());
         }

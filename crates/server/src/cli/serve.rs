@@ -30,9 +30,6 @@ impl Serve {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let loaded = self.settings.load()?;
         let telemetry = telemetry::init(&loaded.config.log)?;
-        for warning in &loaded.warnings {
-            tracing::warn!("{warning}");
-        }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()?;

@@ -1,5 +1,7 @@
 //! What must hold between settings, each of which is fine alone.
 
+use palimpsest_core::policy::{Preset, ThresholdBasis, WindowHint};
+
 use super::Config;
 
 /// Settings that do not go together.
@@ -56,26 +58,20 @@ pub(super) fn all(config: &Config) -> Vec<Mismatch> {
 }
 
 fn budget(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &str)) {
-    let budget = config.policy.seed.budget;
-    let below_window =
-        budget.output_reserve_tokens + budget.compact_buffer_tokens + budget.warn_buffer_tokens;
+    let Ok(policy) = config.policy.server.resolve(Preset::default()) else {
+        // That is told where the settings are read.
+        return;
+    };
+    let is_room = policy.thresholds(WindowHint::default()).warn > 0;
     check(
-        below_window < budget.window_tokens,
+        is_room || policy.autocompact.basis != ThresholdBasis::Reserve,
         &[
-            "policy.budget.window_tokens",
-            "policy.budget.output_reserve_tokens",
-            "policy.budget.compact_buffer_tokens",
-            "policy.budget.warn_buffer_tokens",
+            "policy.tokens.default_window_tokens",
+            "policy.autocompact.output_reserve_tokens",
+            "policy.autocompact.compact_buffer_tokens",
+            "policy.autocompact.warn_buffer_tokens",
         ],
-        "leaves no room: it must be more than output_reserve_tokens + compact_buffer_tokens + \
-         warn_buffer_tokens",
-    );
-    check(
-        budget.block_buffer_tokens <= budget.compact_buffer_tokens,
-        &[
-            "policy.budget.block_buffer_tokens",
-            "policy.budget.compact_buffer_tokens",
-        ],
-        "is more than compact_buffer_tokens: requests would be blocked before compaction is due",
+        "leaves no room: it must be more than autocompact.output_reserve_tokens + \
+         compact_buffer_tokens + warn_buffer_tokens",
     );
 }

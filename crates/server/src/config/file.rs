@@ -2,12 +2,16 @@
 
 use std::path::Path;
 
+use palimpsest_core::ids::ProjectId;
+use serde_json::Value as Json;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
+use super::policy::{self, Found, Scope};
 use super::problem::{Origin, Problem};
 use super::settings::{SETTINGS, Setting, by_key, did_you_mean};
 use super::value::Raw;
+use crate::convert::FieldKind;
 
 /// A setting that a file gives.
 pub(super) struct Given {
@@ -16,14 +20,32 @@ pub(super) struct Given {
     pub(super) origin: Origin,
 }
 
+/// A setting of a policy that a file gives.
+pub(super) struct GivenPolicy {
+    pub(super) scope: Scope,
+    pub(super) path: Vec<String>,
+    pub(super) value: Json,
+    pub(super) origin: Origin,
+}
+
+/// What a file says.
+pub(super) struct Read {
+    pub(super) given: Vec<Given>,
+    pub(super) policies: Vec<GivenPolicy>,
+    pub(super) problems: Vec<Problem>,
+}
+
 /// Every setting that the text gives, and every mistake in it.
-pub(super) fn read(path: &Path, text: &str) -> (Vec<Given>, Vec<Problem>) {
+pub(super) fn read(path: &Path, text: &str) -> Read {
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut reader = Reader {
         path,
         text,
-        given: Vec::new(),
-        problems: Vec::new(),
+        read: Read {
+            given: Vec::new(),
+            policies: Vec::new(),
+            problems: Vec::new(),
+        },
     };
     if errors.is_empty() {
         reader.table("", table.get_ref());
@@ -33,24 +55,116 @@ pub(super) fn read(path: &Path, text: &str) -> (Vec<Given>, Vec<Problem>) {
         let at = error.span().map_or(0, |span| span.start);
         reader.problem(at, None, format!("is not TOML: {}", error.message()));
     }
-    (reader.given, reader.problems)
+    reader.read
 }
 
 struct Reader<'a> {
     path: &'a Path,
     text: &'a str,
-    given: Vec<Given>,
-    problems: Vec<Problem>,
+    read: Read,
 }
 
 impl Reader<'_> {
     fn table(&mut self, prefix: &str, table: &DeTable<'_>) {
-        // The parser's tables are sorted by name; people expect mistakes in the order of the file.
-        let mut entries: Vec<_> = table.iter().collect();
-        entries.sort_by_key(|(name, _)| name.span().start);
-        for (name, value) in entries {
-            self.entry(prefix, name, value);
+        for (name, value) in in_order(table) {
+            match (prefix, &**name.get_ref(), value.get_ref()) {
+                ("", "policy", DeValue::Table(table)) => {
+                    self.policy(&None, &mut Vec::new(), table);
+                }
+                ("", "projects", DeValue::Table(table)) => self.projects(table),
+                ("", section @ ("policy" | "projects"), _) => {
+                    let what = format!("{section} is a section: write [{section}]");
+                    self.problem(name.span().start, None, what);
+                }
+                _ => self.entry(prefix, name, value),
+            }
         }
+    }
+
+    /// What single projects want otherwise, by their names.
+    fn projects(&mut self, table: &DeTable<'_>) {
+        for (name, value) in in_order(table) {
+            let (at, project) = (name.span().start, name.get_ref());
+            let scope = match ProjectId::new(project) {
+                Ok(id) => Some(id),
+                Err(error) => {
+                    self.problem(at, None, format!("projects.{project}: {error}"));
+                    continue;
+                }
+            };
+            let inner = match value.get_ref() {
+                DeValue::Table(table) => in_order(table),
+                _ => Vec::new(),
+            };
+            if inner.is_empty() {
+                let what =
+                    format!("projects.{project} is a section: write [projects.{project}.policy]");
+                self.problem(at, None, what);
+            }
+            for (name, value) in inner {
+                match (&**name.get_ref(), value.get_ref()) {
+                    ("policy", DeValue::Table(table)) => {
+                        self.policy(&scope, &mut Vec::new(), table);
+                    }
+                    (other, _) => {
+                        let what = format!(
+                            "projects.{project}.{other} is not a setting: a project has \
+                             [projects.{project}.policy] and nothing else"
+                        );
+                        self.problem(name.span().start, None, what);
+                    }
+                }
+            }
+        }
+    }
+
+    fn policy(&mut self, scope: &Scope, path: &mut Vec<String>, table: &DeTable<'_>) {
+        for (name, value) in in_order(table) {
+            path.push(name.get_ref().to_string());
+            self.policy_entry(scope, path, name.span().start, value.get_ref());
+            path.pop();
+        }
+    }
+
+    fn policy_entry(
+        &mut self,
+        scope: &Scope,
+        path: &mut Vec<String>,
+        at: usize,
+        value: &DeValue<'_>,
+    ) {
+        let key = policy::key(scope, path);
+        match (policy::find(path), value) {
+            (Found::Field(field), DeValue::Table(rules)) if field.kind == FieldKind::Rules => {
+                for (name, rule) in in_order(rules) {
+                    path.push(name.get_ref().to_string());
+                    self.give(scope, path, name.span().start, json(rule.get_ref()));
+                    path.pop();
+                }
+            }
+            (Found::Field(field), value) => match policy::read(&field.kind, &raw(value)) {
+                Ok(value) => self.give(scope, path, at, value),
+                Err(what) => self.problem(at, Some(key), what),
+            },
+            (Found::Section, DeValue::Table(table)) => self.policy(scope, path, table),
+            (Found::Section, _) => {
+                self.problem(at, None, format!("{key} is a section: write [{key}]"));
+            }
+            (Found::Nothing, _) => {
+                let hint = policy::did_you_mean(scope, path);
+                self.problem(at, None, format!("{key} is not a setting{hint}"));
+            }
+        }
+    }
+
+    fn give(&mut self, scope: &Scope, path: &[String], at: usize, value: Json) {
+        let given = GivenPolicy {
+            scope: scope.clone(),
+            path: path.to_vec(),
+            value,
+            origin: self.origin(at),
+        };
+        self.read.policies.push(given);
     }
 
     fn entry(&mut self, prefix: &str, name: &Spanned<DeString<'_>>, value: &Spanned<DeValue<'_>>) {
@@ -69,7 +183,7 @@ impl Reader<'_> {
             (DeValue::Table(table), None) if is_section => self.table(&key, table),
             (value, Some(setting)) => {
                 let origin = self.origin(at);
-                self.given.push(Given {
+                self.read.given.push(Given {
                     setting,
                     raw: raw(value),
                     origin,
@@ -94,9 +208,37 @@ impl Reader<'_> {
         }
     }
 
-    fn problem(&mut self, at: usize, key: Option<&'static str>, what: String) {
+    fn problem(&mut self, at: usize, key: Option<String>, what: String) {
         let origin = self.origin(at);
-        self.problems.push(Problem { origin, key, what });
+        self.read.problems.push(Problem { origin, key, what });
+    }
+}
+
+/// The entries of a table. The parser has them sorted by name; people expect mistakes in the order of
+/// the file.
+fn in_order<'t, 'de>(
+    table: &'t DeTable<'de>,
+) -> Vec<(&'t Spanned<DeString<'de>>, &'t Spanned<DeValue<'de>>)> {
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(name, _)| name.span().start);
+    entries
+}
+
+/// A value whose form only the domain knows.
+fn json(value: &DeValue<'_>) -> Json {
+    match (value, raw(value)) {
+        (DeValue::Table(table), _) => {
+            let entry = |(name, value): (&Spanned<DeString<'_>>, &Spanned<DeValue<'_>>)| {
+                (name.get_ref().to_string(), json(value.get_ref()))
+            };
+            table.iter().map(entry).collect()
+        }
+        (DeValue::Array(items), _) => items.iter().map(|item| json(item.get_ref())).collect(),
+        (_, Raw::Bool(truth)) => truth.into(),
+        (_, Raw::Integer(number)) => i64::try_from(number).map_or(Json::Null, Json::from),
+        (_, Raw::Float(number)) => number.into(),
+        (_, Raw::String(text)) => text.into(),
+        _ => Json::Null,
     }
 }
 
@@ -106,6 +248,9 @@ fn raw(value: &DeValue<'_>) -> Raw {
         DeValue::Boolean(truth) => Raw::Bool(*truth),
         DeValue::Integer(number) => i128::from_str_radix(number.as_str(), number.radix())
             .map_or(Raw::Other("integer that is too long"), Raw::Integer),
+        DeValue::Float(number) => (number.as_str().replace('_', "").parse())
+            .map_or(Raw::Other("float that is too long"), Raw::Float),
+        DeValue::Array(items) => Raw::List(items.iter().map(|item| raw(item.get_ref())).collect()),
         other => Raw::Other(other.type_str()),
     }
 }

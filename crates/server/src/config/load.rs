@@ -3,30 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use super::policy::{self, Policies};
 use super::problem::{ConfigErrors, Origin, Problem};
 use super::settings::{SETTINGS, Setting, VARIABLE_PREFIX, by_key, by_variable, did_you_mean};
 use super::source::Source;
 use super::value::Raw;
-use super::{Config, checks, file};
+use super::{Config, checks, claude, file};
+use crate::convert::{PolicyField, policy_fields};
 
 /// The variable that names the file.
 const FILE_VARIABLE: &str = "PALIMPSEST_CONFIG";
-
-/// Claude Code's variable that has an effect here already, and the setting that it stands for.
-const OUTPUT_VARIABLE: (&str, &str) = (
-    "CLAUDE_CODE_MAX_OUTPUT_TOKENS",
-    "policy.budget.output_reserve_tokens",
-);
-
-/// Claude Code's variables that mean something here once compaction is there.
-const VARIABLES_TO_COME: [&str; 6] = [
-    "DISABLE_COMPACT",
-    "DISABLE_AUTO_COMPACT",
-    "CLAUDE_AUTO_COMPACT",
-    "DISABLE_MICROCOMPACT",
-    "CLAUDE_AUTOCOMPACT_PCT_OVERRIDE",
-    "CLAUDE_CODE_BLOCKING_LIMIT_OVERRIDE",
-];
 
 /// What the command line says.
 #[derive(Debug, Clone, Default)]
@@ -54,9 +40,7 @@ pub struct Loaded {
     /// The settings.
     pub config: Config,
     /// Where each came from that is not a default, by its key.
-    pub origins: BTreeMap<&'static str, Origin>,
-    /// What the user should know although it is no mistake.
-    pub warnings: Vec<String>,
+    pub origins: BTreeMap<String, Origin>,
 }
 
 impl Loaded {
@@ -80,11 +64,11 @@ pub fn load(flags: &Flags, source: &dyn Source) -> Result<Loaded, ConfigErrors> 
 #[derive(Default)]
 struct Loader {
     config: Config,
-    origins: BTreeMap<&'static str, Origin>,
+    policies: Policies,
+    origins: BTreeMap<String, Origin>,
     /// Settings that were given a value that does not fit, by whichever layer.
-    faulty: BTreeSet<&'static str>,
+    faulty: BTreeSet<String>,
     problems: Vec<Problem>,
-    warnings: Vec<String>,
 }
 
 impl Loader {
@@ -99,10 +83,14 @@ impl Loader {
         };
         match source.read(&path) {
             Ok(text) => {
-                let (given, problems) = file::read(&path, &text);
-                self.problems.extend(problems);
-                for entry in given {
+                let read = file::read(&path, &text);
+                self.problems.extend(read.problems);
+                for entry in read.given {
                     self.set(entry.setting, &entry.raw, entry.origin);
+                }
+                for entry in read.policies {
+                    let (scope, path) = (entry.scope, entry.path);
+                    self.policies.set(&scope, path, entry.value, entry.origin);
                 }
             }
             Err(error) => self.problems.push(Problem {
@@ -116,15 +104,18 @@ impl Loader {
     }
 
     fn claude_code(&mut self, vars: &BTreeMap<String, String>) {
-        let (name, key) = OUTPUT_VARIABLE;
-        if let (Some(value), Some(setting)) = (vars.get(name), by_key(key)) {
-            self.set(setting, &Raw::Text(value.clone()), env(name));
-        }
-        for name in VARIABLES_TO_COME {
-            if vars.contains_key(name) {
-                self.warnings.push(format!(
-                    "{name} is set, and this version does not act on it yet"
-                ));
+        for (name, meant) in claude::settings(|name| vars.get(name).cloned()) {
+            match meant {
+                Ok(settings) => {
+                    for (key, raw) in settings {
+                        self.set_by_key(key, &raw, env(name));
+                    }
+                }
+                Err(what) => self.problems.push(Problem {
+                    origin: env(name),
+                    key: None,
+                    what,
+                }),
             }
         }
     }
@@ -136,8 +127,12 @@ impl Loader {
             }
             if let Some(setting) = by_variable(name) {
                 self.set(setting, &Raw::Text(value.clone()), env(name));
+            } else if let Some(field) = policy::by_variable(name) {
+                self.set_policy(field, &Raw::Text(value.clone()), env(name));
             } else if !is_service_link(name) {
-                let hint = did_you_mean(name, SETTINGS.iter().map(Setting::variable));
+                let of_policy = policy_fields().iter().map(policy::variable);
+                let all = SETTINGS.iter().map(Setting::variable).chain(of_policy);
+                let hint = did_you_mean(name, all);
                 self.problems.push(Problem {
                     origin: env(name),
                     key: None,
@@ -150,14 +145,39 @@ impl Loader {
     fn flags(&mut self, flags: &Flags) {
         for (flag, key, value) in &flags.settings {
             let origin = Origin::Flag { name: flag.clone() };
-            if let Some(setting) = by_key(key) {
-                self.set(setting, &Raw::Text(value.clone()), origin);
-            } else {
-                let hint = did_you_mean(key, SETTINGS.iter().map(|s| s.key.to_owned()));
+            self.set_by_key(key, &Raw::Text(value.clone()), origin);
+        }
+    }
+
+    fn set_by_key(&mut self, key: &str, raw: &Raw, origin: Origin) {
+        if let Some(setting) = by_key(key) {
+            self.set(setting, raw, origin);
+        } else if let Some(field) = policy::by_key(key) {
+            self.set_policy(field, raw, origin);
+        } else {
+            let of_policy = policy_fields().iter();
+            let of_policy = of_policy.map(|field| policy::key(&None, &field.path));
+            let all = SETTINGS.iter().map(|s| s.key.to_owned()).chain(of_policy);
+            let hint = did_you_mean(key, all);
+            self.problems.push(Problem {
+                origin,
+                key: None,
+                what: format!("{key} is not a setting{hint}"),
+            });
+        }
+    }
+
+    fn set_policy(&mut self, field: &PolicyField, raw: &Raw, origin: Origin) {
+        let (scope, path) = (None, field.path.clone());
+        match policy::read(&field.kind, raw) {
+            Ok(value) => self.policies.set(&scope, path, value, origin),
+            Err(what) => {
+                let key = policy::key(&scope, &path);
+                self.faulty.insert(key.clone());
                 self.problems.push(Problem {
                     origin,
-                    key: None,
-                    what: format!("{key} is not a setting{hint}"),
+                    key: Some(key),
+                    what,
                 });
             }
         }
@@ -166,13 +186,13 @@ impl Loader {
     fn set(&mut self, setting: &'static Setting, raw: &Raw, origin: Origin) {
         match (setting.set)(&mut self.config, raw) {
             Ok(()) => {
-                self.origins.insert(setting.key, origin);
+                self.origins.insert(setting.key.to_owned(), origin);
             }
             Err(what) => {
-                self.faulty.insert(setting.key);
+                self.faulty.insert(setting.key.to_owned());
                 self.problems.push(Problem {
                     origin,
-                    key: Some(setting.key),
+                    key: Some(setting.key.to_owned()),
                     what,
                 });
             }
@@ -180,13 +200,16 @@ impl Loader {
     }
 
     fn finish(mut self) -> Result<Loaded, ConfigErrors> {
+        self.config.policy = self.policies.config();
+        self.origins.extend(self.policies.origins());
+        self.problems.extend(self.policies.problems());
         for mismatch in checks::all(&self.config) {
             // A value that could not be read left its default behind, of which nothing follows.
-            if !mismatch.keys.iter().any(|key| self.faulty.contains(key)) {
-                let set_where = mismatch.keys.iter().find_map(|key| self.origins.get(key));
+            if !mismatch.keys.iter().any(|key| self.faulty.contains(*key)) {
+                let set_where = mismatch.keys.iter().find_map(|key| self.origins.get(*key));
                 self.problems.push(Problem {
                     origin: set_where.cloned().unwrap_or(Origin::Default),
-                    key: Some(mismatch.keys[0]),
+                    key: Some(mismatch.keys[0].to_owned()),
                     what: mismatch.what,
                 });
             }
@@ -198,7 +221,6 @@ impl Loader {
         Ok(Loaded {
             config: self.config,
             origins: self.origins,
-            warnings: self.warnings,
         })
     }
 }

@@ -7,8 +7,10 @@
 //! does it here.
 
 mod checks;
+mod claude;
 mod file;
 mod load;
+mod policy;
 mod problem;
 mod render;
 mod settings;
@@ -21,17 +23,19 @@ mod source;
 mod tests;
 mod value;
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use palimpsest_core::ids::ProjectId;
 use palimpsest_core::limits::Limits;
-use palimpsest_core::policy::Policy;
+use palimpsest_core::policy::{Overlay, Prices};
 
 pub use load::{Flags, Loaded, load};
 pub use problem::{ConfigErrors, Origin, Problem};
 pub use source::{FixedSource, ProcessSource, Source};
-pub use value::{LogFilter, LogFormat, Preset};
+pub use value::{LogFilter, LogFormat};
 
 /// Every setting of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +64,8 @@ pub struct Config {
     pub store: StoreConfig,
     /// What new sessions start with.
     pub policy: PolicyConfig,
+    /// What tokens cost.
+    pub prices: Prices,
 }
 
 /// The HTTP port for those who run the server.
@@ -136,10 +142,10 @@ pub struct StoreConfig {
 /// What new sessions start with.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PolicyConfig {
-    /// The preset that the rest amends.
-    pub preset: Preset,
-    /// The policy itself.
-    pub seed: Policy,
+    /// What the server sets.
+    pub server: Overlay,
+    /// What projects want otherwise.
+    pub projects: BTreeMap<ProjectId, Overlay>,
 }
 
 const MIB: u64 = 1024 * 1024;
@@ -167,6 +173,7 @@ impl Default for Config {
                 canary_every_ms: 5_000,
             },
             policy: PolicyConfig::default(),
+            prices: Prices::default(),
         }
     }
 }

@@ -43,7 +43,7 @@ pub struct Problem {
     /// Where it stands.
     pub origin: Origin,
     /// The setting, where it is about one that exists.
-    pub key: Option<&'static str>,
+    pub key: Option<String>,
     /// What is wrong: completes a sentence that begins with the setting, where there is one.
     pub what: String,
 }
@@ -51,7 +51,7 @@ pub struct Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.origin)?;
-        if let Some(key) = self.key {
+        if let Some(key) = &self.key {
             write!(f, "{key} ")?;
         }
         f.write_str(&self.what)

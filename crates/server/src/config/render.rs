@@ -2,8 +2,14 @@
 
 use std::fmt::Write as _;
 
+use palimpsest_core::policy::{Overlay, Preset};
+use serde_json::Value as Json;
+
 use super::Loaded;
+use super::policy::{self, Scope};
+use super::problem::Origin;
 use super::settings::{SETTINGS, Setting};
+use crate::convert::{FieldKind, PolicyField, policy_fields};
 
 impl Loaded {
     /// The configuration as TOML: above each setting its meaning, behind it where it came from.
@@ -18,6 +24,10 @@ impl Loaded {
             }
             self.line(&mut out, setting, name);
         }
+        self.policy(&mut out);
+        for (project, settings) in &self.config.policy.projects {
+            self.fields(&mut out, &Some(project.clone()), settings);
+        }
         out
     }
 
@@ -29,4 +39,77 @@ impl Loaded {
         };
         let _ = write!(out, "# {}\n{written} # {origin}\n", setting.doc);
     }
+
+    /// The policy of new sessions. What comes from the preset is written as a comment: as a setting it
+    /// would stay when somebody changes the preset.
+    fn policy(&self, out: &mut String) {
+        let server = &self.config.policy.server;
+        if let Ok(policy) = server.resolve(Preset::default()) {
+            self.fields(out, &None, &Overlay::of(&policy));
+        }
+    }
+
+    fn fields(&self, out: &mut String, scope: &Scope, values: &Overlay) {
+        let mut section = None;
+        for field in policy_fields() {
+            let Some((name, of)) = field.path.split_last() else {
+                continue;
+            };
+            let value = values.get(&field.path);
+            if scope.is_some() && value.is_none() {
+                continue;
+            }
+            if section != Some(of) {
+                section = Some(of);
+                let _ = write!(out, "\n[{}]\n", policy::key(scope, of));
+            }
+            let _ = writeln!(out, "# {}", field.doc);
+            match (&field.kind, value) {
+                (FieldKind::Rules, Some(Json::Object(rules))) if !rules.is_empty() => {
+                    for (tool, rule) in rules {
+                        let mut path = field.path.clone();
+                        path.push(tool.clone());
+                        let origin = self.origin(&policy::key(scope, &path));
+                        let _ = writeln!(out, "{name}.{} = {} # {origin}", key(tool), toml(rule));
+                    }
+                }
+                (_, Some(value)) => self.field(out, scope, field, value),
+                (_, None) => {
+                    let _ = writeln!(out, "# {name} is not set # {}", Origin::Default);
+                }
+            }
+        }
+    }
+
+    fn field(&self, out: &mut String, scope: &Scope, field: &PolicyField, value: &Json) {
+        let name = field.path.last().map_or("", String::as_str);
+        let value = match value {
+            Json::String(text) if field.path == ["preset"] => toml(&people_say(text).into()),
+            value => toml(value),
+        };
+        let origin = self.origin(&policy::key(scope, &field.path));
+        let mark = if origin == Origin::Default { "# " } else { "" };
+        let _ = writeln!(out, "{mark}{name} = {value} # {origin}");
+    }
+}
+
+/// The name that people have for a preset.
+fn people_say(preset: &str) -> &str {
+    match serde_json::from_value::<Preset>(preset.into()) {
+        Ok(named) => named.name(),
+        Err(_) => preset,
+    }
+}
+
+/// A name as a key of TOML.
+fn key(name: &str) -> String {
+    let is_bare = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
+    if !name.is_empty() && name.bytes().all(is_bare) {
+        return name.to_owned();
+    }
+    toml(&name.into())
+}
+
+fn toml(value: &Json) -> String {
+    toml::Value::try_from(value).map_or_else(|_| value.to_string(), |value| value.to_string())
 }

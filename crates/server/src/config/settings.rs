@@ -1,5 +1,5 @@
 //! The table of settings: each one's key, meaning and range. Files, variables, flags and
-//! `palimpsest config` all go by it.
+//! `palimpsest config` all go by it. The settings of policies are not in it: `policy` has them.
 
 use super::Config;
 use super::value::{Raw, Value};
@@ -31,8 +31,6 @@ pub(super) const VARIABLE_PREFIX: &str = "PALIMPSEST_";
 const MAX_BYTES: u64 = 1 << 40;
 /// An hour.
 const HOUR_MS: u64 = 3_600_000;
-/// The largest number of tokens that a policy may name.
-const MAX_TOKENS: u64 = 1_000_000_000;
 
 macro_rules! settings {
     ($($key:literal => $($field:ident).+ $(in $range:expr)?, $doc:literal;)*) => {
@@ -117,18 +115,12 @@ settings! {
         "How often the store writes what nobody waits for, and collects garbage.";
     "store.canary_every_ms" => store.canary_every_ms in 100..=HOUR_MS,
         "How often readiness writes to the store to see whether it can.";
-    "policy.preset" => policy.preset,
-        "What the policy of a new session starts from.";
-    "policy.budget.window_tokens" => policy.seed.budget.window_tokens in 1..=MAX_TOKENS,
-        "The model's context window, where a call does not say.";
-    "policy.budget.output_reserve_tokens" => policy.seed.budget.output_reserve_tokens in 0..=MAX_TOKENS,
-        "The most that is set aside for the model's answer.";
-    "policy.budget.compact_buffer_tokens" => policy.seed.budget.compact_buffer_tokens in 0..=MAX_TOKENS,
-        "How far below the effective window compaction is due.";
-    "policy.budget.warn_buffer_tokens" => policy.seed.budget.warn_buffer_tokens in 0..=MAX_TOKENS,
-        "How far below that a warning is due.";
-    "policy.budget.block_buffer_tokens" => policy.seed.budget.block_buffer_tokens in 0..=MAX_TOKENS,
-        "How far below the effective window requests are to be blocked.";
+    "prices.uncached" => prices.uncached,
+        "What a token of input costs that is read anew. Only the relation of the prices matters.";
+    "prices.cache_write" => prices.cache_write,
+        "What a token costs that is written to the prompt cache.";
+    "prices.cache_read" => prices.cache_read,
+        "What a token costs that is read from the prompt cache.";
 }
 
 /// The setting with this key.
@@ -142,24 +134,34 @@ pub(super) fn by_variable(name: &str) -> Option<&'static Setting> {
 }
 
 /// The candidate that `given` is most likely a misspelling of.
-pub(super) fn did_you_mean(given: &str, candidates: impl Iterator<Item = String>) -> String {
+pub(super) fn closest(given: &str, candidates: impl Iterator<Item = String>) -> Option<String> {
     candidates
         .map(|candidate| (strsim::jaro_winkler(given, &candidate), candidate))
         .filter(|(likeness, _)| *likeness > 0.8)
         .max_by(|(a, _), (b, _)| a.total_cmp(b))
-        .map_or_else(String::new, |(_, best)| format!(": did you mean {best}?"))
+        .map(|(_, best)| best)
+}
+
+/// The same as the end of a sentence that says what is wrong.
+pub(super) fn did_you_mean(given: &str, candidates: impl Iterator<Item = String>) -> String {
+    let best = closest(given, candidates);
+    best.map_or_else(String::new, |best| format!(": did you mean {best}?"))
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
+    use super::super::policy;
     use super::*;
+    use crate::convert::policy_fields;
 
     #[test]
     fn every_setting_has_a_variable_of_its_own() {
-        let variables: BTreeSet<_> = SETTINGS.iter().map(Setting::variable).collect();
-        assert_eq!(variables.len(), SETTINGS.len());
+        let of_policy = policy_fields().iter().map(policy::variable);
+        let all = SETTINGS.iter().map(Setting::variable).chain(of_policy);
+        let variables: BTreeSet<_> = all.collect();
+        assert_eq!(variables.len(), SETTINGS.len() + policy_fields().len());
     }
 
     #[test]

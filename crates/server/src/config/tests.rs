@@ -1,4 +1,5 @@
 use expect_test::{Expect, expect};
+use palimpsest_core::policy::{Policy, Preset, ToolResultRule};
 
 use super::*;
 
@@ -19,7 +20,7 @@ fn with_file(text: &str) -> (Flags, FixedSource) {
 fn nothing_at_all_is_a_configuration() {
     let loaded = load(&Flags::default(), &FixedSource::default()).unwrap();
     assert_eq!(loaded.config, Config::default());
-    assert!(loaded.origins.is_empty() && loaded.warnings.is_empty());
+    assert!(loaded.origins.is_empty());
 }
 
 #[test]
@@ -55,7 +56,7 @@ fn every_mistake_is_reported_at_once() {
               p.toml:6: limits.max_messages must be a whole number from 1 to 1000000, is 0
               p.toml:9: log.level must be a level (error, warn, info, debug, trace) or a filter such as "info,h2=debug", is "inof"
               p.toml:10: log.format must be "auto" or "pretty" or "json", is a TOML array
-              CLAUDE_CODE_MAX_OUTPUT_TOKENS: policy.budget.output_reserve_tokens must be a whole number from 0 to 1000000000, is "-1"
+              CLAUDE_CODE_MAX_OUTPUT_TOKENS: policy.autocompact.output_reserve_tokens must be a whole number from 0 to 4294967295, is "-1"
               PALIMPSEST_ADMIN_LISTEN: admin.listen can be reached by other machines, and nothing asks callers who they are: choose a loopback address such as 127.0.0.1, put a proxy that authenticates in front, or accept it with --insecure-listen-anywhere (PALIMPSEST_INSECURE_LISTEN_ANYWHERE=true)
               PALIMPSEST_GRPC_KEEPALIVE_MS: grpc.keepalive_ms must be a whole number from 1000 to 3600000, is "soon"
               PALIMPSEST_STORE_CACHE_BYTE: is not a variable of any setting: did you mean PALIMPSEST_STORE_CACHE_BYTES?
@@ -93,19 +94,17 @@ fn settings_that_do_not_go_together_are_refused() {
          admin.listen = \"127.0.0.1:1\"\n\
          limits.max_request_bytes = 2048\n\
          grpc.request_timeout_ms = 3600000\n\
-         policy.budget.window_tokens = 32000\n\
-         policy.budget.block_buffer_tokens = 20000\n",
+         policy.tokens.default_window_tokens = 32000\n",
     );
     errors(
         &flags,
         &source,
         &expect![[r#"
-            the configuration has 5 mistakes:
+            the configuration has 4 mistakes:
               p.toml:2: admin.listen is the address of the gRPC services too: give each its own port
               p.toml:3: limits.max_message_bytes is more than limits.max_request_bytes: no such message could arrive
               p.toml:4: grpc.request_timeout_ms is more than grpc.max_request_timeout_ms
-              p.toml:5: policy.budget.window_tokens leaves no room: it must be more than output_reserve_tokens + compact_buffer_tokens + warn_buffer_tokens
-              p.toml:6: policy.budget.block_buffer_tokens is more than compact_buffer_tokens: requests would be blocked before compaction is due
+              p.toml:5: policy.tokens.default_window_tokens leaves no room: it must be more than autocompact.output_reserve_tokens + compact_buffer_tokens + warn_buffer_tokens
             `palimpsest config` lists every setting with its value and where it is set"#]],
     );
 }
@@ -118,7 +117,7 @@ fn each_layer_overrides_the_one_below_and_is_remembered() {
          flush_every_ms = 100\n\
          [grpc]\n\
          keepalive_ms = 1000\n\
-         [policy.budget]\n\
+         [policy.autocompact]\n\
          output_reserve_tokens = 1\n",
     );
     let source = source
@@ -131,7 +130,8 @@ fn each_layer_overrides_the_one_below_and_is_remembered() {
     assert_eq!(config.store.cache_bytes, 0x400_0000);
     assert_eq!(config.store.flush_every_ms, 150);
     assert_eq!(config.grpc.keepalive_ms, 3_000);
-    assert_eq!(config.policy.seed.budget.output_reserve_tokens, 8_000);
+    let policy = config.policy.server.resolve(Preset::default()).unwrap();
+    assert_eq!(policy.autocompact.output_reserve_tokens, 8_000);
     let origin = |key| loaded.origin(key).to_string();
     assert_eq!(origin("store.cache_bytes"), "p.toml:2");
     assert_eq!(
@@ -140,7 +140,7 @@ fn each_layer_overrides_the_one_below_and_is_remembered() {
     );
     assert_eq!(origin("grpc.keepalive_ms"), "--set");
     assert_eq!(
-        origin("policy.budget.output_reserve_tokens"),
+        origin("policy.autocompact.output_reserve_tokens"),
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS"
     );
     assert_eq!(origin("listen"), "default");
@@ -150,22 +150,262 @@ fn each_layer_overrides_the_one_below_and_is_remembered() {
 fn our_own_variable_wins_over_that_of_claude_code() {
     let source = FixedSource::default()
         .var("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "8000")
-        .var("PALIMPSEST_POLICY_BUDGET_OUTPUT_RESERVE_TOKENS", "9000");
-    let loaded = load(&Flags::default(), &source).unwrap();
+        .var(
+            "PALIMPSEST_POLICY_AUTOCOMPACT_OUTPUT_RESERVE_TOKENS",
+            "9000",
+        );
     assert_eq!(
-        loaded.config.policy.seed.budget.output_reserve_tokens,
+        server_policy(&source).autocompact.output_reserve_tokens,
         9_000
     );
 }
 
+fn server_policy(source: &FixedSource) -> Policy {
+    let loaded = load(&Flags::default(), source).unwrap();
+    let server = &loaded.config.policy.server;
+    server.resolve(Preset::default()).unwrap()
+}
+
 #[test]
-fn known_variables_without_effect_are_named() {
-    let source = FixedSource::default().var("DISABLE_COMPACT", "1");
-    let loaded = load(&Flags::default(), &source).unwrap();
-    assert_eq!(
-        loaded.warnings,
-        ["DISABLE_COMPACT is set, and this version does not act on it yet"]
+fn variables_of_claude_code_are_settings_here() {
+    let with = |name: &str, value: &str| server_policy(&FixedSource::default().var(name, value));
+    let auto = |name: &str, value: &str| with(name, value).autocompact;
+    for value in ["1", "true", "YES", "On"] {
+        assert!(!auto("DISABLE_COMPACT", value).enabled);
+        assert!(!auto("DISABLE_COMPACT", value).manual_enabled);
+        let auto = auto("DISABLE_AUTO_COMPACT", value);
+        assert!(!auto.enabled && auto.manual_enabled);
+        assert!(!with("DISABLE_MICROCOMPACT", value).microcompact.enabled);
+        assert_eq!(with("CLAUDE_AUTO_COMPACT", value), Policy::default());
+    }
+    for value in ["0", "false", "No", "off", ""] {
+        assert_eq!(with("DISABLE_COMPACT", value), Policy::default());
+        let is_said = !value.is_empty();
+        assert_eq!(auto("CLAUDE_AUTO_COMPACT", value).enabled, !is_said);
+    }
+    let share = auto("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", "62.5");
+    assert!(
+        share
+            .compact_at_percent
+            .is_some_and(|share| share.of(1_000) == 625)
     );
+    let block = auto("CLAUDE_CODE_BLOCKING_LIMIT_OVERRIDE", "190000");
+    assert_eq!(block.block_at_tokens, Some(190_000));
+    let reserve = auto("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "8000");
+    assert_eq!(reserve.output_reserve_tokens, 8_000);
+}
+
+#[test]
+fn a_variable_of_claude_code_is_not_guessed_at() {
+    let source = FixedSource::default()
+        .var("DISABLE_COMPACT", "maybe")
+        .var("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", "0.5")
+        .var("CLAUDE_CODE_BLOCKING_LIMIT_OVERRIDE", "many");
+    errors(
+        &Flags::default(),
+        &source,
+        &expect![[r#"
+        the configuration has 3 mistakes:
+          CLAUDE_AUTOCOMPACT_PCT_OVERRIDE: policy.autocompact.compact_at_percent must be between 1 and 100
+          CLAUDE_CODE_BLOCKING_LIMIT_OVERRIDE: policy.autocompact.block_at_tokens must be a whole number from 0 to 4294967295, is "many"
+          DISABLE_COMPACT: must be 1, true, yes or on, or else 0, false, no or off, is "maybe"
+        `palimpsest config` lists every setting with its value and where it is set"#]],
+    );
+    let source = FixedSource::default().var("CLAUDE_AUTOCOMPACT_PCT_OVERRIDE", "101");
+    errors(
+        &Flags::default(),
+        &source,
+        &expect![[r#"
+        the configuration has a mistake:
+          CLAUDE_AUTOCOMPACT_PCT_OVERRIDE: policy.autocompact.compact_at_percent must be between 0 and 100
+        `palimpsest config` lists every setting with its value and where it is set"#]],
+    );
+}
+
+#[test]
+fn any_field_of_the_policy_is_a_setting() {
+    let (flags, source) = with_file(
+        "policy.preset = \"claude-code-2.1.19\"\n\
+         [policy.microcompact]\n\
+         clearable_tools = [\"Read\"]\n\
+         time.idle = \"90s\"\n\
+         [policy.tool_results.rules]\n\
+         Read = { fixed_chars = 10 }\n\
+         \"mcp.x\" = { never_persist = true }\n\
+         [policy.collapse]\n\
+         max_risk = 1\n\
+         [projects.p.policy]\n\
+         preset = \"opencode\"\n\
+         [projects.p.policy.snip]\n\
+         nudge = false\n",
+    );
+    let source = source
+        .var("PALIMPSEST_POLICY_SNIP_NUDGE", "true")
+        .var(
+            "PALIMPSEST_POLICY_MODEL_TOOLS_ENABLED_TOOLS",
+            "snip, read-transcript",
+        )
+        .var(
+            "PALIMPSEST_POLICY_TOOL_RESULTS_RULES",
+            "{ Read = { declared_chars = 3 } }",
+        );
+    let flags = flags.with(
+        "--set",
+        "policy.collapse.target_percent",
+        Some("12.5".into()),
+    );
+    let loaded = load(&flags, &source).unwrap();
+    let PolicyConfig { server, projects } = &loaded.config.policy;
+    let policy = server.resolve(Preset::default()).unwrap();
+    assert_eq!(policy.preset, Preset::ClaudeCode2119);
+    assert_eq!(policy.microcompact.clearable_tools, ["Read".into()]);
+    assert_eq!(policy.microcompact.time.idle.get(), 90_000);
+    let rules = &policy.tool_results.rules;
+    assert_eq!(rules["Read"], ToolResultRule::DeclaredChars(3));
+    assert_eq!(rules["mcp.x"], ToolResultRule::NeverPersist(true));
+    assert!(policy.snip.nudge);
+    assert_eq!(policy.model_tools.enabled_tools.len(), 2);
+    assert_eq!(policy.collapse.target_percent.of(1_000), 125);
+    let mut project = server.clone();
+    project.lay_over(projects.values().next().unwrap());
+    let project = project.resolve(Preset::default()).unwrap();
+    assert_eq!(project.preset, Preset::OpenCode);
+    assert!(!project.snip.nudge);
+    let origin = |key| loaded.origin(key).to_string();
+    assert_eq!(origin("policy.microcompact.time.idle"), "p.toml:4");
+    assert_eq!(origin("policy.snip.nudge"), "PALIMPSEST_POLICY_SNIP_NUDGE");
+    assert_eq!(origin("projects.p.policy.snip.nudge"), "p.toml:13");
+
+    // What is printed is the same configuration, and says the same when it is read.
+    let printed = loaded.to_toml();
+    let (flags, source) = with_file(&printed);
+    let again = load(&flags, &source).unwrap();
+    assert_eq!(again.config, loaded.config);
+    let from = printed.find("[policy]").unwrap();
+    let policy: Vec<_> = printed[from..].lines().collect();
+    let picked = |name: &str| {
+        let line = policy.iter().find(|line| line.contains(name)).unwrap();
+        (*line).to_owned()
+    };
+    expect![[r#"
+        [policy]
+        # The preset that everything not set here comes from.
+        preset = "claude-code-2.1.19" # p.toml:1
+
+        [policy.limits]
+        # The size of one message as JSON.
+        # max_message_bytes = 16777216 # default
+        # Messages in one call, those inside payloads included.
+        # max_messages = 10000 # default"#]]
+    .assert_eq(&policy[..9].join("\n"));
+    let lines = [
+        "nudge =",
+        "nudge_after_tokens =",
+        "Read =",
+        "mcp.x",
+        "idle =",
+        "max_risk =",
+    ];
+    expect![[r#"
+        nudge = true # PALIMPSEST_POLICY_SNIP_NUDGE
+        # nudge_after_tokens = 10000 # default
+        rules.Read = { declared_chars = 3 } # PALIMPSEST_POLICY_TOOL_RESULTS_RULES
+        rules."mcp.x" = { never_persist = true } # p.toml:7
+        idle = "90s" # p.toml:4
+        max_risk = 1.0 # p.toml:9"#]]
+    .assert_eq(&lines.map(picked).join("\n"));
+    let project = printed.find("[projects").unwrap();
+    expect![[r#"
+        [projects.p.policy]
+        # The preset that everything not set here comes from.
+        preset = "opencode" # p.toml:11
+
+        [projects.p.policy.snip]
+        # Whether the model is reminded to snip.
+        nudge = false # p.toml:13
+    "#]]
+    .assert_eq(&printed[project..]);
+}
+
+#[test]
+fn every_mistake_in_policies_is_reported_at_once() {
+    let (flags, source) = with_file(
+        "[policy]\n\
+         preset = \"best\"\n\
+         snip = 3\n\
+         colour = 1\n\
+         [policy.snipp]\n\
+         [policy.collapse]\n\
+         max_risk = 2.5\n\
+         commit_at_percent = 40\n\
+         enabled = \"yes\"\n\
+         [policy.microcompact]\n\
+         time.idle = \"soon\"\n\
+         protected_tools = [1]\n\
+         [policy.tool_results.rules]\n\
+         Read = { fixed_chars = true }\n\
+         [projects.\"a b\".policy]\n\
+         [projects.p]\n\
+         snip.nudge = true\n\
+         [projects.q.policy]\n\
+         snip.nugde = true\n\
+         collapse.target_percent = 95\n\
+         [projects.r]\n",
+    );
+    let source = source
+        .var("PALIMPSEST_POLICY_SNIP_NUDGE", "perhaps")
+        .var("PALIMPSEST_POLICY_SNIP_NUGDE", "true")
+        .var("PALIMPSEST_PRICES_CACHE_READ", "-1");
+    let flags = flags.with("--set", "policy.snip.nugde", Some("1".into()));
+    errors(
+        &flags,
+        &source,
+        &expect![[r#"
+            the configuration has 18 mistakes:
+              p.toml:2: policy.preset must be "claude_code" or "claude_code_2_1_19" or "opencode" or "threshold", is "best"
+              p.toml:3: policy.snip is a section: write [policy.snip]
+              p.toml:4: policy.colour is not a setting
+              p.toml:5: policy.snipp is not a setting: did you mean policy.snip?
+              p.toml:7: policy.collapse.max_risk must be between 0 and 1
+              p.toml:9: policy.collapse.enabled must be true or false, is "yes"
+              p.toml:11: policy.microcompact.time.idle must be a number of seconds, such as 90s or 0.5s
+              p.toml:12: policy.microcompact.protected_tools must be a list of texts, is 1
+              p.toml:14: policy.tool_results.rules.Read.fixed_chars does not fit: invalid type: boolean `true`, expected u64
+              p.toml:15: projects.a b: may hold only letters, digits, '-', '_' and '.', and must begin with a letter or a digit
+              p.toml:17: projects.p.snip is not a setting: a project has [projects.p.policy] and nothing else
+              p.toml:19: projects.q.policy.snip.nugde is not a setting: did you mean projects.q.policy.snip.nudge?
+              p.toml:20: projects.q.policy.collapse.target_percent must be less than commit_at_percent
+              p.toml:21: projects.r is a section: write [projects.r.policy]
+              PALIMPSEST_POLICY_SNIP_NUDGE: policy.snip.nudge must be true or false, is "perhaps"
+              PALIMPSEST_POLICY_SNIP_NUGDE: is not a variable of any setting: did you mean PALIMPSEST_POLICY_SNIP_NUDGE?
+              PALIMPSEST_PRICES_CACHE_READ: prices.cache_read must be a number from 0 to 1000000, is "-1"
+              --set: policy.snip.nugde is not a setting: did you mean policy.snip.nudge?
+            `palimpsest config` lists every setting with its value and where it is set"#]],
+    );
+    let (flags, source) = with_file(
+        "[policy.collapse]\n\
+         commit_at_percent = 40\n\
+         [policy.model_tools]\n\
+         max_answer_bytes = 1\n",
+    );
+    errors(
+        &flags,
+        &source,
+        &expect![[r#"
+        the configuration has 2 mistakes:
+          p.toml:2: policy.collapse.target_percent must be less than commit_at_percent
+          p.toml:4: policy.model_tools.max_answer_bytes must be at least 1,000
+        `palimpsest config` lists every setting with its value and where it is set"#]],
+    );
+}
+
+#[test]
+fn prices_are_numbers() {
+    let (flags, source) = with_file("[prices]\nuncached = 3\ncache_write = 3.75\n");
+    let prices = load(&flags, &source).unwrap().config.prices;
+    assert_eq!(prices.uncached.milli(), 3_000);
+    assert_eq!(prices.cache_write.milli(), 3_750);
+    assert_eq!(prices.cache_read.milli(), 100);
 }
 
 #[test]

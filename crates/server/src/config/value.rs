@@ -4,13 +4,14 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use palimpsest_core::policy::Price;
 use tracing_subscriber::EnvFilter;
 
 /// The largest whole number that TOML has.
 const MAX_INTEGER: u64 = i64::MAX as u64;
 
 /// A value as it was given.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) enum Raw {
     /// From a variable or a flag: text for any kind of setting.
     Text(String),
@@ -18,8 +19,12 @@ pub(super) enum Raw {
     String(String),
     /// A whole number of a file.
     Integer(i128),
+    /// Another number of a file.
+    Float(f64),
     /// A truth value of a file.
     Bool(bool),
+    /// A list of a file.
+    List(Vec<Self>),
     /// Anything else of a file, by the name of its kind.
     Other(&'static str),
 }
@@ -31,19 +36,21 @@ impl Raw {
         match self {
             Self::Text(text) | Self::String(text) => format!("{text:?}"),
             Self::Integer(number) => number.to_string(),
+            Self::Float(number) => number.to_string(),
+            Self::List(_) => "a TOML array".to_owned(),
             Self::Bool(truth) => truth.to_string(),
             Self::Other(kind) => format!("a TOML {kind}"),
         }
     }
 
-    fn text(&self) -> Option<&str> {
+    pub(super) fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) | Self::String(text) => Some(text),
             _ => None,
         }
     }
 
-    fn refused(&self, expected: &str) -> String {
+    pub(super) fn refused(&self, expected: &str) -> String {
         format!("must be {expected}, is {}", self.shown())
     }
 }
@@ -61,7 +68,7 @@ fn quoted(text: &str) -> String {
     toml::Value::from(text).to_string()
 }
 
-fn whole_number(raw: &Raw, range: Option<RangeInclusive<u64>>) -> Result<u64, String> {
+pub(super) fn whole_number(raw: &Raw, range: Option<RangeInclusive<u64>>) -> Result<u64, String> {
     let range = range.unwrap_or(0..=MAX_INTEGER);
     let number = match raw {
         Raw::Text(text) => text.trim().replace('_', "").parse().ok(),
@@ -75,6 +82,30 @@ fn whole_number(raw: &Raw, range: Option<RangeInclusive<u64>>) -> Result<u64, St
             let (low, high) = range.into_inner();
             raw.refused(&format!("a whole number from {low} to {high}"))
         })
+}
+
+/// Any number that is finite.
+pub(super) fn number(raw: &Raw) -> Result<f64, String> {
+    let number = match raw {
+        Raw::Text(text) => text.trim().parse().ok(),
+        Raw::Integer(number) => number.to_string().parse().ok(),
+        Raw::Float(number) => Some(*number),
+        _ => None,
+    };
+    number
+        .filter(|number: &f64| number.is_finite())
+        .ok_or_else(|| raw.refused("a number"))
+}
+
+impl Value for Price {
+    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+        let price = number(raw).ok().and_then(Self::new);
+        price.ok_or_else(|| raw.refused("a number from 0 to 1000000"))
+    }
+
+    fn toml(&self) -> Option<String> {
+        Some(toml::Value::from(self.get()).to_string())
+    }
 }
 
 macro_rules! numbers {
@@ -203,13 +234,6 @@ choices! {
         "For people on a terminal, JSON otherwise." Auto = "auto",
         "For people." Pretty = "pretty",
         "One JSON object a line." Json = "json"
-    }
-}
-
-choices! {
-    /// What a policy starts from.
-    Preset {
-        "As Claude Code does it." ClaudeCode = "claude-code"
     }
 }
 

@@ -2,7 +2,7 @@
 
 use palimpsest_core::command::{self, Receipt, receipts};
 use palimpsest_core::event::MessagesAppended;
-use palimpsest_core::ids::CallKey;
+use palimpsest_core::ids::{CallKey, Ordinal};
 use palimpsest_core::session::{CallState, Session, Standing, Unsendable};
 use palimpsest_proto::context::v1;
 
@@ -29,9 +29,7 @@ fn appended(session: &Session, receipt: &Receipt, input_index: u32) -> v1::Appen
     let (outcome, original) = match receipt.standing {
         _ if receipt.known => (v1::AppendOutcome::Duplicate, None),
         Standing::Reemission(of) => (v1::AppendOutcome::ReEmission, Some(of)),
-        Standing::Visible | Standing::TranscriptOnly | Standing::Rewound => {
-            (v1::AppendOutcome::Appended, None)
-        }
+        _ => (v1::AppendOutcome::Appended, None),
     };
     let original = original.and_then(|of| session.transcript().get(of));
     v1::AppendedMessage {
@@ -43,9 +41,16 @@ fn appended(session: &Session, receipt: &Receipt, input_index: u32) -> v1::Appen
             .map(|entry| entry.id.to_string())
             .unwrap_or_default(),
         tokens: receipt.tokens,
-        turn_id: String::new(),
+        turn_id: turn_id(session, receipt.ordinal),
         calls: calls_of(session, receipt),
     }
+}
+
+/// The name of the turn that a message begins; empty when it begins none.
+pub(super) fn turn_id(session: &Session, message: Ordinal) -> String {
+    let turns = session.turns();
+    let turn = turns.beginning_at(message);
+    turn.map(|turn| turns.name(turn)).unwrap_or_default()
 }
 
 fn calls_of(session: &Session, receipt: &Receipt) -> Vec<v1::ToolCall> {

@@ -102,6 +102,27 @@ fn of_session(session: Option<&mut v1::Session>) -> Vec<Map> {
     vec![take(&mut session.attributes), rules]
 }
 
+impl Canonical for v1::SnipRequest {
+    fn reduce(&mut self) -> Vec<Map> {
+        self.request_id.clear();
+        Vec::new()
+    }
+}
+
+impl Canonical for v1::CompactRequest {
+    fn reduce(&mut self) -> Vec<Map> {
+        self.request_id.clear();
+        Vec::new()
+    }
+}
+
+impl Canonical for v1::RestoreContextRequest {
+    fn reduce(&mut self) -> Vec<Map> {
+        self.request_id.clear();
+        Vec::new()
+    }
+}
+
 impl Canonical for v1::AppendMessagesRequest {
     fn reduce(&mut self) -> Vec<Map> {
         self.request_id.clear();

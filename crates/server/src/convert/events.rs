@@ -2,6 +2,7 @@
 
 use palimpsest_core::event::{self, Event, Recorded};
 use palimpsest_core::ids::{Ordinal, Revision};
+use palimpsest_core::policy::Policy;
 use palimpsest_core::session::{Session, Standing};
 use palimpsest_core::view::Form;
 use palimpsest_proto::context::v1;
@@ -9,24 +10,47 @@ use v1::session_event::Event as Out;
 
 use super::appended::call_ref;
 use super::filter::known;
+use super::levels;
+use super::policy::{changed_paths, policy};
 use super::scalars::export_timestamp;
 use super::target::export_target;
 use super::tokens::last_place;
 use super::{FieldError, tokens32};
 
 /// The events that a recorded one is for a watcher: usually one; two when serving closed calls;
-/// none for the record of a request that changed nothing.
-pub fn events(recorded: &Recorded, revision: Revision, session: &Session) -> Vec<v1::SessionEvent> {
+/// none for the record of a request that changed nothing. `earlier` is the policy before a change of
+/// it; without one, the change does not say which settings are new.
+pub fn events(
+    recorded: &Recorded,
+    revision: Revision,
+    session: &Session,
+    earlier: Option<&Policy>,
+) -> Vec<v1::SessionEvent> {
     let request = recorded.event.request();
     let request_id = request
         .map(|stamp| stamp.id.to_string())
         .unwrap_or_default();
-    let mut effect = None;
+    let mut effect = levels::level_effect(&recorded.event, session);
     let happened = match &recorded.event {
         Event::SessionCreated(event) => vec![Out::SessionCreated(created(event))],
         Event::SessionUpdated(event) => updated(event),
+        Event::PolicyChanged(event) => vec![Out::PolicyChanged(Box::new(v1::PolicyChanged {
+            paths: earlier
+                .map(|earlier| changed_paths(earlier, &event.policy))
+                .unwrap_or_default(),
+            policy: Some(policy(&event.policy)),
+        }))],
         Event::MessagesAppended(event) => appended(event, session),
         Event::ViewServed(event) => served(event, session),
+        Event::ResultsPersisted(event) => {
+            vec![Out::ResultsPersisted(levels::persisted(event, session))]
+        }
+        Event::ContentSnipped(event) => vec![Out::ContentSnipped(levels::snipped(event, session))],
+        Event::ResultsCleared(event) => vec![Out::ResultsCleared(levels::cleared(event, session))],
+        Event::CacheEditsIssued(event) => {
+            vec![Out::CacheEditsIssued(levels::edits_issued(event, session))]
+        }
+        Event::Restored(event) => vec![Out::ContextRestored(levels::restored(event))],
         Event::Rewound(event) => {
             effect = Some(rewind_effect(event, session));
             vec![Out::SessionRewound(rewound(event, session))]

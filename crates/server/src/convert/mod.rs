@@ -9,9 +9,11 @@ mod blocks_out;
 mod digest;
 mod events;
 mod filter;
+mod levels;
 mod messages_in;
 mod page;
 mod pattern;
+mod policy;
 mod repairs;
 mod scalars;
 mod session_in;
@@ -28,15 +30,23 @@ pub use blocks_out::view_message;
 pub use digest::{Canonical, body_digest, request_stamp};
 pub use events::{event_kind, event_kinds, events, rewind_effect, rewound};
 pub use filter::{Filter, message_filter};
+pub use levels::{
+    cache_edit, edited_tokens, level_effect, persisted_result, reference_of, refused, restored,
+    skip_reason, skipped, snipped, stage,
+};
 pub use messages_in::{InputMessage, messages};
 pub use page::{BadPageToken, Cursor, page_size, page_token, page_token_text};
 pub use pattern::{PatternError, text_pattern};
+pub use policy::{
+    FieldKind, PolicyChange, PolicyField, bad_overrides, changed_paths, in_overrides, overlay,
+    policy, policy_fields,
+};
 pub use repairs::{repair_warnings, repairs};
 pub use scalars::{
     Form, call_key, export_kind, export_role, export_timestamp, form, message_id,
     optional_timestamp, payload_format, project, session_key, timestamp,
 };
-pub use session_in::{NewSession, create, update};
+pub use session_in::{ChangedSession, NewSession, create, update};
 pub use session_out::{Listed, listed_session, session, session_state};
 pub use sessions_listed::{SessionFilter, session_filter};
 pub use target::{PrefixTokens, export_target, prompt_prefix, target};

@@ -3,9 +3,11 @@
 use palimpsest_core::command::{Create, Update};
 use palimpsest_core::ids::{ProjectId, Revision, SessionId, SessionKey};
 use palimpsest_core::limits::Limits;
+use palimpsest_core::policy::Overlay;
 use palimpsest_proto::context::v1;
 
 use super::messages_in::attributes;
+use super::policy::{OVERRIDES, PolicyChange, masked_path, overlay};
 use super::scalars::{project, session_key};
 use super::{FieldError, Under};
 
@@ -18,6 +20,19 @@ pub struct NewSession {
     pub session: Option<SessionId>,
     /// What is known about it. Its policy and its stamp are still the defaults.
     pub create: Create,
+    /// What it wants otherwise than its project.
+    pub overrides: Overlay,
+}
+
+/// A session that changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangedSession {
+    /// Which.
+    pub session: SessionKey,
+    /// What changes. Its policy and its stamp are still to be added.
+    pub update: Update,
+    /// What changes of its policy.
+    pub policy: Option<PolicyChange>,
 }
 
 /// Reads `CreateSession`.
@@ -34,7 +49,9 @@ pub fn create(
         ),
     };
     let given = request.session.unwrap_or_default();
-    refuse_unsupported(&given)?;
+    let overrides = given.policy_overrides.as_ref();
+    let overrides = overrides.map(|overrides| overlay(overrides, OVERRIDES));
+    let overrides = overrides.transpose()?.unwrap_or_default();
     let parent = match given.parent_session.as_str() {
         "" => None,
         name => Some(session_key(name, "session.parent_session")?),
@@ -60,14 +77,15 @@ pub fn create(
         project,
         session,
         create,
+        overrides,
     })
 }
 
-/// Reads `UpdateSession`. The stamp is the caller's to add.
+/// Reads `UpdateSession`. The stamp is the caller's to add, and so is the policy.
 pub fn update(
     request: v1::UpdateSessionRequest,
     limits: &Limits,
-) -> Result<(SessionKey, Update), FieldError> {
+) -> Result<ChangedSession, FieldError> {
     let given = request
         .session
         .ok_or_else(|| FieldError::missing("session"))?;
@@ -78,9 +96,6 @@ pub fn update(
     };
     let paths = request.update_mask.map(|mask| mask.paths);
     let paths = paths.unwrap_or_default();
-    if paths.is_empty() {
-        refuse_unsupported(&given)?;
-    }
     for (index, path) in paths.iter().enumerate() {
         check_path(path).at("update_mask.paths", index)?;
     }
@@ -103,7 +118,27 @@ pub fn update(
     if named("attributes", !given.attributes.is_empty()) {
         update.attributes = Some(attributes(given.attributes, limits).under("session")?);
     }
-    Ok((key, update))
+    Ok(ChangedSession {
+        session: key,
+        update,
+        policy: policy_change(given.policy_overrides.as_ref(), &paths)?,
+    })
+}
+
+/// What changes of the policy, by the mask, or by what is set when there is none.
+fn policy_change(
+    given: Option<&v1::Policy>,
+    paths: &[String],
+) -> Result<Option<PolicyChange>, FieldError> {
+    let masked: Vec<_> = paths.iter().filter_map(|path| masked_path(path)).collect();
+    let is_meant = if paths.is_empty() {
+        given.is_some()
+    } else {
+        !masked.is_empty()
+    };
+    is_meant
+        .then(|| PolicyChange::read(given, (!paths.is_empty()).then_some(masked)))
+        .transpose()
 }
 
 /// A title, a path or a branch.
@@ -116,24 +151,11 @@ fn name(field: &str, text: String, limits: &Limits) -> Result<Box<str>, FieldErr
     Ok(text.into())
 }
 
-/// The fields that the contract lets a caller set and that this version cannot yet keep.
-fn refuse_unsupported(session: &v1::Session) -> Result<(), FieldError> {
-    if session.policy_overrides.is_some() {
-        return Err(FieldError::invalid(
-            "session.policy_overrides",
-            "is not supported yet",
-        ));
-    }
-    Ok(())
-}
-
 /// Whether a path of a mask names something that can change.
 fn check_path(path: &str) -> Result<(), FieldError> {
     let what = match path {
         "title" | "project_path" | "branch" | "attributes" => return Ok(()),
-        path if path == "policy_overrides" || path.starts_with("policy_overrides.") => {
-            "names `policy_overrides`, which is not supported yet"
-        }
+        path if masked_path(path).is_some() => return Ok(()),
         _ => "does not name a field that can be changed",
     };
     Err(FieldError::invalid("", what))
@@ -161,7 +183,7 @@ mod tests {
     #[test]
     fn the_mask_decides_and_without_one_what_is_set() {
         let limits = Limits::default();
-        let changed = |paths: &[&str]| update(request(paths), &limits).unwrap().1;
+        let changed = |paths: &[&str]| update(request(paths), &limits).unwrap().update;
         let attributes = Some(vec![("a".into(), "1".into()), ("b".into(), "2".into())]);
         let all = changed(&[]);
         assert_eq!((&all.title, &all.attributes), (&None, &attributes));
@@ -183,11 +205,16 @@ mod tests {
             refused(request(&["title", "epoch"])),
             "update_mask.paths[1] does not name a field that can be changed"
         );
-        assert_eq!(
-            refused(request(&["policy_overrides.snip"])),
-            "update_mask.paths[0] names `policy_overrides`, which is not supported yet"
-        );
-        for path in ["name", "*", "counts", "Title", "policy_overridesx"] {
+        for path in [
+            "name",
+            "*",
+            "counts",
+            "Title",
+            "policy_overridesx",
+            "policy_overrides.",
+            "policy_overrides.snip.nudg",
+            "policy_overrides.snip.nudge.x",
+        ] {
             assert_eq!(
                 refused(request(&[path])),
                 "update_mask.paths[0] does not name a field that can be changed"

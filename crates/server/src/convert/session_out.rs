@@ -1,15 +1,14 @@
 //! Sessions on their way out.
 
 use palimpsest_core::ids::{Epoch, Revision, SessionKey};
-use palimpsest_core::policy::Policy;
 use palimpsest_core::session::{About, CallState, Session, Standing, WaitsFor};
 use palimpsest_proto::context::v1;
 
 use super::appended::tool_call;
+use super::policy::policy;
 use super::scalars::export_timestamp;
 use super::target::export_target;
 use super::tokens::budget;
-use super::tokens32;
 
 /// How many open calls a session shows.
 const MAX_OPEN_CALLS: usize = 100;
@@ -64,14 +63,14 @@ pub fn listed_session(listed: Listed<'_>) -> v1::Session {
 }
 
 /// A session with everything that the contract shows of one.
-pub fn session(session: &Session, auto_enabled: bool) -> v1::Session {
+pub fn session(session: &Session) -> v1::Session {
     let last = session.last_served();
     let has_messages = !session.transcript().is_empty();
     let open = session.calls().iter();
     let open = open.filter(|(_, call)| call.state == CallState::Open);
     v1::Session {
         policy: Some(policy(session.policy())),
-        budget: has_messages.then(|| budget(session, &last.target, last.window, auto_enabled)),
+        budget: has_messages.then(|| budget(session, &last.target, last.window)),
         last_target: session
             .sealed()
             .last()
@@ -118,25 +117,5 @@ pub const fn session_state(about: &About) -> v1::SessionState {
         WaitsFor::User => v1::SessionState::Idle,
         WaitsFor::Tools => v1::SessionState::AwaitingResults,
         WaitsFor::Model => v1::SessionState::AwaitingModel,
-    }
-}
-
-/// The part of a policy that is resolved so far: what fills the window, and when that is too much.
-fn policy(policy: &Policy) -> v1::Policy {
-    let budget = policy.budget;
-    v1::Policy {
-        tokens: Some(v1::TokenPolicy {
-            default_window_tokens: Some(tokens32(budget.window_tokens)),
-            ..v1::TokenPolicy::default()
-        }),
-        autocompact: Some(v1::AutocompactPolicy {
-            output_reserve_tokens: Some(tokens32(budget.output_reserve_tokens)),
-            compact_buffer_tokens: Some(tokens32(budget.compact_buffer_tokens)),
-            warn_buffer_tokens: Some(tokens32(budget.warn_buffer_tokens)),
-            error_buffer_tokens: Some(tokens32(budget.warn_buffer_tokens)),
-            block_buffer_tokens: Some(tokens32(budget.block_buffer_tokens)),
-            ..v1::AutocompactPolicy::default()
-        }),
-        ..v1::Policy::default()
     }
 }

@@ -35,8 +35,8 @@ pub fn target(
     let window = WindowHint {
         window_tokens: size(target.window_tokens, "target.window_tokens")?,
         max_output_tokens: size(target.max_output_tokens, "target.max_output_tokens")?,
+        input_limit_tokens: size(target.input_limit_tokens, "target.input_limit_tokens")?,
     };
-    size(target.input_limit_tokens, "target.input_limit_tokens")?;
     let model = if target.model.is_empty() {
         last.target.model.clone()
     } else {
@@ -62,7 +62,7 @@ pub fn export_target(target: &Target, window: WindowHint) -> v1::Target {
         thinking: target.thinking,
         window_tokens: window.window_tokens.map(tokens32),
         max_output_tokens: window.max_output_tokens.map(tokens32),
-        input_limit_tokens: None,
+        input_limit_tokens: window.input_limit_tokens.map(tokens32),
     }
 }
 
@@ -150,6 +150,7 @@ mod tests {
             window: WindowHint {
                 window_tokens: Some(5),
                 max_output_tokens: None,
+                input_limit_tokens: Some(9_000),
             },
             overhead_tokens: 0,
         }

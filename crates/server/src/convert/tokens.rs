@@ -1,7 +1,7 @@
 //! How large a request will be, and how full that makes the window.
 
 use palimpsest_core::ids::Ordinal;
-use palimpsest_core::policy::{BudgetState, Thresholds, WindowHint};
+use palimpsest_core::policy::{BudgetState, WindowHint};
 use palimpsest_core::session::Session;
 use palimpsest_core::tokens::CountMethod;
 use palimpsest_core::view::{Piece, Target};
@@ -15,6 +15,10 @@ pub fn token_report(session: &Session, breakdown: Option<v1::TokenBreakdown>) ->
     let count = session.tokens();
     let ledger = session.ledger();
     let (total, anchor) = (tokens32(count.tokens), tokens32(count.reported));
+    let removed = match count.method {
+        CountMethod::Estimated => 0,
+        CountMethod::Anchored => tokens32(ledger.calibration.apply(ledger.removed)).min(anchor),
+    };
     let method = match count.method {
         CountMethod::Estimated => v1::TokenMethod::Estimated,
         CountMethod::Anchored if ledger.tail == 0 => v1::TokenMethod::Reported,
@@ -31,8 +35,8 @@ pub fn token_report(session: &Session, breakdown: Option<v1::TokenBreakdown>) ->
         anchor_message_id: message
             .map(|entry| entry.id.to_string())
             .unwrap_or_default(),
-        tail_tokens: total.saturating_sub(anchor),
-        removed_tokens: 0,
+        tail_tokens: (total + removed).saturating_sub(anchor),
+        removed_tokens: removed,
         calibration_factor: f64::from(ledger.calibration.milli()) / 1_000.0,
         breakdown,
     }
@@ -88,24 +92,15 @@ fn scaled(parts: [u64; 6], total: u64) -> [u32; 6] {
     scaled
 }
 
-/// How full the window is for a target. `auto_enabled` says whether compactions start by
-/// themselves; when they do not, warnings and what is left count from the effective window.
-pub fn budget(
-    session: &Session,
-    target: &Target,
-    window: WindowHint,
-    auto_enabled: bool,
-) -> v1::Budget {
-    let policy = session.policy().budget;
-    let points = policy.thresholds(window);
+/// How full the window is for a target. Where compactions do not start by themselves, what is left
+/// counts to the end of the effective window.
+pub fn budget(session: &Session, target: &Target, window: WindowHint) -> v1::Budget {
+    let points = session.policy().thresholds(window);
+    let auto_enabled = session.policy().autocompact.enabled;
     let end = if auto_enabled {
         points.compact
     } else {
         points.effective
-    };
-    let points = Thresholds {
-        warn: end.saturating_sub(policy.warn_buffer_tokens),
-        ..points
     };
     let used = session.tokens().tokens;
     let buffer = points.effective.saturating_sub(points.compact);
@@ -123,14 +118,15 @@ pub fn budget(
         effective_window_tokens: tokens32(points.effective),
         used_tokens: tokens32(used),
         warn_at_tokens: tokens32(points.warn),
-        error_at_tokens: tokens32(points.warn),
+        error_at_tokens: tokens32(points.error),
         compact_at_tokens: tokens32(points.compact),
         block_at_tokens: tokens32(points.block),
         left_tokens: tokens32(left),
         left_percent: percent(left, end),
         free_tokens: tokens32(points.window.saturating_sub(used).saturating_sub(buffer)),
         autocompact_buffer_tokens: tokens32(buffer),
-        auto_enabled,
+        // Nothing compacts by itself before level 5 is there.
+        auto_enabled: false,
         consecutive_failures: 0,
         auto_paused: false,
     }

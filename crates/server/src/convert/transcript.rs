@@ -10,12 +10,14 @@ use palimpsest_core::message::{
 };
 use palimpsest_core::session::{CallState, Calls, Entry, Session, Standing};
 use palimpsest_core::view::{
-    Form as PieceForm, Provider, WireBlock, WireMessage, WireResult, WireRole,
+    DropReason, Form as PieceForm, MarkerReason, Provider, WireBlock, WireMessage, WireResult,
+    WireRole,
 };
 use palimpsest_proto::context::v1;
 
-use super::appended::tool_call;
+use super::appended::{tool_call, turn_id};
 use super::blocks_out::{self, Reader};
+use super::levels::reference_of;
 use super::scalars::{export_kind, export_role, export_timestamp};
 use super::tokens32;
 
@@ -40,17 +42,28 @@ impl BlockStatuses {
     pub fn of(session: &Session) -> Self {
         let mut statuses: HashMap<Ordinal, Vec<v1::BlockStatus>> = HashMap::new();
         for piece in session.sealed().pieces() {
-            // Of all forms so far only a marker stands in a block's place; repairs are told apart.
-            if let PieceForm::Marker(_) = piece.form {
-                statuses
-                    .entry(piece.message)
-                    .or_default()
-                    .push(v1::BlockStatus {
-                        block_index: piece.block.into(),
-                        visibility: v1::BlockVisibility::Cleared.into(),
-                        reference: String::new(),
-                    });
-            }
+            // Repairs are told apart.
+            let (shown, reference) = match piece.form {
+                PieceForm::Marker(MarkerReason::Snipped)
+                | PieceForm::SnippedResult(_)
+                | PieceForm::SnippedCall(_)
+                | PieceForm::Dropped(DropReason::Snipped) => {
+                    (v1::BlockVisibility::Snipped, String::new())
+                }
+                PieceForm::Marker(MarkerReason::Media(_)) | PieceForm::Cleared(_) => {
+                    (v1::BlockVisibility::Cleared, String::new())
+                }
+                PieceForm::Stored(call) => {
+                    (v1::BlockVisibility::Persisted, reference_of(session, call))
+                }
+                _ => continue,
+            };
+            let of_message = statuses.entry(piece.message).or_default();
+            of_message.push(v1::BlockStatus {
+                block_index: piece.block.into(),
+                visibility: shown.into(),
+                reference,
+            });
         }
         Self(statuses)
     }
@@ -63,6 +76,7 @@ pub const fn visibility(standing: Standing) -> v1::Visibility {
         Standing::TranscriptOnly => v1::Visibility::TranscriptOnly,
         Standing::Reemission(_) => v1::Visibility::ReEmission,
         Standing::Rewound => v1::Visibility::Rewound,
+        Standing::Snipped => v1::Visibility::Snipped,
     }
 }
 
@@ -96,7 +110,7 @@ pub fn transcript_message(
         metadata: Some(metadata(message, arrived)),
         visibility: visibility(entry.standing).into(),
         block_statuses: statuses,
-        turn_id: String::new(),
+        turn_id: turn_id(session, ordinal),
         tokens: entry.size.tokens,
         size_bytes: json_size(message),
         calls: calls

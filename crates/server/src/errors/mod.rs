@@ -15,13 +15,13 @@ use std::error::Error;
 use std::time::Duration;
 
 use palimpsest_core::codec::CodecError;
-use palimpsest_core::command::{Conflict, Rejection};
+use palimpsest_core::command::{Conflict, Rejection, SnipTarget};
 use palimpsest_core::ids::{CallKey, MessageId, Revision, SessionKey};
 use palimpsest_core::json::JsonError;
 use palimpsest_core::message::Digest;
-use palimpsest_proto::context::v1::Visibility;
+use palimpsest_proto::context::v1::{ErrorReason, SkipReason, ToolCall, Visibility};
 
-use crate::convert::{BadPageToken, FieldError, PatternError, Problem};
+use crate::convert::{self, BadPageToken, FieldError, PatternError, Problem};
 
 /// Any error, for the log.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -131,6 +131,61 @@ pub enum ServiceError {
         id: MessageId,
         /// Why not.
         visibility: Visibility,
+    },
+    /// Some of what was to be snipped cannot be.
+    NotSnippable {
+        /// What, and why.
+        targets: Vec<RefusedTarget>,
+    },
+    /// The session has not been at this revision.
+    RevisionNotFound {
+        /// The revision.
+        revision: Revision,
+        /// The session's own.
+        current: Revision,
+    },
+    /// The view that would come back is over the block threshold.
+    RestoreOverBlock {
+        /// What it would have.
+        tokens: u64,
+        /// Where requests are blocked.
+        block: u64,
+    },
+    /// The policy turns it off.
+    DisabledByPolicy {
+        /// The setting's path.
+        setting: &'static str,
+    },
+    /// There is nothing that could be compacted.
+    NothingToCompact {
+        /// Why.
+        skip: SkipReason,
+    },
+    /// Several calls share the id.
+    AmbiguousCall {
+        /// The field that names it.
+        field: String,
+        /// The calls.
+        candidates: Vec<ToolCall>,
+    },
+    /// There is no such result.
+    ResultNotFound {
+        /// The call's key, or the reference.
+        name: String,
+    },
+    /// The call has another stored result.
+    ResultConflict {
+        /// The call.
+        call: String,
+        /// What is there.
+        stored: String,
+        /// What was given.
+        given: String,
+    },
+    /// The service has no such tool.
+    ToolNotFound {
+        /// Its name.
+        tool: String,
     },
     /// A part of the call is larger than the server takes.
     TooLarge {
@@ -272,6 +327,28 @@ impl From<BadPageToken> for ServiceError {
     }
 }
 
+/// Something that was to be snipped and cannot be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedTarget {
+    /// The path of the field that names it.
+    pub field: String,
+    /// What was named.
+    pub name: String,
+    /// Why it cannot be.
+    pub reason: ErrorReason,
+}
+
+impl From<SnipTarget> for RefusedTarget {
+    fn from(target: SnipTarget) -> Self {
+        let is_turn = target.field.starts_with("turn_ids");
+        Self {
+            reason: convert::refused(target.refused, is_turn),
+            field: target.field,
+            name: target.name,
+        }
+    }
+}
+
 impl From<Rejection> for ServiceError {
     fn from(rejection: Rejection) -> Self {
         match rejection {
@@ -310,6 +387,13 @@ impl From<Rejection> for ServiceError {
                 id,
                 visibility: Visibility::Rewound,
             },
+            Rejection::NotSnippable(targets) => Self::NotSnippable {
+                targets: targets.into_iter().map(RefusedTarget::from).collect(),
+            },
+            Rejection::NoSuchRevision(revision, current) => {
+                Self::RevisionNotFound { revision, current }
+            }
+            Rejection::OverBlock { tokens, block } => Self::RestoreOverBlock { tokens, block },
             // Whoever runs a command reads the contents and asks again, so this is never told.
             not_held @ Rejection::NotHeld => Self::internal("decide a command", not_held),
         }

@@ -3,11 +3,15 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use palimpsest_proto::context::v1::ErrorReason;
+use palimpsest_proto::context::v1::{
+    CallCandidates, ErrorReason, RefusedTarget as OutTarget, RefusedTargets,
+};
+use prost::Message;
+use prost_types::Any;
 use tonic::{Code, Status};
-use tonic_types::{ErrorDetails, StatusExt as _};
+use tonic_types::{ErrorDetails, StatusExt as _, pb};
 
-use super::ServiceError;
+use super::{RefusedTarget, ServiceError};
 use crate::grpc::trace::TraceId;
 
 /// The domain in every `ErrorInfo`.
@@ -29,6 +33,8 @@ struct Refusal {
     message: String,
     metadata: Vec<(&'static str, String)>,
     details: ErrorDetails,
+    /// Details of this package's own.
+    own: Option<Any>,
 }
 
 impl Refusal {
@@ -40,6 +46,7 @@ impl Refusal {
             message: message.into(),
             metadata: Vec::new(),
             details: ErrorDetails::new(),
+            own: None,
         }
     }
 
@@ -85,6 +92,14 @@ impl Refusal {
         self
     }
 
+    fn own(mut self, name: &str, detail: &impl Message) -> Self {
+        self.own = Some(Any {
+            type_url: format!("type.googleapis.com/palimpsest.context.v1.{name}"),
+            value: detail.encode_to_vec(),
+        });
+        self
+    }
+
     fn into_status(mut self) -> Status {
         let metadata: HashMap<_, _> = self
             .metadata
@@ -93,8 +108,22 @@ impl Refusal {
             .collect();
         self.details.set_error_info(self.reason, DOMAIN, metadata);
         let message = clipped(&self.message, MAX_MESSAGE_BYTES);
-        Status::with_error_details(self.code, message, self.details)
+        let status = Status::with_error_details(self.code, message, self.details);
+        match self.own {
+            Some(own) => with_detail(&status, own),
+            None => status,
+        }
     }
+}
+
+/// A status with one more detail, of a type that the standard ones do not know.
+fn with_detail(status: &Status, detail: Any) -> Status {
+    let Ok(mut rich) = pb::Status::decode(status.details()) else {
+        return status.clone();
+    };
+    rich.details.push(detail);
+    let details = rich.encode_to_vec();
+    Status::with_details(status.code(), status.message(), details.into())
 }
 
 /// At most `max` bytes of a text, cut between characters.
@@ -275,6 +304,78 @@ fn refusal(error: ServiceError) -> Refusal {
             .meta("visibility", &visibility)
             .precondition(format!("messages/{id}"), "the message must be in the view")
         }
+        E::NotSnippable { targets } => not_snippable(&targets),
+        E::RevisionNotFound { revision, current } => Refusal::new(
+            Code::NotFound,
+            Reason::RevisionNotFound,
+            format!("the session has no revision {revision}: it is at revision {current}"),
+        )
+        .meta("revision", &revision)
+        .meta("current_revision", &current),
+        E::RestoreOverBlock { tokens, block } => Refusal::new(
+            Code::FailedPrecondition,
+            Reason::RestoreOverBlock,
+            format!(
+                "the view would have {tokens} tokens and requests are blocked from {block} on: \
+                 choose a later revision, or set force"
+            ),
+        )
+        .meta("tokens", &tokens)
+        .meta("block_at_tokens", &block)
+        .precondition("view".into(), "the view must be under the block threshold"),
+        E::DisabledByPolicy { setting } => Refusal::new(
+            Code::FailedPrecondition,
+            Reason::DisabledByPolicy,
+            format!("the session's policy turns this off: see {setting}"),
+        )
+        .meta("setting", setting)
+        .precondition(format!("policy/{setting}"), "the policy must allow it"),
+        E::NothingToCompact { skip } => {
+            let name = skip.as_str_name();
+            let skip = name.strip_prefix("SKIP_REASON_").unwrap_or(name);
+            Refusal::new(
+                Code::FailedPrecondition,
+                Reason::NothingToCompact,
+                format!("nothing in the view can shrink ({skip}): send it as it is"),
+            )
+            .meta("skip_reason", skip)
+            .precondition("view".into(), "there must be something to compact")
+        }
+        E::AmbiguousCall { field, candidates } => {
+            let what = "stands for several calls: give its call_key";
+            Refusal::new(
+                Code::InvalidArgument,
+                Reason::AmbiguousToolUseId,
+                format!("{field} {what}"),
+            )
+            .field(&field, what)
+            .own("CallCandidates", &CallCandidates { calls: candidates })
+        }
+        E::ResultNotFound { name } => Refusal::new(
+            Code::NotFound,
+            Reason::ResultNotFound,
+            format!("there is no result of {name}: append it first"),
+        )
+        .meta("call_key", &name),
+        E::ResultConflict {
+            call,
+            stored,
+            given,
+        } => Refusal::new(
+            Code::AlreadyExists,
+            Reason::ResultConflict,
+            format!("call {call} has another stored result: give the new one a call of its own"),
+        )
+        .meta("call_key", &call)
+        .meta("stored_digest", &stored)
+        .meta("given_digest", &given),
+        E::ToolNotFound { tool } => Refusal::new(
+            Code::NotFound,
+            Reason::ToolNotFound,
+            "there is no such tool of the service, or the policy does not give it to the model: \
+             see ListTools",
+        )
+        .meta("tool_name", &tool),
         E::TooLarge {
             field,
             actual,
@@ -361,4 +462,61 @@ fn chain(error: &(dyn std::error::Error + Send + Sync + 'static)) -> String {
         next = cause.source();
     }
     text
+}
+
+/// The most targets that a refusal names.
+const MAX_TARGETS: usize = 100;
+
+/// Status and reason are those of the first target.
+fn not_snippable(targets: &[RefusedTarget]) -> Refusal {
+    use ErrorReason as Reason;
+    let first = targets.first();
+    let reason = first.map_or(Reason::TurnNotFound, |target| target.reason);
+    let name = first.map(|target| target.name.as_str()).unwrap_or_default();
+    let is_turn = first.is_some_and(|target| target.field.starts_with("turn_ids"));
+    let (code, why) = match reason {
+        Reason::TurnNotFound | Reason::MessageNotFound => {
+            (Code::NotFound, "the session never had it")
+        }
+        Reason::TurnForeign => (
+            Code::NotFound,
+            "it belongs to the session's parent or to a subagent",
+        ),
+        Reason::TurnAlreadySnipped => (Code::FailedPrecondition, "it was snipped before"),
+        Reason::TurnIsCurrent => (
+            Code::FailedPrecondition,
+            "it is the current turn: snip its messages or blocks instead",
+        ),
+        _ => (Code::FailedPrecondition, "it is not in the view any more"),
+    };
+    let others = match targets.len() {
+        0 | 1 => String::new(),
+        more => format!(", and {} more", more - 1),
+    };
+    let refusal = Refusal::new(
+        code,
+        reason,
+        format!("nothing was snipped: {name} cannot be, because {why}{others}"),
+    )
+    .meta(if is_turn { "turn_id" } else { "message_id" }, name)
+    .own(
+        "RefusedTargets",
+        &RefusedTargets {
+            targets: targets
+                .iter()
+                .take(MAX_TARGETS)
+                .map(|target| OutTarget {
+                    field: target.field.clone(),
+                    reason: target.reason.into(),
+                })
+                .collect(),
+        },
+    );
+    match code {
+        Code::FailedPrecondition => refusal.precondition(
+            first.map(|target| target.field.clone()).unwrap_or_default(),
+            why,
+        ),
+        _ => refusal,
+    }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use palimpsest_core::command::{Append, Command, Rejection, Warning, warnings};
-use palimpsest_core::event::{Event, MessagesAppended};
+use palimpsest_core::event::{Event, MessagesAppended, ResultsPersisted};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::message::Message;
 use palimpsest_core::session::{LastServed, Method, RequestStamp, Session};
@@ -12,7 +12,6 @@ use palimpsest_proto::context::v1::{
 };
 
 use super::Service;
-use super::manage::AUTO_ENABLED;
 use crate::convert::{self, PrefixTokens};
 use crate::errors::ServiceError;
 use crate::sessions::{Outcome, Transaction};
@@ -63,12 +62,23 @@ impl Incoming {
         let created = transaction.revision_before() == Revision::ZERO;
         Ok(match outcome {
             Outcome::Answered(revision) => Appended::Before(revision),
-            Outcome::Done(None) => Appended::Now {
+            Outcome::Done(None) | Outcome::Skipped(_) => Appended::Now {
                 event: None,
+                persisted: None,
                 created,
             },
             Outcome::Done(Some(_)) => Appended::Now {
-                event: appended(transaction.events().last().map(|recorded| &recorded.event)),
+                event: transaction
+                    .events()
+                    .iter()
+                    .rev()
+                    .find_map(|recorded| appended(Some(&recorded.event))),
+                persisted: transaction.events().iter().rev().find_map(|recorded| {
+                    match &recorded.event {
+                        Event::ResultsPersisted(event) => Some(event.clone()),
+                        _ => None,
+                    }
+                }),
                 created,
             },
         })
@@ -83,7 +93,7 @@ impl Incoming {
     pub(super) fn result(&self, session: &Session, appended: &Appended) -> AppendResult {
         match appended {
             Appended::Before(_) => AppendResult::default(),
-            Appended::Now { event, created } => {
+            Appended::Now { event, created, .. } => {
                 let all_known = MessagesAppended {
                     known: (0_u32..)
                         .zip(&self.messages)
@@ -132,6 +142,8 @@ pub(super) enum Appended {
     Now {
         /// What was appended.
         event: Option<MessagesAppended>,
+        /// Results that were stored on the way.
+        persisted: Option<ResultsPersisted>,
         /// Whether this call created the session.
         created: bool,
     },
@@ -140,6 +152,19 @@ pub(super) enum Appended {
 }
 
 impl Appended {
+    /// What level 1 did.
+    fn stages(&self, session: &Session) -> Vec<v1::StageReport> {
+        let Self::Now {
+            persisted: Some(event),
+            ..
+        } = self
+        else {
+            return Vec::new();
+        };
+        let event = Event::ResultsPersisted(event.clone());
+        convert::stage(&event, session, false).into_iter().collect()
+    }
+
     pub(super) fn warnings(&self, session: &Session) -> Vec<Warning> {
         match self {
             Self::Now {
@@ -192,7 +217,7 @@ pub(super) async fn append(
     let incoming = Incoming::read(service, messages, expected_revision, stamp)?;
     // Wrong targets are refused before anything happens.
     convert::target(target.clone(), &LastServed::default())?;
-    let missing = service.create_if_missing();
+    let missing = service.create_if_missing(&key.project);
     let (before, mut response) = service
         .sessions
         .write(
@@ -206,7 +231,7 @@ pub(super) async fn append(
                     tokens: Some(tokens(session, None)),
                     budget: Some(budget(session, target.as_ref())),
                     warnings: convert::warnings(&appended.warnings(session)),
-                    stages: Vec::new(),
+                    stages: appended.stages(session),
                 };
                 let before = match appended {
                     Appended::Before(revision) => Some(*revision),
@@ -233,5 +258,5 @@ pub(super) fn budget(session: &Session, target: Option<&v1::Target>) -> v1::Budg
     let last = session.last_served();
     let (target, window) = convert::target(target.cloned(), last)
         .unwrap_or_else(|_| (last.target.clone(), last.window));
-    convert::budget(session, &target, window, AUTO_ENABLED)
+    convert::budget(session, &target, window)
 }

@@ -16,7 +16,9 @@ use palimpsest_proto::context::v1::{
 };
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{Service, append, not_implemented, prepare, reply, rewind, stream};
+use super::{
+    Service, append, compact, not_implemented, prepare, reply, restore, rewind, snip, stream,
+};
 
 const NAME: &str = "ContextService";
 
@@ -67,9 +69,11 @@ impl ContextService for ContextHandlers {
 
     async fn compact(
         &self,
-        _: Request<CompactRequest>,
+        request: Request<CompactRequest>,
     ) -> Result<Response<CompactResponse>, Status> {
-        not_implemented(NAME, "Compact")
+        let (service, request) = (self.0.clone(), request.into_inner());
+        let change = Box::pin(async move { compact::compact(&service, request).await });
+        reply(self.0.mutations.uncancelled(change).await)
     }
 
     async fn commit_summary(
@@ -79,8 +83,10 @@ impl ContextService for ContextHandlers {
         not_implemented(NAME, "CommitSummary")
     }
 
-    async fn snip(&self, _: Request<SnipRequest>) -> Result<Response<SnipResponse>, Status> {
-        not_implemented(NAME, "Snip")
+    async fn snip(&self, request: Request<SnipRequest>) -> Result<Response<SnipResponse>, Status> {
+        let (service, request) = (self.0.clone(), request.into_inner());
+        let change = Box::pin(async move { snip::snip(&service, request).await });
+        reply(self.0.mutations.uncancelled(change).await)
     }
 
     async fn persist_tool_result(
@@ -115,9 +121,11 @@ impl ContextService for ContextHandlers {
 
     async fn restore_context(
         &self,
-        _: Request<RestoreContextRequest>,
+        request: Request<RestoreContextRequest>,
     ) -> Result<Response<RestoreContextResponse>, Status> {
-        not_implemented(NAME, "RestoreContext")
+        let (service, request) = (self.0.clone(), request.into_inner());
+        let change = Box::pin(async move { restore::restore(&service, request).await });
+        reply(self.0.mutations.uncancelled(change).await)
     }
 
     async fn list_tools(

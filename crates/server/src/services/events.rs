@@ -1,10 +1,13 @@
 //! `ListEvents` and `WatchSession`: what happened, and what happens.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_stream::try_stream;
-use palimpsest_core::event::Recorded;
+use palimpsest_core::event::{Event, Recorded};
 use palimpsest_core::ids::{Revision, SessionKey};
+use palimpsest_core::policy::Policy;
 use palimpsest_core::session::Session;
 use palimpsest_proto::context::v1::{
     EventKind, ListEventsRequest, ListEventsResponse, SessionEvent, WatchSessionRequest,
@@ -134,15 +137,72 @@ async fn public(
     recorded: Vec<(Revision, Recorded)>,
     kinds: &[EventKind],
 ) -> Result<Vec<(Revision, Vec<SessionEvent>)>, ServiceError> {
+    let earlier = earlier_policies(service, key, &recorded, kinds).await?;
     let tell = |session: &Session| {
         let tell = |(revision, recorded): &(Revision, Recorded)| {
-            let mut events = convert::events(recorded, *revision, session);
+            let earlier = earlier.get(revision).map(|policy| &**policy);
+            let mut events = convert::events(recorded, *revision, session, earlier);
             events.retain(|event| kinds.is_empty() || kinds.contains(&convert::event_kind(event)));
             (*revision, events)
         };
         recorded.iter().map(tell).collect()
     };
     Ok(service.sessions.read(key, tell).await?)
+}
+
+/// The policies that changes of it took the place of, by the revisions of the changes.
+async fn earlier_policies(
+    service: &Service,
+    key: &SessionKey,
+    recorded: &[(Revision, Recorded)],
+    kinds: &[EventKind],
+) -> Result<BTreeMap<Revision, Arc<Policy>>, ServiceError> {
+    let mut earlier = BTreeMap::new();
+    if !kinds.is_empty() && !kinds.contains(&EventKind::PolicyChanged) {
+        return Ok(earlier);
+    }
+    let mut last = None;
+    for (revision, recorded) in recorded {
+        let Some(policy) = set_policy(&recorded.event) else {
+            continue;
+        };
+        if matches!(recorded.event, Event::PolicyChanged(_)) {
+            let before = match last.take() {
+                Some(before) => Some(before),
+                None => policy_before(service, key, *revision).await?,
+            };
+            earlier.extend(before.map(|before| (*revision, before)));
+        }
+        last = Some(Arc::clone(policy));
+    }
+    Ok(earlier)
+}
+
+/// The policy that a session had before an event. Only events that changed its view can have set it,
+/// and its creation.
+async fn policy_before(
+    service: &Service,
+    key: &SessionKey,
+    revision: Revision,
+) -> Result<Option<Arc<Policy>>, ServiceError> {
+    let changes = |session: &Session| session.view_changes().to_vec();
+    let changes = service.sessions.read(key, changes).await?;
+    let before = changes.into_iter().filter(|at| *at < revision).rev();
+    for at in before.chain([Revision::new(1)]) {
+        let recorded = service.sessions.event(key, at).await?;
+        if let Some(policy) = recorded.as_ref().and_then(|it| set_policy(&it.event)) {
+            return Ok(Some(Arc::clone(policy)));
+        }
+    }
+    Ok(None)
+}
+
+fn set_policy(event: &Event) -> Option<&Arc<Policy>> {
+    match event {
+        Event::SessionCreated(event) => Some(&event.policy),
+        Event::PolicyChanged(event) => Some(&event.policy),
+        _ => None,
+    }
 }
 
 pub(super) async fn watch(

@@ -3,6 +3,7 @@
 use palimpsest_core::command::{Command, Rejection};
 use palimpsest_core::ids::{Revision, SessionId, SessionKey};
 use palimpsest_core::message::Digest;
+use palimpsest_core::policy::Overlay;
 use palimpsest_core::session::{Method, RequestStamp, Session};
 use palimpsest_proto::context::v1::{
     CreateSessionRequest, CreateSessionResponse, DeleteSessionRequest, DeleteSessionResponse,
@@ -13,12 +14,9 @@ use uuid::Builder;
 use super::Service;
 use super::append::expected;
 use super::list::children;
-use crate::convert;
+use crate::convert::{self, ChangedSession};
 use crate::errors::ServiceError;
 use crate::sessions::{Missing, SessionsError, Transaction};
-
-/// Compactions do not start by themselves yet.
-pub(super) const AUTO_ENABLED: bool = false;
 
 pub(super) async fn create(
     service: &Service,
@@ -28,7 +26,10 @@ pub(super) async fn create(
     let body = || convert::body_digest(&request);
     let stamp = convert::request_stamp(&request_id, Method::Create, body, limits)?;
     let mut new = convert::create(request, limits)?;
-    new.create.policy = service.sessions.policy().clone();
+    let policies = service.sessions.policies();
+    new.create.policy = policies
+        .with(&new.project, &new.overrides)
+        .map_err(convert::bad_overrides)?;
     new.create.request.clone_from(&stamp);
     let session = match new.session {
         Some(session) => session,
@@ -38,7 +39,7 @@ pub(super) async fn create(
     let decide = |transaction: &mut Transaction<'_>| Ok(is_answer(transaction, stamp.as_ref()));
     let finish = |session: &Session, outcome: &Outcome| {
         Ok(match outcome {
-            Outcome::Created => Ok(convert::session(session, AUTO_ENABLED)),
+            Outcome::Created => Ok(convert::session(session)),
             Outcome::Exists => Err(SessionsError::Exists(session.key().clone())),
             Outcome::OtherBody(recorded, given) => Err(other_body(*recorded, *given)),
         })
@@ -107,7 +108,7 @@ pub(super) async fn get(
     request: GetSessionRequest,
 ) -> Result<GetSessionResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
-    let look = |session: &Session| convert::session(session, AUTO_ENABLED);
+    let look = |session: &Session| convert::session(session);
     let session = service.sessions.read(&key, look).await?;
     Ok(GetSessionResponse {
         session: Some(session),
@@ -121,15 +122,18 @@ pub(super) async fn update(
     let (request_id, limits) = (request.request_id.clone(), service.limits());
     let body = || convert::body_digest(&request);
     let stamp = convert::request_stamp(&request_id, Method::Update, body, limits)?;
-    let (key, mut update) = convert::update(request, limits)?;
-    update.request = stamp;
+    let mut change = convert::update(request, limits)?;
+    change.update.request = stamp;
+    let key = change.session.clone();
+    let inherited = service.sessions.policies().inherited(&key.project);
     let decide = |transaction: &mut Transaction<'_>| {
-        let expected_revision = expected(update.expected_revision, transaction)?;
-        let mut update = update.clone();
-        update.expected_revision = expected_revision;
-        transaction.run(Command::Update(update)).map(drop)
+        let mut update = change.update.clone();
+        update.expected_revision = expected(update.expected_revision, transaction)?;
+        update.policy = new_policy(&change, inherited, transaction)?;
+        let outcome = transaction.run(Command::Update(update));
+        outcome.map(drop).map_err(in_overrides)
     };
-    let finish = |session: &Session, (): &()| Ok(convert::session(session, AUTO_ENABLED));
+    let finish = |session: &Session, (): &()| Ok(convert::session(session));
     let session = service
         .sessions
         .write(&key, &Missing::Refuse, decide, finish)
@@ -138,6 +142,39 @@ pub(super) async fn update(
     Ok(UpdateSessionResponse {
         session: Some(session),
     })
+}
+
+/// What an update lays over the policy of its session.
+fn new_policy(
+    change: &ChangedSession,
+    inherited: &Overlay,
+    transaction: &Transaction<'_>,
+) -> Result<Option<Overlay>, Rejection> {
+    let (Some(policy), Some(session)) = (&change.policy, transaction.session()) else {
+        return Ok(None);
+    };
+    let overlay = policy.overlay(session.policy(), inherited);
+    let stamp = change.update.request.as_ref();
+    let now = transaction.now();
+    match overlay {
+        // A repeat gets its answer, whatever was configured since the first try.
+        Err(_) if stamp.is_some_and(|stamp| session.requests().find(stamp, now).is_some()) => {
+            Ok(None)
+        }
+        overlay => overlay.map(Some).map_err(|e| in_overrides(e.into())),
+    }
+}
+
+/// A refusal that is about the resolved policy, as one that is about what the caller gave.
+fn in_overrides(rejection: Rejection) -> Rejection {
+    match rejection {
+        Rejection::Invalid { field, what }
+            if field == "preset" || field == "policy" || field.starts_with("policy.") =>
+        {
+            Rejection::invalid(convert::in_overrides(&field), what)
+        }
+        rejection => rejection,
+    }
 }
 
 pub(super) async fn delete(

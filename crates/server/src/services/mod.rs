@@ -4,6 +4,7 @@
 //! the parts of a request or a reply mean is `convert`'s.
 
 mod append;
+mod compact;
 mod context;
 mod etag;
 mod events;
@@ -14,15 +15,17 @@ mod manage;
 mod messages;
 mod originals;
 mod prepare;
+mod restore;
 mod rewind;
 mod search;
 mod session;
+mod snip;
 mod stream;
 
 use std::sync::Arc;
 
 use palimpsest_core::command::Create;
-use palimpsest_core::ids::MessageId;
+use palimpsest_core::ids::{MessageId, ProjectId};
 use palimpsest_core::limits::Limits;
 use palimpsest_store::blobs::Blobs;
 use tokio_util::sync::CancellationToken;
@@ -72,10 +75,10 @@ impl Service {
         || self.ids.message_id()
     }
 
-    /// A first write creates the session, with the policy of the server.
-    fn create_if_missing(&self) -> Missing {
+    /// A first write creates the session, with the policy of its project.
+    fn create_if_missing(&self, project: &ProjectId) -> Missing {
         Missing::Create(Create {
-            policy: self.sessions.policy().clone(),
+            policy: Arc::clone(self.sessions.policies().of(project)),
             implicit: true,
             ..Create::default()
         })

@@ -2,17 +2,19 @@
 
 use bytes::Bytes;
 use palimpsest_core::codec;
-use palimpsest_core::command::{Command, Rejection, Serve};
+use palimpsest_core::command::{Clear, Clearing, Command, Rejection, Serve, Skip};
+use palimpsest_core::event::Event;
 use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::{LastServed, Method, NotHeld, Session, View};
-use palimpsest_core::view::{Target, WireMessage};
+use palimpsest_core::view::{Provider, Target, WireMessage};
 use palimpsest_proto::context::v1::{self, PrepareContextRequest, PrepareContextResponse};
+use serde_json::json;
 
 use super::append::{Appended, Incoming, budget, tokens};
 use super::{Service, etag};
 use crate::convert::{self, Form, PrefixTokens};
 use crate::errors::ServiceError;
-use crate::sessions::Transaction;
+use crate::sessions::{Outcome, Transaction};
 
 /// A request, read; what depends on the session is still to be filled in.
 struct Call {
@@ -22,7 +24,36 @@ struct Call {
     form: Form,
     prefix: Option<PrefixTokens>,
     interrupt_open_calls: bool,
+    cache_edits: bool,
+    dry_run: bool,
     max_reply_bytes: usize,
+}
+
+/// What came of a call.
+struct Done {
+    appended: Appended,
+    /// What levels did.
+    levels: Vec<Event>,
+    /// Why level 3 did nothing.
+    skipped: Option<Skip>,
+}
+
+impl Done {
+    fn stages(&self, session: &Session, dry_run: bool) -> Vec<v1::StageReport> {
+        let done = self.levels.iter();
+        let done = done.filter_map(|event| convert::stage(event, session, dry_run));
+        let skipped = self
+            .skipped
+            .map(|skip| convert::skipped(v1::Level::Microcompact, skip));
+        done.chain(skipped).collect()
+    }
+}
+
+const fn is_of_a_level(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::ResultsPersisted(_) | Event::ResultsCleared(_) | Event::CacheEditsIssued(_)
+    )
 }
 
 pub(super) async fn prepare(
@@ -45,13 +76,15 @@ pub(super) async fn prepare(
         form,
         prefix: convert::prompt_prefix(request.prompt_prefix)?,
         interrupt_open_calls: request.interrupt_open_calls,
+        cache_edits: request.cache_edits_supported,
+        dry_run,
         max_reply_bytes: service.limits().max_reply_bytes,
     };
-    let missing = service.create_if_missing();
+    let missing = service.create_if_missing(&key.project);
     let decide = |transaction: &mut Transaction<'_>| call.decide(transaction);
-    let finish = |session: &Session, appended: &Appended| {
-        let response = call.answer(session, appended)?;
-        let before = match appended {
+    let finish = |session: &Session, done: &Done| {
+        let response = call.answer(session, done)?;
+        let before = match &done.appended {
             Appended::Before(revision) => Some(*revision),
             Appended::Now { .. } => None,
         };
@@ -74,17 +107,23 @@ pub(super) async fn prepare(
 }
 
 impl Call {
-    fn decide(&self, transaction: &mut Transaction<'_>) -> Result<Appended, Rejection> {
+    fn decide(&self, transaction: &mut Transaction<'_>) -> Result<Done, Rejection> {
         let appended = if self.incoming.is_empty() {
             Appended::Now {
                 event: None,
+                persisted: None,
                 created: false,
             }
         } else {
             self.incoming.run(transaction)?
         };
+        let mut done = Done {
+            appended,
+            levels: Vec::new(),
+            skipped: None,
+        };
         let Some(session) = transaction.session() else {
-            return Ok(appended);
+            return Ok(done);
         };
         let (target, window) = self.target(session);
         transaction.run(Command::Serve(Serve {
@@ -93,7 +132,22 @@ impl Call {
             overhead_tokens: self.prefix.map(PrefixTokens::total),
             interrupt_open_calls: self.interrupt_open_calls,
         }))?;
-        Ok(appended)
+        let clear = Clear {
+            clearing: Clearing::Auto {
+                cache_edits: self.cache_edits,
+            },
+            expected_revision: None,
+            request: None,
+        };
+        if let Outcome::Skipped(skip) = transaction.run(Command::Clear(clear))? {
+            done.skipped = Some(skip);
+        }
+        let events = transaction.events().iter().map(|recorded| &recorded.event);
+        done.levels = events
+            .filter(|event| is_of_a_level(event))
+            .cloned()
+            .collect();
+        Ok(done)
     }
 
     /// For whom the view is: what the caller leaves out is as it was the last time.
@@ -103,11 +157,8 @@ impl Call {
             .unwrap_or_else(|_| (last.target.clone(), last.window))
     }
 
-    fn answer(
-        &self,
-        session: &Session,
-        appended: &Appended,
-    ) -> Result<PrepareContextResponse, NotHeld> {
+    fn answer(&self, session: &Session, done: &Done) -> Result<PrepareContextResponse, NotHeld> {
+        let appended = &done.appended;
         let (target, _) = self.target(session);
         // An etag holds for the form and the target that it was made for; the domain checks the target.
         let known = self
@@ -129,6 +180,9 @@ impl Call {
             tokens: Some(tokens(session, self.prefix)),
             budget: Some(budget(session, self.target.as_ref())),
             warnings: warnings(session, appended, &view),
+            stages: done.stages(session, self.dry_run),
+            cache_edits: self.edits(session, &target, &done.levels)?,
+            context_management_json: management(session, &target),
             ..PrepareContextResponse::default()
         };
         if !self.incoming.is_empty() {
@@ -136,6 +190,37 @@ impl Call {
         }
         self.put_messages(&mut response, session, &target, &view)?;
         Ok(response)
+    }
+
+    /// The edits of the provider's cache that the request is to carry.
+    fn edits(
+        &self,
+        session: &Session,
+        target: &Target,
+        events: &[Event],
+    ) -> Result<Option<v1::CacheEdits>, NotHeld> {
+        let pins = session.cache_edits().pins();
+        if !self.cache_edits || pins.is_empty() || target.provider != Provider::Anthropic {
+            return Ok(None);
+        }
+        let new = events.iter().find_map(|event| match event {
+            Event::CacheEditsIssued(event) => Some(event.message),
+            _ => None,
+        });
+        let mut all = v1::CacheEdits::default();
+        for pin in pins {
+            let Some(place) = session.place_of(pin.message, target)? else {
+                continue;
+            };
+            all.edits.push(convert::cache_edit(
+                session,
+                pin,
+                place,
+                new == Some(pin.message),
+            ));
+            all.freed_tokens += convert::edited_tokens(session, pin);
+        }
+        Ok(Some(all))
     }
 
     fn put_messages(
@@ -157,7 +242,7 @@ impl Call {
                     .collect();
             }
             Form::Json => {
-                response.messages_json = json(target, &view.messages);
+                response.messages_json = messages_json(target, &view.messages);
                 bytes = response.messages_json.iter().map(Bytes::len).sum();
                 response.system_json = system_json(target, session)?;
             }
@@ -173,7 +258,7 @@ impl Call {
 }
 
 /// Wire messages as the provider's JSON, each by itself; all of them share one buffer.
-pub(super) fn json(target: &Target, messages: &[WireMessage<'_>]) -> Vec<Bytes> {
+pub(super) fn messages_json(target: &Target, messages: &[WireMessage<'_>]) -> Vec<Bytes> {
     let mut buffer = Vec::new();
     let mut ends = Vec::with_capacity(messages.len());
     for message in messages {
@@ -206,7 +291,7 @@ pub(super) fn typed(
 }
 
 fn size(target: &Target, messages: &[WireMessage<'_>]) -> usize {
-    json(target, messages).iter().map(Bytes::len).sum()
+    messages_json(target, messages).iter().map(Bytes::len).sum()
 }
 
 /// The operator's words that a provider takes apart from the array: always all of them, because they
@@ -225,4 +310,27 @@ fn system_json(target: &Target, session: &Session) -> Result<Bytes, NotHeld> {
     }
     out.push(b']');
     Ok(out.into())
+}
+
+/// The value for the request's `context_management`, as the policy wants it.
+fn management(session: &Session, target: &Target) -> Bytes {
+    let policy = &session.policy().provider_management;
+    if target.provider != Provider::Anthropic {
+        return Bytes::new();
+    }
+    let mut edits = Vec::new();
+    if policy.clear_thinking && target.thinking {
+        edits.push(json!({"type": "clear_thinking_20251015", "keep": "all"}));
+    }
+    if policy.clear_tool_uses {
+        edits.push(json!({
+            "type": "clear_tool_uses_20250919",
+            "trigger": {"type": "input_tokens", "value": policy.clear_trigger_tokens},
+            "clear_at_least": {"type": "input_tokens", "value": policy.clear_min_tokens},
+        }));
+    }
+    if edits.is_empty() {
+        return Bytes::new();
+    }
+    json!({ "edits": edits }).to_string().into()
 }

@@ -16,7 +16,7 @@ use crate::sessions::{Missing, Outcome, Transaction};
 /// What a rewind came to.
 enum Done {
     /// This happened; nothing did when there was nothing to take away.
-    Now(Option<Rewound>),
+    Now(Option<Box<Rewound>>),
     /// It had happened, in the event with this revision.
     Before(Revision),
 }
@@ -48,7 +48,7 @@ pub(super) async fn rewind(
     let target = request.target.as_ref();
     let finish = |session: &Session, done: &Done| {
         Ok(match done {
-            Done::Now(rewound) => Ok(answer(session, rewound.as_ref(), target)),
+            Done::Now(rewound) => Ok(answer(session, rewound.as_deref(), target)),
             Done::Before(revision) => Err(*revision),
         })
     };
@@ -97,10 +97,10 @@ fn decide(
     }))?;
     Ok(match outcome {
         Outcome::Answered(revision) => Done::Before(revision),
-        Outcome::Done(_) => {
+        Outcome::Done(_) | Outcome::Skipped(_) => {
             let last = transaction.events().last().map(|recorded| &recorded.event);
             Done::Now(match last {
-                Some(Event::Rewound(rewound)) => Some(rewound.clone()),
+                Some(Event::Rewound(rewound)) => Some(Box::new(rewound.clone())),
                 _ => None,
             })
         }

@@ -12,7 +12,7 @@ use palimpsest_proto::context::v1::{StreamContextRequest, StreamContextResponse}
 use tonic::Status;
 
 use super::context::Replies;
-use super::prepare::{json, typed};
+use super::prepare::{messages_json, typed};
 use super::{Service, etag};
 use crate::convert::{self, Form};
 use crate::errors::ServiceError;
@@ -102,7 +102,7 @@ fn render(
     let (mut total, mut count) = (0, 0);
     let mut rendered = Vec::new();
     for message in rest {
-        let one = json(target, std::slice::from_ref(message));
+        let one = messages_json(target, std::slice::from_ref(message));
         let size: usize = one.iter().map(bytes::Bytes::len).sum();
         if count > 0 && total + size > CHUNK_BYTES {
             break;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use palimpsest_core::event::{Event, Recorded};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::message::Message;
-use palimpsest_core::session::{Session, Snapshot};
+use palimpsest_core::session::{ReplayError, Session, Snapshot};
 use palimpsest_store::encoding::{DecodeError, decode_frame, decode_snapshot};
 use palimpsest_store::{Frame, SessionLog};
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -57,22 +57,9 @@ async fn from_snapshot(
     snapshot: Snapshot,
 ) -> Result<Session, SessionsError> {
     let at = snapshot.revision;
-    let mut needed = snapshot.needed(HELD_MESSAGES);
-    let mut from = needed.tail.unwrap_or(at.plus(1));
+    let needed = snapshot.needed(HELD_MESSAGES);
+    let from = needed.tail.unwrap_or(at.plus(1));
     let mut end = events(log, key, from, None).await?;
-    // A view-changing event is folded upon all messages.
-    let changes_view = |(revision, recorded): &(Revision, Recorded)| {
-        *revision > at && recorded.event.changes_view()
-    };
-    if end.iter().any(changes_view) {
-        needed = snapshot.needed(usize::MAX);
-        if let Some(first) = needed.tail.filter(|first| *first < from) {
-            let before = Revision::new(from.get() - 1);
-            let mut all = events(log, key, first, Some(before)).await?;
-            all.append(&mut end);
-            (from, end) = (first, all);
-        }
-    }
     let mut contents = Vec::new();
     if let Some(lead) = needed.lead.filter(|lead| *lead.start() < from) {
         let (first, last) = lead.into_inner();
@@ -93,6 +80,34 @@ async fn from_snapshot(
         Ok(session)
     });
     joined(restore).await.map_err(|e| unreadable(key, e))
+}
+
+/// Folds a session's log up to a revision. None when it is shorter.
+pub(super) async fn past(
+    log: &dyn SessionLog,
+    key: &SessionKey,
+    revision: Revision,
+) -> Result<Option<Session>, SessionsError> {
+    let events = events(log, key, Revision::new(1), Some(revision)).await?;
+    let until = events.partition_point(|(at, _)| *at <= revision);
+    if events.get(until.wrapping_sub(1)).map(|(at, _)| *at) != Some(revision) {
+        return Ok(None);
+    }
+    let owned = key.clone();
+    let folded = spawn_blocking(move || {
+        let events = &events[..until];
+        let log = events.iter().map(|(_, recorded)| recorded.clone());
+        let mut session = Session::replay(owned, log)?;
+        session.fill(messages(events.to_vec()));
+        Ok(session)
+    });
+    let session = joined(folded).await.map_err(|_: ReplayError| {
+        unreadable(
+            key,
+            DecodeError::Damaged("it does not begin with the session's creation"),
+        )
+    })?;
+    Ok(Some(session))
 }
 
 /// Reads the contents that a session does not hold.

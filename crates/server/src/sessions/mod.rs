@@ -8,6 +8,7 @@
 mod cache;
 mod handle;
 mod load;
+mod policies;
 mod row;
 mod transaction;
 
@@ -18,13 +19,15 @@ use palimpsest_core::command::{Create, Rejection};
 use palimpsest_core::event::Recorded;
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey};
 use palimpsest_core::limits::Limits;
-use palimpsest_core::policy::Policy;
 use palimpsest_core::session::{About, NotHeld, Session};
+use palimpsest_store::blobs::{BlobError, Blobs};
 use palimpsest_store::encoding::{DecodeError, decode_about};
 use palimpsest_store::{Head, SessionLog, StoreError};
 
 use self::cache::Cache;
 pub use self::handle::{Change, Watcher};
+pub use self::policies::Policies;
+use self::transaction::NewBlob;
 pub use self::transaction::{Outcome, Transaction};
 use crate::clock::Clock;
 
@@ -76,7 +79,8 @@ pub struct Sessions {
     cache: Cache,
     clock: Arc<dyn Clock>,
     limits: Arc<Limits>,
-    policy: Policy,
+    policies: Policies,
+    blobs: Option<Arc<Blobs>>,
 }
 
 impl fmt::Debug for Sessions {
@@ -86,12 +90,12 @@ impl fmt::Debug for Sessions {
 }
 
 impl Sessions {
-    /// Sessions on a log. `policy` seeds new ones; at most about `cache_bytes` of them stay loaded.
+    /// Sessions on a log. `policies` seed new ones; at most about `cache_bytes` of them stay loaded.
     pub fn new(
         log: Arc<dyn SessionLog>,
         clock: Arc<dyn Clock>,
         limits: Arc<Limits>,
-        policy: Policy,
+        policies: Policies,
         cache_bytes: usize,
     ) -> Self {
         Self {
@@ -99,8 +103,16 @@ impl Sessions {
             cache: Cache::new(cache_bytes),
             clock,
             limits,
-            policy,
+            policies,
+            blobs: None,
         }
+    }
+
+    /// The same with a place for large results; without one they stay in the view.
+    #[must_use]
+    pub fn with_blobs(mut self, blobs: Arc<Blobs>) -> Self {
+        self.blobs = Some(blobs);
+        self
     }
 
     /// The log beneath.
@@ -113,9 +125,9 @@ impl Sessions {
         &self.limits
     }
 
-    /// The policy of new sessions.
-    pub fn policy(&self) -> &Policy {
-        &self.policy
+    /// The policies of new sessions.
+    pub fn policies(&self) -> &Policies {
+        &self.policies
     }
 
     /// The clock.
@@ -170,13 +182,14 @@ impl Sessions {
     ) -> Result<T, SessionsError> {
         let handle = self.cache.handle(key);
         let mut state = handle.lock().await;
+        let mut can_store = self.blobs.is_some();
         for _ in 0..MAX_ATTEMPTS {
             let now = self.clock.now();
             let loaded = state.load(&*self.log, key).await?;
             if loaded.is_none() && matches!(missing, Missing::Refuse) {
                 return Err(SessionsError::NotFound(key.clone()));
             }
-            let mut transaction = Transaction::new(key, state.take(), now, &self.limits);
+            let mut transaction = Transaction::new(key, state.take(), now, &self.limits, can_store);
             if let (None, Missing::Create(create)) = (transaction.session(), missing) {
                 transaction.create(create.clone())?;
             }
@@ -194,6 +207,12 @@ impl Sessions {
                     return Err(rejection.into());
                 }
             };
+            if let Err(error) = self.store(key, transaction.blobs()).await {
+                tracing::warn!(session = %key, %error, "failed to store a result; it stays in the view");
+                state.put_back(transaction);
+                can_store = false;
+                continue;
+            }
             match state.commit(&self.log, key, transaction).await {
                 Ok(loaded) => {
                     handle.announce(loaded.session.revision());
@@ -227,7 +246,13 @@ impl Sessions {
             Err(error) => return Err(error),
         };
         let loaded = copy.map(handle::Loaded::new);
-        let mut transaction = Transaction::new(key, loaded, self.clock.now(), &self.limits);
+        let mut transaction = Transaction::new(
+            key,
+            loaded,
+            self.clock.now(),
+            &self.limits,
+            self.blobs.is_some(),
+        );
         if let (None, Missing::Create(create)) = (transaction.session(), missing) {
             transaction.create(create.clone())?;
         }
@@ -236,6 +261,29 @@ impl Sessions {
             .session()
             .ok_or_else(|| SessionsError::NotFound(key.clone()))?;
         Ok(finish(session, &decided).map_err(Rejection::from)?)
+    }
+
+    /// Keeps results before the event that names them is committed. Without the event they are
+    /// leftovers that a sweep finds.
+    async fn store(&self, key: &SessionKey, results: &[NewBlob]) -> Result<(), BlobError> {
+        let Some(blobs) = self.blobs.as_ref().filter(|_| !results.is_empty()) else {
+            return Ok(());
+        };
+        for result in results {
+            let bytes = result.bytes.clone();
+            Box::pin(blobs.put(key, &result.call, result.kind, bytes)).await?;
+        }
+        Ok(())
+    }
+
+    /// The session as it was at a revision, with all its contents: its log is folded again up to
+    /// there. None when it never was at that revision.
+    pub async fn past(
+        &self,
+        key: &SessionKey,
+        revision: Revision,
+    ) -> Result<Option<Session>, SessionsError> {
+        load::past(&*self.log, key, revision).await
     }
 
     /// Deletes a session and its log; false when there was none.

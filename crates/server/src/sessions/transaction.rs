@@ -3,11 +3,15 @@
 use std::num::NonZeroU32;
 
 use bytes::Bytes;
-use palimpsest_core::command::{Command, Context, Create, Decision, Rejection, create, decide};
+use palimpsest_core::command::{
+    Command, Context, Create, Decision, Rejection, Skip, create, decide,
+};
 use palimpsest_core::event::{Event, Recorded};
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
+use palimpsest_core::levels::results::{Stored, file_content, is_json};
 use palimpsest_core::limits::Limits;
-use palimpsest_core::session::Session;
+use palimpsest_core::session::{NotHeld, Session};
+use palimpsest_store::blobs::BlobKind;
 use palimpsest_store::encoding::encode_frame;
 
 use super::handle::Loaded;
@@ -19,6 +23,19 @@ pub enum Outcome {
     Done(Option<Revision>),
     /// The request was answered before, by the event with this revision.
     Answered(Revision),
+    /// A level has nothing to do, for this reason.
+    Skipped(Skip),
+}
+
+/// A result that must be stored before the event that names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NewBlob {
+    /// The call, as its file is named.
+    pub call: String,
+    /// How its bytes are to be read.
+    pub kind: BlobKind,
+    /// All of it.
+    pub bytes: Bytes,
 }
 
 /// Commands on one session.
@@ -30,6 +47,8 @@ pub struct Transaction<'a> {
     before: Revision,
     now: Timestamp,
     limits: &'a Limits,
+    can_store: bool,
+    blobs: Vec<NewBlob>,
 }
 
 impl<'a> Transaction<'a> {
@@ -38,6 +57,7 @@ impl<'a> Transaction<'a> {
         loaded: Option<Loaded>,
         now: Timestamp,
         limits: &'a Limits,
+        can_store: bool,
     ) -> Self {
         let before = loaded
             .as_ref()
@@ -49,6 +69,8 @@ impl<'a> Transaction<'a> {
             before,
             now,
             limits,
+            can_store,
+            blobs: Vec::new(),
         }
     }
 
@@ -60,6 +82,11 @@ impl<'a> Transaction<'a> {
     /// The revision that the session had before any command; zero when there was none.
     pub fn revision_before(&self) -> Revision {
         self.before
+    }
+
+    /// When its commands happen.
+    pub fn now(&self) -> Timestamp {
+        self.now
     }
 
     /// What happened so far.
@@ -81,8 +108,29 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Decides a command and applies what comes of it.
+    /// Decides a command and applies what comes of it. What comes in is kept within its limits at
+    /// once.
     pub fn run(&mut self, command: Command) -> Result<Outcome, Rejection> {
+        let from = self.session().map(|session| session.transcript().next());
+        let appends = matches!(command, Command::Append(_));
+        let outcome = self.decide(command)?;
+        if let (true, Some(from), Outcome::Done(Some(_))) = (appends, from, outcome) {
+            self.decide(Command::KeepResults { from })?;
+        }
+        Ok(outcome)
+    }
+
+    /// Whether results can be stored.
+    pub fn can_store(&self) -> bool {
+        self.can_store
+    }
+
+    /// What must be stored before the events are committed.
+    pub(super) fn blobs(&self) -> &[NewBlob] {
+        &self.blobs
+    }
+
+    fn decide(&mut self, command: Command) -> Result<Outcome, Rejection> {
         let context = self.context();
         let Some(loaded) = &mut self.loaded else {
             // Only a session that is there can be asked; the caller has seen to that.
@@ -90,6 +138,7 @@ impl<'a> Transaction<'a> {
         };
         match decide(&loaded.session, command, context)? {
             Decision::Answered(revision) => Ok(Outcome::Answered(revision)),
+            Decision::Skipped(skip) => Ok(Outcome::Skipped(skip)),
             Decision::Events(events) => {
                 let made = !events.is_empty();
                 for event in events {
@@ -101,6 +150,7 @@ impl<'a> Transaction<'a> {
                         .session
                         .apply(&recorded)
                         .expect("an event applies to the session that it was decided upon");
+                    self.blobs.extend(blobs(&loaded.session, &recorded.event)?);
                     self.events.push(recorded);
                 }
                 let last = loaded.session.revision();
@@ -113,6 +163,7 @@ impl<'a> Transaction<'a> {
         Context {
             now: self.now,
             limits: self.limits,
+            can_store: self.can_store,
         }
     }
 
@@ -129,4 +180,26 @@ impl<'a> Transaction<'a> {
     pub(super) fn into_unchanged(self) -> Option<Loaded> {
         self.loaded.filter(|_| self.events.is_empty())
     }
+}
+
+/// The results that an event names and that must be stored first.
+fn blobs(session: &Session, event: &Event) -> Result<Vec<NewBlob>, NotHeld> {
+    let named = match event {
+        Event::ResultsPersisted(event) => event.results.as_slice(),
+        Event::ResultsCleared(event) => event.saved.as_slice(),
+        _ => &[],
+    };
+    let blob = |stored: &Stored| {
+        let result = session.result(stored.call)?;
+        Ok(NewBlob {
+            call: stored.call.to_string(),
+            kind: if is_json(result) {
+                BlobKind::Json
+            } else {
+                BlobKind::Text
+            },
+            bytes: Bytes::from(file_content(result).into_owned()),
+        })
+    };
+    named.iter().map(blob).collect()
 }

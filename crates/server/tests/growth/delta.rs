@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use palimpsest_core::ids::Timestamp;
 use palimpsest_core::limits::Limits;
-use palimpsest_core::policy::Policy;
 use palimpsest_proto::context::v1::context_service_server::ContextService as _;
 use palimpsest_proto::context::v1::message_input::Content;
 use palimpsest_proto::context::v1::{
@@ -14,7 +13,7 @@ use palimpsest_proto::context::v1::{
 use palimpsest_server::clock::{Clock, IdSource, ManualClock};
 use palimpsest_server::grpc::Mutations;
 use palimpsest_server::services::{ContextHandlers, Service};
-use palimpsest_server::sessions::Sessions;
+use palimpsest_server::sessions::{Policies, Sessions};
 use palimpsest_store::SessionLog;
 use palimpsest_store::blobs::Blobs;
 use palimpsest_store::memory::MemoryLog;
@@ -35,7 +34,13 @@ fn handlers(log: &Arc<Log>) -> ContextHandlers {
     let log: Arc<dyn SessionLog> = log.clone();
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::from_millis(1)));
     let limits = Arc::new(Limits::default());
-    let sessions = Sessions::new(log, Arc::clone(&clock), limits, Policy::default(), 1 << 30);
+    let sessions = Sessions::new(
+        log,
+        Arc::clone(&clock),
+        limits,
+        Policies::default(),
+        1 << 30,
+    );
     ContextHandlers(Service::new(
         Arc::new(sessions),
         Arc::new(Blobs::open("memory://").unwrap()),

@@ -15,9 +15,8 @@ use palimpsest_core::command::{Append, Command, Create, Serve};
 use palimpsest_core::ids::{MessageId, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Block, Message, Role};
-use palimpsest_core::policy::Policy;
 use palimpsest_server::clock::{Clock, ManualClock};
-use palimpsest_server::sessions::{Missing, Sessions};
+use palimpsest_server::sessions::{Missing, Policies, Sessions};
 use palimpsest_store::SessionLog;
 use palimpsest_store::sled::{SledLog, SledOptions};
 use uuid::Uuid;
@@ -29,7 +28,7 @@ fn sessions(log: &Arc<SledLog>) -> Sessions {
     let log: Arc<dyn SessionLog> = log.clone();
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::from_millis(1)));
     let limits = Arc::new(Limits::default());
-    Sessions::new(log, clock, limits, Policy::default(), 1 << 28)
+    Sessions::new(log, clock, limits, Policies::default(), 1 << 28)
 }
 
 fn message(n: u128) -> Arc<Message> {

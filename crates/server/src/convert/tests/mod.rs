@@ -12,6 +12,7 @@ use palimpsest_core::command::{Append, Command, Serve};
 use palimpsest_core::histories::World;
 use palimpsest_core::ids::MessageId;
 use palimpsest_core::limits::Limits;
+use palimpsest_core::policy::Policy;
 use palimpsest_core::view::{Provider, Target};
 use palimpsest_proto::context::v1;
 
@@ -107,7 +108,7 @@ fn with_extra(mut block: v1::Block, json: &'static str) -> v1::Block {
 
 /// A session with these messages, each in Anthropic's JSON.
 fn world(jsons: &[&str]) -> World {
-    let mut world = World::new();
+    let mut world = World::with_policy(Policy::default());
     append(&mut world, jsons);
     world
 }

@@ -277,12 +277,12 @@ fn a_session_says_whom_it_waits_for() {
 #[test]
 fn a_session_shows_what_it_holds() {
     let mut world = world(&[]);
-    let empty = session(&world.session, true);
+    let empty = session(&world.session);
     assert!(empty.budget.is_none() && empty.last_target.is_none());
     append(&mut world, &[QUESTION, CALL]);
-    assert!(session(&world.session, true).last_target.is_none());
+    assert!(session(&world.session).last_target.is_none());
     serve(&mut world, false);
-    let full = session(&world.session, true);
+    let full = session(&world.session);
     assert_eq!(full.name, "projects/p/sessions/s");
     assert_eq!(full.first_prompt, "q");
     assert_eq!(full.last_model, "m");

@@ -4,7 +4,7 @@ use expect_test::expect;
 use palimpsest_core::command::{Command, Rewind, Serve, Update};
 use palimpsest_core::histories::World;
 use palimpsest_core::ids::{MessageId, Revision};
-use palimpsest_core::policy::WindowHint;
+use palimpsest_core::policy::{Overlay, WindowHint};
 use palimpsest_core::session::Method;
 use palimpsest_core::view::{Provider, Target};
 use palimpsest_proto::context::v1;
@@ -185,9 +185,9 @@ fn a_breakdown_is_by_kind_of_content() {
 #[test]
 fn a_budget_counts_to_where_something_happens() {
     let usage = r#"{"role":"assistant","content":"a","id":"m","usage":{"input_tokens":150000,"output_tokens":300}}"#;
-    let world = world(&[QUESTION, usage]);
+    let mut world = world(&[QUESTION, usage]);
     let hint = WindowHint::default();
-    let auto = budget(&world.session, &target(Provider::Anthropic), hint, true);
+    let auto = budget(&world.session, &target(Provider::Anthropic), hint);
     expect![[r#"
         Budget {
             state: Warning,
@@ -203,13 +203,19 @@ fn a_budget_counts_to_where_something_happens() {
             left_percent: 10.0,
             free_tokens: 36700,
             autocompact_buffer_tokens: 13000,
-            auto_enabled: true,
+            auto_enabled: false,
             consecutive_failures: 0,
             auto_paused: false,
         }
     "#]]
     .assert_debug_eq(&auto);
-    let by_hand = budget(&world.session, &target(Provider::Anthropic), hint, false);
+    let mut off = Overlay::default();
+    off.set(&["autocompact", "enabled"], false.into());
+    world.run(Command::Update(Update {
+        policy: Some(off),
+        ..Update::default()
+    }));
+    let by_hand = budget(&world.session, &target(Provider::Anthropic), hint);
     assert_eq!(
         (by_hand.warn_at_tokens, by_hand.left_tokens),
         (160_000, 29_700)
@@ -219,7 +225,7 @@ fn a_budget_counts_to_where_something_happens() {
         window_tokens: Some(10),
         ..hint
     };
-    let full = budget(&world.session, &target(Provider::Anthropic), tiny, true);
+    let full = budget(&world.session, &target(Provider::Anthropic), tiny);
     assert_eq!(full.state(), v1::BudgetState::Exhausted);
     assert_eq!((full.left_tokens, full.free_tokens), (0, 0));
     assert!(full.left_percent.abs() < f64::EPSILON);
@@ -228,7 +234,9 @@ fn a_budget_counts_to_where_something_happens() {
 fn all_events(world: &World) -> Vec<v1::SessionEvent> {
     let numbered = world.log.iter().zip(1_u64..);
     numbered
-        .flat_map(|(recorded, revision)| events(recorded, Revision::new(revision), &world.session))
+        .flat_map(|(recorded, revision)| {
+            events(recorded, Revision::new(revision), &world.session, None)
+        })
         .collect()
 }
 

@@ -107,6 +107,7 @@ mod tests {
             revision: Revision::new(2),
             digest: Digest::of_message(message),
             role: message.role,
+            kind: message.kind,
             standing: Standing::Visible,
             size: palimpsest_core::tokens::Size::default(),
             content: None,

@@ -1,0 +1,81 @@
+//! The variables that users of Claude Code know, and the settings that they stand for here.
+
+use super::value::Raw;
+
+/// What such a variable does.
+enum Effect {
+    /// Turns settings off when it has this truth value; with the other it says nothing.
+    TurnsOff(&'static [&'static str], bool),
+    /// Gives a setting its value.
+    Sets(&'static str),
+}
+
+const VARIABLES: [(&str, Effect); 7] = [
+    (
+        "DISABLE_COMPACT",
+        Effect::TurnsOff(
+            &[
+                "policy.autocompact.enabled",
+                "policy.autocompact.manual_enabled",
+            ],
+            true,
+        ),
+    ),
+    (
+        "DISABLE_AUTO_COMPACT",
+        Effect::TurnsOff(&["policy.autocompact.enabled"], true),
+    ),
+    (
+        "CLAUDE_AUTO_COMPACT",
+        Effect::TurnsOff(&["policy.autocompact.enabled"], false),
+    ),
+    (
+        "DISABLE_MICROCOMPACT",
+        Effect::TurnsOff(&["policy.microcompact.enabled"], true),
+    ),
+    (
+        "CLAUDE_AUTOCOMPACT_PCT_OVERRIDE",
+        Effect::Sets("policy.autocompact.compact_at_percent"),
+    ),
+    (
+        "CLAUDE_CODE_BLOCKING_LIMIT_OVERRIDE",
+        Effect::Sets("policy.autocompact.block_at_tokens"),
+    ),
+    (
+        "CLAUDE_CODE_MAX_OUTPUT_TOKENS",
+        Effect::Sets("policy.autocompact.output_reserve_tokens"),
+    ),
+];
+
+/// A variable, and the settings that it gives with their value; or what is wrong with it.
+pub(super) type Meant = (&'static str, Result<Vec<(&'static str, Raw)>, String>);
+
+/// What the variables say; an empty one says nothing.
+pub(super) fn settings(value_of: impl Fn(&str) -> Option<String>) -> Vec<Meant> {
+    let meant = |(name, effect): &(&'static str, Effect)| {
+        let value = value_of(name).filter(|value| !value.trim().is_empty())?;
+        Some((*name, means(effect, value)))
+    };
+    VARIABLES.iter().filter_map(meant).collect()
+}
+
+fn means(effect: &Effect, value: String) -> Result<Vec<(&'static str, Raw)>, String> {
+    match effect {
+        Effect::Sets(key) => Ok(vec![(key, Raw::Text(value))]),
+        Effect::TurnsOff(keys, when) => {
+            let off = truth(&value)? == *when;
+            let keys = keys.iter().filter(|_| off);
+            Ok(keys.map(|key| (*key, Raw::Bool(false))).collect())
+        }
+    }
+}
+
+fn truth(value: &str) -> Result<bool, String> {
+    match value.trim().to_lowercase().as_str() {
+        "1" | "true" | "yes" | "on" => Ok(true),
+        "0" | "false" | "no" | "off" => Ok(false),
+        _ => Err(format!(
+            "must be 1, true, yes or on, or else 0, false, no or off, is {value:?}"
+        )),
+    }
+}

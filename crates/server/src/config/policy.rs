@@ -1,0 +1,252 @@
+//! The policy of new sessions as settings: any field by its name, for the server in `[policy]` and for
+//! one project in `[projects.NAME.policy]`.
+//!
+//! Which fields there are is the contract's to say, so the table of settings does not list them.
+
+use std::collections::BTreeMap;
+
+use palimpsest_core::ids::ProjectId;
+use palimpsest_core::policy::{Overlay, OverlayError, Preset};
+use serde_json::{Map, Value as Json};
+
+use super::PolicyConfig;
+use super::problem::{Origin, Problem};
+use super::settings::{VARIABLE_PREFIX, closest};
+use super::value::{Raw, Value as _, number, whole_number};
+use crate::convert::{FieldKind, PolicyField, policy_fields};
+
+/// Whose policy: a project's, or without one the server's.
+pub(super) type Scope = Option<ProjectId>;
+
+/// The key of a field.
+pub(super) fn key(scope: &Scope, path: &[impl AsRef<str>]) -> String {
+    let mut key = match scope {
+        None => "policy".to_owned(),
+        Some(project) => format!("projects.{project}.policy"),
+    };
+    for name in path {
+        key.push('.');
+        key.push_str(name.as_ref());
+    }
+    key
+}
+
+/// The variable that sets a field for the server.
+pub(super) fn variable(field: &PolicyField) -> String {
+    format!(
+        "{VARIABLE_PREFIX}POLICY_{}",
+        field.path.join("_").to_uppercase()
+    )
+}
+
+/// The field of a key of the server's policy.
+pub(super) fn by_key(key: &str) -> Option<&'static PolicyField> {
+    let path = key.strip_prefix("policy.")?;
+    let is_it = |field: &&PolicyField| field.path.iter().map(String::as_str).eq(path.split('.'));
+    policy_fields().iter().find(is_it)
+}
+
+/// The field of a variable.
+pub(super) fn by_variable(name: &str) -> Option<&'static PolicyField> {
+    policy_fields().iter().find(|field| variable(field) == name)
+}
+
+/// What a path leads to.
+pub(super) enum Found {
+    Field(&'static PolicyField),
+    Section,
+    Nothing,
+}
+
+pub(super) fn find(path: &[String]) -> Found {
+    let fields = policy_fields();
+    match fields.iter().find(|field| field.path.starts_with(path)) {
+        Some(field) if field.path.len() == path.len() => Found::Field(field),
+        Some(_) => Found::Section,
+        None => Found::Nothing,
+    }
+}
+
+/// What a path that leads nowhere may have meant: a name beside it, because the beginnings that keys
+/// share would make any two alike.
+pub(super) fn did_you_mean(scope: &Scope, path: &[String]) -> String {
+    let Some((name, section)) = path.split_last() else {
+        return String::new();
+    };
+    let beside = policy_fields()
+        .iter()
+        .filter(|field| field.path.starts_with(section))
+        .filter_map(|field| field.path.get(section.len()).cloned());
+    closest(name, beside).map_or_else(String::new, |best| {
+        format!(": did you mean {}.{best}?", key(scope, section))
+    })
+}
+
+/// Reads the value of a field. Whether it is in its range is the domain's to say.
+pub(super) fn read(kind: &FieldKind, raw: &Raw) -> Result<Json, String> {
+    match kind {
+        FieldKind::Bool => bool::read(raw, None).map(Json::from),
+        FieldKind::Integer(most) => whole_number(raw, Some(0..=*most)).map(Json::from),
+        FieldKind::Number => number(raw).map(Json::from),
+        FieldKind::Text => text(raw, "a text"),
+        FieldKind::Duration => text(raw, "a duration in seconds, such as \"90s\""),
+        FieldKind::Choice(names) => choice(raw, names),
+        FieldKind::List(names) => list(raw, names.as_deref()),
+        FieldKind::Rules => rules(raw),
+    }
+}
+
+fn text(raw: &Raw, expected: &str) -> Result<Json, String> {
+    raw.text()
+        .map(Json::from)
+        .ok_or_else(|| raw.refused(expected))
+}
+
+/// A name as the domain writes it, or as people do: `claude-code-2.1.19`.
+fn choice(raw: &Raw, names: &[String]) -> Result<Json, String> {
+    let given = raw.text().map(|text| text.trim().replace(['-', '.'], "_"));
+    given
+        .filter(|given| names.contains(given))
+        .map(Json::from)
+        .ok_or_else(|| {
+            let names: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
+            raw.refused(&names.join(" or "))
+        })
+}
+
+/// A list; in a variable or a flag, names between commas.
+fn list(raw: &Raw, names: Option<&[String]>) -> Result<Json, String> {
+    let split;
+    let items = match raw {
+        Raw::List(items) => items,
+        Raw::Text(text) => {
+            let items = text
+                .split(',')
+                .map(str::trim)
+                .filter(|item| !item.is_empty());
+            split = items.map(|item| Raw::Text(item.to_owned())).collect();
+            &split
+        }
+        _ => return Err(raw.refused("a list of texts")),
+    };
+    let item = |item: &Raw| match names {
+        Some(names) => choice(item, names),
+        None => text(item, "a list of texts"),
+    };
+    items.iter().map(item).collect()
+}
+
+/// Rules in a variable or a flag: a table of TOML.
+fn rules(raw: &Raw) -> Result<Json, String> {
+    let refused = || raw.refused("a table such as { Read = { fixed_chars = 1000 } }");
+    let text = raw.text().ok_or_else(refused)?;
+    let table: Map<String, Json> =
+        toml::from_str(&format!("rules = {text}")).map_err(|_| refused())?;
+    match table.get("rules") {
+        Some(rules @ Json::Object(_)) if table.len() == 1 => Ok(rules.clone()),
+        _ => Err(refused()),
+    }
+}
+
+/// What was given of policies, by whose and by field; what is given later wins.
+#[derive(Debug, Default)]
+pub(super) struct Policies(BTreeMap<Scope, BTreeMap<Vec<String>, (Json, Origin)>>);
+
+impl Policies {
+    /// Notes a field.
+    pub(super) fn set(&mut self, scope: &Scope, path: Vec<String>, value: Json, origin: Origin) {
+        let is_rules = find(&path);
+        match (is_rules, value) {
+            // Rules lie over each other one by one, wherever they come from.
+            (Found::Field(field), Json::Object(rules)) if field.kind == FieldKind::Rules => {
+                for (name, rule) in rules {
+                    let mut path = path.clone();
+                    path.push(name);
+                    self.note(scope, path, rule, origin.clone());
+                }
+            }
+            (_, value) => self.note(scope, path, value, origin),
+        }
+    }
+
+    fn note(&mut self, scope: &Scope, path: Vec<String>, value: Json, origin: Origin) {
+        let of = self.0.entry(scope.clone()).or_default();
+        of.insert(path, (value, origin));
+    }
+
+    fn overlay(&self, scope: &Scope) -> Overlay {
+        let mut overlay = Overlay::default();
+        for (path, (value, _)) in self.0.get(scope).into_iter().flatten() {
+            overlay.set(path, value.clone());
+        }
+        overlay
+    }
+
+    /// The settings of the server and of every project, as they were given.
+    pub(super) fn config(&self) -> PolicyConfig {
+        let projects = self.0.keys().flatten();
+        PolicyConfig {
+            server: self.overlay(&None),
+            projects: projects
+                .map(|project| (project.clone(), self.overlay(&Some(project.clone()))))
+                .collect(),
+        }
+    }
+
+    /// Where each field came from, by its key.
+    pub(super) fn origins(&self) -> impl Iterator<Item = (String, Origin)> {
+        self.0.iter().flat_map(|(scope, given)| {
+            let one = |(path, (_, origin)): (&Vec<String>, &(Json, Origin))| {
+                (key(scope, path), origin.clone())
+            };
+            given.iter().map(one)
+        })
+    }
+
+    /// Everything that keeps the settings from being policies.
+    pub(super) fn problems(&self) -> Vec<Problem> {
+        let server = self.overlay(&None);
+        let told = |scope: &Scope, errors: Vec<OverlayError>| {
+            let told = errors.into_iter().map(|error| self.problem(scope, error));
+            told.collect::<Vec<_>>()
+        };
+        let mut problems = told(&None, server.problems(Preset::default()));
+        // What is wrong with the server's settings is not said again for each project.
+        let beneath = if problems.is_empty() {
+            server
+        } else {
+            Overlay::default()
+        };
+        for scope in self.0.keys().filter(|scope| scope.is_some()) {
+            let mut all = beneath.clone();
+            all.lay_over(&self.overlay(scope));
+            problems.extend(told(scope, all.problems(Preset::default())));
+        }
+        problems
+    }
+
+    fn problem(&self, scope: &Scope, error: OverlayError) -> Problem {
+        let path: Vec<&str> = error.path.split('.').skip(1).collect();
+        let what = if error.what.starts_with("must") {
+            error.what
+        } else {
+            format!("does not fit: {}", error.what)
+        };
+        Problem {
+            origin: self.set_where(scope, &path),
+            key: Some(key(scope, &path)),
+            what,
+        }
+    }
+
+    /// Where a field was set or, when it goes ill with another of its section, where that one was.
+    fn set_where(&self, scope: &Scope, path: &[&str]) -> Origin {
+        let given = |scope| self.0.get(scope).into_iter().flatten();
+        let all = || given(scope).chain(given(&None));
+        let shared = |at: &[String]| at.iter().zip(path).take_while(|(a, b)| a == b).count();
+        all()
+            .filter(|(at, _)| shared(at) > 0)
+            .max_by_key(|(at, _)| (shared(at), at.len() == path.len()))
+            .map_or(Origin::Default, |(_, (_, origin))| origin.clone())
+    }
+}

@@ -1,0 +1,283 @@
+//! What levels did, in the contract's words.
+
+use palimpsest_core::command::{Skip, SnipRefused};
+use palimpsest_core::event::{
+    Asked, CacheEditsIssued, ClearMode, ContentSnipped, Event, Restored, ResultsCleared,
+    ResultsPersisted,
+};
+use palimpsest_core::ids::{CallKey, Ordinal, Revision};
+use palimpsest_core::levels::results::{Stored, reference};
+use palimpsest_core::session::{CachePin, Session};
+use palimpsest_proto::context::v1;
+use serde_json::{Value, json};
+
+use super::appended::call_ref;
+use super::tokens32;
+
+/// How the model is told where a call's stored result is; empty when it was not stored.
+pub fn reference_of(session: &Session, call: CallKey) -> String {
+    let template = &session.policy().tool_results.reference_template;
+    let stored = session.stored().get(call);
+    stored
+        .map(|stored| reference(template, session.key(), &stored.file))
+        .unwrap_or_default()
+}
+
+/// A result that was stored.
+pub fn persisted_result(session: &Session, stored: &Stored) -> v1::PersistedResult {
+    let call = session.calls().get(stored.call);
+    v1::PersistedResult {
+        call: Some(call_ref(session, stored.call)),
+        tool_name: call.map(|call| call.name.to_string()).unwrap_or_default(),
+        reference: reference_of(session, stored.call),
+        original_bytes: stored.bytes,
+        original_tokens: stored.tokens,
+        replacement_bytes: stored.text.len() as u64,
+        replacement_tokens: stored.text_tokens,
+        sha256: stored.sha256.to_vec().into(),
+    }
+}
+
+/// Level 1.
+pub(super) fn persisted(event: &ResultsPersisted, session: &Session) -> v1::ResultsPersisted {
+    let result = |stored| persisted_result(session, stored);
+    v1::ResultsPersisted {
+        results: event.results.iter().map(result).collect(),
+    }
+}
+
+/// Level 2.
+pub fn snipped(event: &ContentSnipped, session: &Session) -> v1::ContentSnipped {
+    let turns = session.turns();
+    let block = |(message, block): &(Ordinal, u16)| v1::BlockRef {
+        message_id: id(session, *message),
+        block_index: (*block).into(),
+    };
+    v1::ContentSnipped {
+        turn_ids: event.turns.iter().map(|turn| turns.name(*turn)).collect(),
+        message_ids: ids(session, &event.messages),
+        blocks: event.blocks.iter().map(block).collect(),
+        reason: event.reason.to_string(),
+    }
+}
+
+/// Level 3.
+pub(super) fn cleared(event: &ResultsCleared, session: &Session) -> v1::ResultsCleared {
+    let mode = match event.mode {
+        ClearMode::Time => v1::MicrocompactMode::Time,
+        ClearMode::Size => v1::MicrocompactMode::Size,
+        ClearMode::Prune => v1::MicrocompactMode::Prune,
+    };
+    let result = |stored| persisted_result(session, stored);
+    v1::ResultsCleared {
+        mode: mode.into(),
+        calls: calls(session, &event.calls),
+        persisted: event.saved.iter().map(result).collect(),
+        attachment_message_ids: Vec::new(),
+        hidden_paths: event.hidden_paths.iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// Level 3 through the provider's cache.
+pub(super) fn edits_issued(event: &CacheEditsIssued, session: &Session) -> v1::ResultsCleared {
+    v1::ResultsCleared {
+        mode: v1::MicrocompactMode::Cached.into(),
+        calls: calls(session, &event.calls),
+        ..v1::ResultsCleared::default()
+    }
+}
+
+/// Undo. `kind` tells what each event was that was taken back.
+pub fn restored(event: &Restored) -> v1::ContextRestored {
+    let undone = |revision: &Revision| v1::UndoneEvent {
+        revision: revision.get(),
+        kind: v1::EventKind::Unspecified.into(),
+    };
+    v1::ContextRestored {
+        to_revision: event.to.get(),
+        undone: event.undone.iter().map(undone).collect(),
+    }
+}
+
+/// What a level's event cost and freed; none for events of no level.
+pub fn level_effect(event: &Event, session: &Session) -> Option<v1::LevelEffect> {
+    let (trigger, before, freed) = match event {
+        Event::ContentSnipped(event) => (
+            trigger(event.asked),
+            event.before_tokens,
+            event.freed_tokens,
+        ),
+        Event::ResultsCleared(event) => {
+            let trigger = match (event.asked, event.mode) {
+                (Asked::Auto, ClearMode::Time) => v1::Trigger::Time,
+                (asked, _) => trigger(asked),
+            };
+            (trigger, event.before_tokens, event.freed_tokens)
+        }
+        Event::CacheEditsIssued(event) => {
+            let size = |call: &CallKey| {
+                let call = session.calls().get(*call);
+                call.map_or(0, |call| u64::from(call.result_tokens))
+            };
+            let before = session.tokens().tokens;
+            let freed = event.calls.iter().map(size).sum();
+            return Some(v1::LevelEffect {
+                trigger: v1::Trigger::Auto.into(),
+                before_tokens: tokens32(before),
+                after_tokens: tokens32(before),
+                freed_tokens: tokens32(freed),
+                ..v1::LevelEffect::default()
+            });
+        }
+        Event::ResultsPersisted(event) => {
+            let saved =
+                |stored: &Stored| u64::from(stored.tokens.saturating_sub(stored.text_tokens));
+            let freed: u64 = event.results.iter().map(saved).sum();
+            (v1::Trigger::Auto, session.tokens().tokens + freed, freed)
+        }
+        Event::Restored(event) => {
+            let after = event
+                .ledger
+                .count(session.last_served().overhead_tokens)
+                .tokens;
+            return Some(v1::LevelEffect {
+                trigger: v1::Trigger::Manual.into(),
+                before_tokens: tokens32(event.before_tokens),
+                after_tokens: tokens32(after),
+                freed_tokens: tokens32(event.before_tokens.saturating_sub(after)),
+                ..v1::LevelEffect::default()
+            });
+        }
+        _ => return None,
+    };
+    Some(v1::LevelEffect {
+        trigger: trigger.into(),
+        before_tokens: tokens32(before),
+        after_tokens: tokens32(before.saturating_sub(freed)),
+        freed_tokens: tokens32(freed),
+        ..v1::LevelEffect::default()
+    })
+}
+
+/// What a level did in a call; none for events of no level.
+pub fn stage(event: &Event, session: &Session, dry_run: bool) -> Option<v1::StageReport> {
+    use v1::stage_report::Detail;
+    let (level, detail) = match event {
+        Event::ResultsPersisted(event) => (
+            v1::Level::ToolResultBudget,
+            Detail::ResultsPersisted(persisted(event, session)),
+        ),
+        Event::ContentSnipped(event) => (
+            v1::Level::Snip,
+            Detail::ContentSnipped(snipped(event, session)),
+        ),
+        Event::ResultsCleared(event) => (
+            v1::Level::Microcompact,
+            Detail::ResultsCleared(cleared(event, session)),
+        ),
+        Event::CacheEditsIssued(event) => (
+            v1::Level::Microcompact,
+            Detail::ResultsCleared(edits_issued(event, session)),
+        ),
+        _ => return None,
+    };
+    let action = match event {
+        _ if dry_run => v1::StageAction::WouldApply,
+        Event::CacheEditsIssued(_) => v1::StageAction::Advised,
+        _ => v1::StageAction::Applied,
+    };
+    Some(v1::StageReport {
+        level: level.into(),
+        action: action.into(),
+        skip_reason: v1::SkipReason::Unspecified.into(),
+        effect: level_effect(event, session),
+        detail: Some(detail),
+    })
+}
+
+/// Why a level did nothing.
+pub const fn skip_reason(skip: Skip) -> v1::SkipReason {
+    match skip {
+        Skip::Disabled => v1::SkipReason::Disabled,
+        Skip::UnderThreshold => v1::SkipReason::UnderThreshold,
+        Skip::NothingEligible => v1::SkipReason::NothingEligible,
+        Skip::TooLittleGain => v1::SkipReason::TooLittleGain,
+    }
+}
+
+/// A level that did nothing.
+pub fn skipped(level: v1::Level, skip: Skip) -> v1::StageReport {
+    v1::StageReport {
+        level: level.into(),
+        action: v1::StageAction::Skipped.into(),
+        skip_reason: skip_reason(skip).into(),
+        ..v1::StageReport::default()
+    }
+}
+
+/// Why a turn, a message or a block was not snipped.
+pub const fn refused(refused: SnipRefused, is_turn: bool) -> v1::ErrorReason {
+    match (refused, is_turn) {
+        (SnipRefused::NotFound, true) => v1::ErrorReason::TurnNotFound,
+        (SnipRefused::NotFound, false) => v1::ErrorReason::MessageNotFound,
+        (SnipRefused::AlreadySnipped, _) => v1::ErrorReason::TurnAlreadySnipped,
+        (SnipRefused::NotVisible, true) => v1::ErrorReason::TurnNotVisible,
+        (SnipRefused::NotVisible, false) => v1::ErrorReason::MessageNotVisible,
+        (SnipRefused::IsCurrent, _) => v1::ErrorReason::TurnIsCurrent,
+    }
+}
+
+const fn trigger(asked: Asked) -> v1::Trigger {
+    match asked {
+        Asked::Auto => v1::Trigger::Auto,
+        Asked::Manual => v1::Trigger::Manual,
+        Asked::Model => v1::Trigger::Model,
+    }
+}
+
+fn id(session: &Session, message: Ordinal) -> String {
+    let entry = session.transcript().get(message);
+    entry.map(|entry| entry.id.to_string()).unwrap_or_default()
+}
+
+fn ids(session: &Session, messages: &[Ordinal]) -> Vec<String> {
+    messages
+        .iter()
+        .map(|message| id(session, *message))
+        .collect()
+}
+
+fn calls(session: &Session, calls: &[CallKey]) -> Vec<v1::CallRef> {
+    calls.iter().map(|call| call_ref(session, *call)).collect()
+}
+
+/// The edits that one message carries, in the provider's schema.
+pub fn cache_edit(session: &Session, pin: &CachePin, place: u32, new: bool) -> v1::CacheEdit {
+    let edit = |call: &CallKey| {
+        let id = session.calls().wire_id(*call, MAX_ID_LEN);
+        json!({"type": "delete", "cache_reference": id})
+    };
+    let edits: Vec<Value> = pin.calls.iter().map(edit).collect();
+    v1::CacheEdit {
+        message_index: place,
+        block_json: json!({"type": "cache_edits", "edits": edits})
+            .to_string()
+            .into(),
+        calls: calls(session, &pin.calls),
+        newly_added: new,
+    }
+}
+
+/// What the provider leaves out because of them.
+pub fn edited_tokens(session: &Session, pin: &CachePin) -> u32 {
+    let size = |call: &CallKey| {
+        session
+            .calls()
+            .get(*call)
+            .map_or(0, |call| call.result_tokens)
+    };
+    pin.calls.iter().map(size).fold(0, u32::saturating_add)
+}
+
+/// The longest call id that the provider with cache edits takes.
+const MAX_ID_LEN: usize = 64;

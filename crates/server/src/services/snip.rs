@@ -1,0 +1,236 @@
+//! `Snip`: turns, messages or blocks leave the view.
+
+use palimpsest_core::command::{Command, Rejection, Serve, Snip};
+use palimpsest_core::event::{Asked, ContentSnipped, Event};
+use palimpsest_core::ids::{MessageId, Revision, SessionKey};
+use palimpsest_core::session::{LastServed, Method, Session};
+use palimpsest_proto::context::v1::{self, ErrorReason, SnipRequest, SnipResponse};
+
+use super::append::{budget, expected, tokens};
+use super::list::children;
+use super::{Service, etag};
+use crate::convert;
+use crate::errors::ServiceError;
+use crate::sessions::{Missing, Outcome, SessionsError, Transaction};
+
+/// What came of it.
+enum Done {
+    /// It happened, or would.
+    Now(Box<ContentSnipped>),
+    /// It had happened, in the event with this revision.
+    Before(Revision),
+}
+
+pub(super) async fn snip(
+    service: &Service,
+    request: SnipRequest,
+) -> Result<SnipResponse, ServiceError> {
+    let key = convert::session_key(&request.session, "session")?;
+    convert::target(request.target.clone(), &LastServed::default())?;
+    let request_id = request.request_id.clone();
+    let body = || convert::body_digest(&request);
+    let stamp = convert::request_stamp(&request_id, Method::Snip, body, service.limits())?;
+    let mut blocks = Vec::new();
+    for (index, block) in request.blocks.iter().enumerate() {
+        blocks.push(block_ref(block, &format!("blocks[{index}]"))?);
+    }
+    blocks.extend(view_blocks(service, &key, request.view_blocks.as_ref()).await?);
+    let mut messages = Vec::new();
+    for (index, id) in request.message_ids.iter().enumerate() {
+        messages.push(convert::message_id(id, &format!("message_ids[{index}]"))?);
+    }
+    let snip = Snip {
+        turns: request
+            .turn_ids
+            .iter()
+            .map(|turn| turn.as_str().into())
+            .collect(),
+        messages,
+        blocks,
+        reason: request.reason.as_str().into(),
+        asked: Asked::Manual,
+        expected_revision: request.expected_revision.map(Revision::new),
+        request: stamp,
+    };
+    let target = request.target.as_ref();
+    run(service, &key, snip, target, request.dry_run)
+        .await
+        .map_err(|error| error.with_request_id(&request_id))
+}
+
+/// Snips, and says what was removed.
+pub(super) async fn run(
+    service: &Service,
+    key: &SessionKey,
+    snip: Snip,
+    target: Option<&v1::Target>,
+    dry_run: bool,
+) -> Result<SnipResponse, ServiceError> {
+    let decide = |transaction: &mut Transaction<'_>| decide(transaction, &snip);
+    let finish = |session: &Session, done: &Done| {
+        Ok(match done {
+            Done::Now(event) => Ok(answer(session, event, target)),
+            Done::Before(revision) => Err(*revision),
+        })
+    };
+    let sessions = &service.sessions;
+    let missing = &Missing::Refuse;
+    let outcome = if dry_run {
+        sessions.rehearse(key, missing, decide, finish).await
+    } else {
+        sessions.write(key, missing, decide, finish).await
+    };
+    let outcome = match outcome {
+        Err(SessionsError::Rejected(Rejection::NotSnippable(targets))) => {
+            let error = Rejection::NotSnippable(targets).into();
+            return Err(foreign(service, key, error).await?);
+        }
+        outcome => outcome.map_err(ServiceError::from)?,
+    };
+    match outcome {
+        Ok(response) => Ok(response),
+        Err(revision) => {
+            let recorded = sessions.event(key, revision).await?;
+            let Some(Event::ContentSnipped(event)) = recorded.map(|recorded| recorded.event) else {
+                return Err(ServiceError::Internal {
+                    doing: "find the answer of an earlier call",
+                    source: None,
+                });
+            };
+            let tell = |session: &Session| answer(session, &event, target);
+            Ok(sessions.read(key, tell).await?)
+        }
+    }
+}
+
+fn decide(transaction: &mut Transaction<'_>, snip: &Snip) -> Result<Done, Rejection> {
+    let mut snip = snip.clone();
+    snip.expected_revision = expected(snip.expected_revision, transaction)?;
+    // What waits is placed first, so that every block has a place to be removed from.
+    let waits = transaction
+        .session()
+        .is_some_and(|session| !session.pending().is_empty());
+    if waits && let Some(session) = transaction.session() {
+        let last = session.last_served().clone();
+        let revision = snip.expected_revision;
+        if revision.is_some_and(|revision| revision != session.revision()) {
+            return Err(Rejection::RevisionMoved {
+                expected: revision.unwrap_or_default(),
+                current: session.revision(),
+            });
+        }
+        snip.expected_revision = None;
+        transaction.run(Command::Serve(Serve {
+            target: last.target,
+            window: last.window,
+            overhead_tokens: Some(last.overhead_tokens),
+            interrupt_open_calls: false,
+        }))?;
+    }
+    match transaction.run(Command::Snip(snip))? {
+        Outcome::Answered(revision) => Ok(Done::Before(revision)),
+        Outcome::Done(_) | Outcome::Skipped(_) => {
+            let snipped =
+                transaction
+                    .events()
+                    .iter()
+                    .rev()
+                    .find_map(|recorded| match &recorded.event {
+                        Event::ContentSnipped(event) => Some(event.clone()),
+                        _ => None,
+                    });
+            let nothing = Rejection::invalid("turn_ids", "names nothing to remove");
+            snipped
+                .map(|event| Done::Now(Box::new(event)))
+                .ok_or(nothing)
+        }
+    }
+}
+
+fn answer(session: &Session, event: &ContentSnipped, target: Option<&v1::Target>) -> SnipResponse {
+    SnipResponse {
+        snipped: Some(convert::snipped(event, session)),
+        effect: convert::level_effect(&Event::ContentSnipped(event.clone()), session),
+        revision: session.revision().get(),
+        epoch: session.sealed().epoch().get().into(),
+        tokens: Some(tokens(session, None)),
+        budget: Some(budget(session, target)),
+        cache_ledger: None,
+        warnings: Vec::new(),
+    }
+}
+
+fn block_ref(block: &v1::BlockRef, path: &str) -> Result<(MessageId, u16), ServiceError> {
+    let id = convert::message_id(&block.message_id, &format!("{path}.message_id"))?;
+    let index = u16::try_from(block.block_index).map_err(|_| {
+        ServiceError::invalid(
+            format!("{path}.block_index"),
+            "is more than a message can have",
+        )
+    })?;
+    Ok((id, index))
+}
+
+/// The blocks at some places of a view, as a provider's error names them.
+async fn view_blocks(
+    service: &Service,
+    key: &SessionKey,
+    places: Option<&v1::ViewBlocks>,
+) -> Result<Vec<(MessageId, u16)>, ServiceError> {
+    let Some(places) = places else {
+        return Ok(Vec::new());
+    };
+    let Some(named) = etag::read(&places.etag) else {
+        return Err(ServiceError::invalid(
+            "view_blocks.etag",
+            "is not one of a view that was prepared",
+        ));
+    };
+    let look = |session: &Session| {
+        let changed = || ServiceError::ViewChanged {
+            current: session.revision(),
+        };
+        let target = named.target.clone().ok_or_else(changed)?;
+        if !named.etag.is_current(session.sealed(), &target) {
+            return Err(changed());
+        }
+        let mut found = Vec::new();
+        for (index, position) in places.positions.iter().enumerate() {
+            let at = (position.message_index, position.block_index);
+            let blocks = session.blocks_at(named.etag, &target, at.0, at.1);
+            let blocks = blocks.map_err(Rejection::from)?;
+            if blocks.is_empty() {
+                let path = format!("view_blocks.positions[{index}]");
+                return Err(ServiceError::invalid(&path, "is not a block of that view"));
+            }
+            found.extend(blocks);
+        }
+        Ok(found)
+    };
+    service.sessions.read_whole(key, look).await?
+}
+
+/// Turns that this session never had may be those of its parent or of a subagent.
+async fn foreign(
+    service: &Service,
+    key: &SessionKey,
+    error: ServiceError,
+) -> Result<ServiceError, ServiceError> {
+    let ServiceError::NotSnippable { mut targets } = error else {
+        return Ok(error);
+    };
+    let parent = |session: &Session| session.about().parent.clone();
+    let mut relatives = children(service, key).await?;
+    relatives.extend(service.sessions.read(key, parent).await?);
+    for relative in relatives {
+        for target in &mut targets {
+            let has = |session: &Session| session.turns().find(&target.name).is_some();
+            if target.reason == ErrorReason::TurnNotFound
+                && service.sessions.read(&relative, has).await.unwrap_or(false)
+            {
+                target.reason = ErrorReason::TurnForeign;
+            }
+        }
+    }
+    Ok(ServiceError::NotSnippable { targets })
+}

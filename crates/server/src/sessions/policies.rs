@@ -1,0 +1,124 @@
+//! What new sessions start with: a preset, the server's settings over it, those of the project over
+//! these, and over all of them what the call that creates the session says.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use palimpsest_core::ids::ProjectId;
+use palimpsest_core::policy::{Overlay, OverlayError, Policy, Preset};
+
+/// The policies of new sessions.
+#[derive(Debug, Clone)]
+pub struct Policies {
+    server: Inherited,
+    projects: BTreeMap<ProjectId, Inherited>,
+}
+
+/// What a session inherits, and what it is when the session adds nothing.
+#[derive(Debug, Clone)]
+struct Inherited {
+    settings: Overlay,
+    resolved: Arc<Policy>,
+}
+
+impl Inherited {
+    fn new(mut settings: Overlay) -> Result<Self, OverlayError> {
+        let resolved = settings.resolve(Preset::default())?;
+        // So that whoever lays more over it knows what lies beneath.
+        if let Some(preset) = Overlay::of(&resolved).get(&["preset"]) {
+            settings.set(&["preset"], preset.clone());
+        }
+        Ok(Self {
+            settings,
+            resolved: Arc::new(resolved),
+        })
+    }
+}
+
+impl Policies {
+    /// The server's settings, and what some projects want otherwise.
+    pub fn new<'a>(
+        server: &Overlay,
+        projects: impl IntoIterator<Item = (&'a ProjectId, &'a Overlay)>,
+    ) -> Result<Self, OverlayError> {
+        let of_project = |(project, settings): (&ProjectId, &Overlay)| {
+            let mut all = server.clone();
+            all.lay_over(settings);
+            Ok((project.clone(), Inherited::new(all)?))
+        };
+        Ok(Self {
+            server: Inherited::new(server.clone())?,
+            projects: projects
+                .into_iter()
+                .map(of_project)
+                .collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn inherit(&self, project: &ProjectId) -> &Inherited {
+        self.projects.get(project).unwrap_or(&self.server)
+    }
+
+    /// The policy of a new session of a project. Sessions that add nothing share it.
+    pub fn of(&self, project: &ProjectId) -> &Arc<Policy> {
+        &self.inherit(project).resolved
+    }
+
+    /// What a session of a project inherits; it names a preset.
+    pub fn inherited(&self, project: &ProjectId) -> &Overlay {
+        &self.inherit(project).settings
+    }
+
+    /// The policy of a new session that wants some settings otherwise.
+    pub fn with(
+        &self,
+        project: &ProjectId,
+        overrides: &Overlay,
+    ) -> Result<Arc<Policy>, OverlayError> {
+        if overrides.is_empty() {
+            return Ok(Arc::clone(self.of(project)));
+        }
+        let mut all = self.inherited(project).clone();
+        all.lay_over(overrides);
+        all.resolve(Preset::default()).map(Arc::new)
+    }
+}
+
+impl Default for Policies {
+    fn default() -> Self {
+        let nothing = Overlay::default();
+        Self::new(&nothing, []).expect("the default preset is a policy")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn toml(text: &str) -> Overlay {
+        Overlay::from_toml(text).unwrap()
+    }
+
+    #[test]
+    fn each_layer_lies_over_the_one_before() {
+        let server =
+            toml("snip.nudge = true\nsnip.nudge_after_messages = 5\ncollapse.enabled = true");
+        let project = ProjectId::new("p").unwrap();
+        let of_project = toml("preset = \"opencode\"\nsnip.nudge_after_messages = 6");
+        let policies = Policies::new(&server, [(&project, &of_project)]).unwrap();
+        let other = policies.of(&ProjectId::new("other").unwrap());
+        assert_eq!(other.preset, Preset::ClaudeCode);
+        assert_eq!(other.snip.nudge_after_messages, 5);
+        let policy = policies.of(&project);
+        assert_eq!(policy.preset, Preset::OpenCode);
+        assert!(policy.snip.nudge && policy.snip.wrap_interjections);
+        assert_eq!(policy.snip.nudge_after_messages, 6);
+        let session = toml("preset = \"threshold\"\ncollapse.enabled = false");
+        let policy = policies.with(&project, &session).unwrap();
+        assert_eq!(policy.preset, Preset::Threshold);
+        assert!(policy.snip.nudge && !policy.collapse.enabled);
+        assert_eq!(policy.snip.nudge_after_messages, 6);
+        let none = policies.with(&project, &Overlay::default()).unwrap();
+        assert!(Arc::ptr_eq(&none, policies.of(&project)));
+    }
+}
