@@ -22,6 +22,7 @@ mod sessions;
 mod shutdown;
 mod skeleton;
 mod stream;
+mod tools;
 mod transcripts;
 
 use palimpsest_tests::Shared;

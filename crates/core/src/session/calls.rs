@@ -25,6 +25,8 @@ pub struct Call {
     pub mapped: bool,
     /// What became of it.
     pub state: CallState,
+    /// Where its result stands in the transcript, whether or not it is in the view.
+    pub original: Option<(Ordinal, u16)>,
     /// How many characters its result has, as it came.
     pub result_chars: u64,
     /// The estimated size of its result, as it came.
@@ -32,7 +34,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// The message and the block that hold its result.
+    /// The message and the block that hold its result, as long as the call has one in the view.
     pub const fn result(&self) -> Option<(Ordinal, u16)> {
         match self.state {
             CallState::Answered { message, block } | CallState::Late { message, block } => {
@@ -145,6 +147,7 @@ impl Calls {
             name: tool.name.clone(),
             mapped,
             state: CallState::Open,
+            original: None,
             result_chars: 0,
             result_tokens: 0,
         });
@@ -203,6 +206,7 @@ impl Calls {
     pub(crate) fn set(&mut self, key: CallKey, state: CallState) {
         if let Some(call) = self.calls.get_mut(key.get() as usize) {
             call.state = state;
+            call.original = call.result().or(call.original);
         }
     }
 

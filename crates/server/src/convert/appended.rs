@@ -83,7 +83,7 @@ const fn call_state(state: CallState) -> v1::CallState {
 }
 
 /// The names of a call.
-pub(super) fn call_ref(session: &Session, key: CallKey) -> v1::CallRef {
+pub fn call_ref(session: &Session, key: CallKey) -> v1::CallRef {
     let id = session.calls().get(key).map(|call| call.id.to_string());
     v1::CallRef {
         call_key: key.to_string(),

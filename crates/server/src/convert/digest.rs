@@ -123,6 +123,20 @@ impl Canonical for v1::RestoreContextRequest {
     }
 }
 
+impl Canonical for v1::ReadToolResultRequest {
+    fn reduce(&mut self) -> Vec<Map> {
+        self.page_token.clear();
+        Vec::new()
+    }
+}
+
+impl Canonical for v1::CallToolRequest {
+    fn reduce(&mut self) -> Vec<Map> {
+        self.request_id.clear();
+        Vec::new()
+    }
+}
+
 impl Canonical for v1::AppendMessagesRequest {
     fn reduce(&mut self) -> Vec<Map> {
         self.request_id.clear();

@@ -25,7 +25,7 @@ mod tests;
 mod tokens;
 mod transcript;
 
-pub use appended::{append_result, not_sendable, open_calls, tool_call, warnings};
+pub use appended::{append_result, call_ref, not_sendable, open_calls, tool_call, warnings};
 pub use blocks_out::view_message;
 pub use digest::{Canonical, body_digest, request_stamp};
 pub use events::{event_kind, event_kinds, events, rewind_effect, rewound};

@@ -17,7 +17,8 @@ use palimpsest_proto::context::v1::{
 use tonic::{Request, Response, Status, async_trait};
 
 use super::{
-    Service, append, compact, not_implemented, prepare, reply, restore, rewind, snip, stream,
+    Service, append, compact, not_implemented, prepare, reply, restore, results, rewind, snip,
+    stream, tools,
 };
 
 const NAME: &str = "ContextService";
@@ -100,9 +101,9 @@ impl ContextService for ContextHandlers {
 
     async fn read_tool_result(
         &self,
-        _: Request<ReadToolResultRequest>,
+        request: Request<ReadToolResultRequest>,
     ) -> Result<Response<Self::ReadToolResultStream>, Status> {
-        not_implemented(NAME, "ReadToolResult")
+        reply(results::read(&self.0, request.into_inner()).await)
     }
 
     async fn get_session_memory(
@@ -130,15 +131,17 @@ impl ContextService for ContextHandlers {
 
     async fn list_tools(
         &self,
-        _: Request<ListToolsRequest>,
+        request: Request<ListToolsRequest>,
     ) -> Result<Response<ListToolsResponse>, Status> {
-        not_implemented(NAME, "ListTools")
+        reply(tools::list(&self.0, request.into_inner()).await)
     }
 
     async fn call_tool(
         &self,
-        _: Request<CallToolRequest>,
+        request: Request<CallToolRequest>,
     ) -> Result<Response<CallToolResponse>, Status> {
-        not_implemented(NAME, "CallTool")
+        let (service, request) = (self.0.clone(), request.into_inner());
+        let change = Box::pin(async move { tools::call(&service, request).await });
+        reply(self.0.mutations.uncancelled(change).await)
     }
 }

@@ -16,11 +16,13 @@ mod messages;
 mod originals;
 mod prepare;
 mod restore;
+mod results;
 mod rewind;
 mod search;
 mod session;
 mod snip;
 mod stream;
+mod tools;
 
 use std::sync::Arc;
 

@@ -131,7 +131,7 @@ impl Walk {
 }
 
 /// The contents of some entries, in their order.
-async fn contents(
+pub(super) async fn contents(
     service: &Service,
     key: &SessionKey,
     entries: Vec<(Ordinal, Entry)>,

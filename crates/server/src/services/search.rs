@@ -139,7 +139,8 @@ fn find(message: &Message, pattern: &Regex, chars: usize) -> Vec<Found> {
 }
 
 /// What a block says, as far as it can be searched.
-fn text(block: &Block) -> std::borrow::Cow<'_, str> {
+/// The words of a block.
+pub(super) fn text(block: &Block) -> std::borrow::Cow<'_, str> {
     match block {
         Block::Text { text, .. } => (&**text).into(),
         Block::ToolUse(call) => call.input.as_str().into(),

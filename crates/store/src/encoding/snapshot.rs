@@ -210,7 +210,11 @@ fn read_entries(stored: &v1::Entries) -> Result<Vec<SnapshotEntry>, DecodeError>
 fn write_calls(calls: &[Call]) -> v1::Calls {
     let mut stored = v1::Calls::default();
     for call in calls {
-        let (state, message, block) = state::write_call_state(call.state);
+        let (state, ..) = state::write_call_state(call.state);
+        // A result never stands in the first message: it answers one before it.
+        let (message, block) = call
+            .original
+            .map_or((0, 0), |(message, block)| (message.get(), block.into()));
         stored.message.push(call.message.get());
         stored.block.push(call.block.into());
         stored.id.push(call.id.to_string());
@@ -239,6 +243,10 @@ fn read_calls(stored: &v1::Calls) -> Result<Vec<Call>, DecodeError> {
             name: stored.name.get(index).ok_or(CUT)?.as_str().into(),
             mapped: *stored.mapped.get(index).ok_or(CUT)?,
             state,
+            original: state::read_original(
+                *stored.result_message.get(index).ok_or(CUT)?,
+                *stored.result_block.get(index).ok_or(CUT)?,
+            )?,
             result_chars: *stored.result_chars.get(index).ok_or(CUT)?,
             result_tokens: *stored.result_tokens.get(index).ok_or(CUT)?,
         })

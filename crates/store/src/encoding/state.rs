@@ -36,6 +36,14 @@ pub(super) fn read_call_state(
     })
 }
 
+pub(super) fn read_original(
+    message: u32,
+    block: u32,
+) -> Result<Option<(Ordinal, u16)>, DecodeError> {
+    let place = (Ordinal::new(message), view::block(block)?);
+    Ok((message > 0).then_some(place))
+}
+
 pub(super) fn write_sizes(sizes: &[(Ordinal, Size)]) -> v1::Sizes {
     let mut stored = v1::Sizes::default();
     for (message, size) in sizes {

@@ -1,0 +1,97 @@
+//! A call of a tool, as the model wrote it.
+
+use palimpsest_proto::context::v1::Format;
+use palimpsest_proto::context::v1::call_tool_request::Call as Given;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::errors::ServiceError;
+
+/// A call.
+pub(super) struct Call {
+    pub(super) id: String,
+    pub(super) name: String,
+    /// The input, as text: what is wrong with it is told to the model.
+    pub(super) input: String,
+    pub(super) shape: Shape,
+}
+
+/// How it came, and so how its result goes back.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Shape {
+    Typed,
+    Anthropic,
+    OpenAi,
+}
+
+#[derive(Deserialize)]
+struct ToolUse {
+    id: String,
+    name: String,
+    input: Box<RawValue>,
+}
+
+#[derive(Deserialize)]
+struct ToolCall {
+    id: String,
+    function: Function,
+}
+
+#[derive(Deserialize)]
+struct Function {
+    name: String,
+    /// Text that holds JSON, as the provider has it; a few servers send the JSON itself.
+    arguments: Value,
+}
+
+impl Call {
+    pub(super) fn read(given: Option<Given>) -> Result<Self, ServiceError> {
+        match given {
+            None => Err(ServiceError::invalid("tool_use", "is required, or payload")),
+            Some(Given::ToolUse(call)) => Ok(Self {
+                id: call.tool_use_id,
+                name: call.tool_name,
+                input: String::from_utf8_lossy(&call.input_json).into_owned(),
+                shape: Shape::Typed,
+            }),
+            Some(Given::Payload(payload)) => {
+                let wrong = |what: &str| ServiceError::invalid("payload.json", what);
+                match Format::try_from(payload.format) {
+                    Ok(Format::AnthropicMessages) => {
+                        let call: ToolUse =
+                            serde_json::from_slice(&payload.json).map_err(|_| {
+                                wrong("must be one tool_use block with id, name and input")
+                            })?;
+                        Ok(Self {
+                            id: call.id,
+                            name: call.name,
+                            input: call.input.get().to_owned(),
+                            shape: Shape::Anthropic,
+                        })
+                    }
+                    Ok(Format::OpenaiChat) => {
+                        let call: ToolCall =
+                            serde_json::from_slice(&payload.json).map_err(|_| {
+                                wrong("must be one entry of tool_calls with id and function")
+                            })?;
+                        let input = match call.function.arguments {
+                            Value::String(text) => text,
+                            other => other.to_string(),
+                        };
+                        Ok(Self {
+                            id: call.id,
+                            name: call.function.name,
+                            input,
+                            shape: Shape::OpenAi,
+                        })
+                    }
+                    _ => Err(ServiceError::invalid(
+                        "payload.format",
+                        "must be ANTHROPIC_MESSAGES or OPENAI_CHAT",
+                    )),
+                }
+            }
+        }
+    }
+}

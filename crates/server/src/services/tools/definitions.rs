@@ -1,0 +1,158 @@
+//! What a model is told of the service's tools.
+
+use palimpsest_core::message::Block;
+use palimpsest_core::policy::{ModelTool, Policy};
+use palimpsest_core::tokens::{estimate_block, estimate_text};
+use palimpsest_proto::context::v1::{self, ToolDefinition};
+use serde_json::{Value, json};
+
+/// The tools in the order in which they are listed.
+const ALL: [ModelTool; 4] = [
+    ModelTool::Snip,
+    ModelTool::ReadToolResult,
+    ModelTool::ReadTranscript,
+    ModelTool::SearchTranscript,
+];
+
+/// A tool's name, without the policy's prefix.
+pub(super) const fn base_name(tool: ModelTool) -> &'static str {
+    match tool {
+        ModelTool::Snip => "Snip",
+        ModelTool::ReadToolResult => "ReadToolResult",
+        ModelTool::ReadTranscript => "ReadTranscript",
+        ModelTool::SearchTranscript => "SearchTranscript",
+    }
+}
+
+/// The tool of a name, when the policy gives it to the model.
+pub(super) fn by_name(policy: &Policy, name: &str) -> Option<ModelTool> {
+    let base = name.strip_prefix(&*policy.model_tools.name_prefix)?;
+    let tool = ALL.into_iter().find(|tool| base_name(*tool) == base)?;
+    policy
+        .model_tools
+        .enabled_tools
+        .contains(&tool)
+        .then_some(tool)
+}
+
+/// The definitions of all tools that the policy gives to the model.
+pub(super) fn all(policy: &Policy, openai: bool) -> Vec<ToolDefinition> {
+    let enabled = |tool: &ModelTool| policy.model_tools.enabled_tools.contains(tool);
+    let define = |tool| definition(policy, tool, openai);
+    ALL.into_iter().filter(enabled).map(define).collect()
+}
+
+/// What the definitions add to a request.
+pub(super) fn tokens(definitions: &[ToolDefinition]) -> u32 {
+    let size = |tool: &ToolDefinition| {
+        let text = String::from_utf8_lossy(&tool.definition_json);
+        estimate_text(&text)
+    };
+    let frame = estimate_block(&Block::text(""));
+    definitions
+        .iter()
+        .map(size)
+        .fold(frame, u32::saturating_add)
+}
+
+fn definition(policy: &Policy, tool: ModelTool, openai: bool) -> ToolDefinition {
+    let name = format!("{}{}", policy.model_tools.name_prefix, base_name(tool));
+    let (description, schema) = (description(tool), schema(tool));
+    let definition = if openai {
+        json!({"type": "function", "function": {"name": name, "description": description, "parameters": schema}})
+    } else {
+        json!({"name": name, "description": description, "input_schema": schema})
+    };
+    ToolDefinition {
+        tool: out(tool).into(),
+        name,
+        description: description.into(),
+        input_schema_json: schema.to_string().into(),
+        definition_json: definition.to_string().into(),
+    }
+}
+
+const fn out(tool: ModelTool) -> v1::ModelTool {
+    match tool {
+        ModelTool::Snip => v1::ModelTool::Snip,
+        ModelTool::ReadToolResult => v1::ModelTool::ReadToolResult,
+        ModelTool::ReadTranscript => v1::ModelTool::ReadTranscript,
+        ModelTool::SearchTranscript => v1::ModelTool::SearchTranscript,
+    }
+}
+
+const fn description(tool: ModelTool) -> &'static str {
+    match tool {
+        ModelTool::Snip => {
+            "Removes earlier turns of this conversation from your context, to make room. Name them \
+             by the ids that stand as [id:...] at the end of user messages. A turn leaves with \
+             everything up to the next user message. Use it for finished or abandoned work that \
+             nothing depends on any more; not for the current turn. Nothing is lost: \
+             SearchTranscript and ReadTranscript still find it."
+        }
+        ModelTool::ReadToolResult => {
+            "Reads the full result of an earlier tool call that your context shows only as a preview, \
+             a reference or a marker. Ask for a part when it is large: lines, the last lines, or the \
+             lines that match a pattern."
+        }
+        ModelTool::ReadTranscript => {
+            "Reads messages of this conversation as they were first written, also those that are no \
+             longer in your context. Messages are numbered from 1."
+        }
+        ModelTool::SearchTranscript => {
+            "Searches this whole conversation, also what is no longer in your context, and tells where \
+             the matches stand, so that ReadTranscript can read them."
+        }
+    }
+}
+
+fn schema(tool: ModelTool) -> Value {
+    match tool {
+        ModelTool::Snip => json!({
+            "type": "object",
+            "properties": {
+                "ids": {
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "description": "The six-character ids of the turns to remove."
+                },
+                "reason": {"type": "string", "description": "Why they are not needed any more."}
+            },
+            "required": ["ids"],
+            "additionalProperties": false
+        }),
+        ModelTool::ReadToolResult => json!({
+            "type": "object",
+            "properties": {
+                "reference": {"type": "string", "description": "The reference that your context shows."},
+                "tool_use_id": {"type": "string", "description": "The id of the call, where there is no reference."},
+                "first_line": {"type": "integer", "minimum": 1, "description": "Begin with this line."},
+                "lines": {"type": "integer", "minimum": 1, "description": "How many lines."},
+                "last_lines": {"type": "integer", "minimum": 1, "description": "So many lines at the end instead."},
+                "pattern": {"type": "string", "description": "Only lines that match this regular expression."},
+                "context_lines": {"type": "integer", "minimum": 0, "maximum": 100, "description": "Lines around each match."}
+            },
+            "additionalProperties": false
+        }),
+        ModelTool::ReadTranscript => json!({
+            "type": "object",
+            "properties": {
+                "first": {"type": "integer", "minimum": 1, "description": "The number of the first message."},
+                "last": {"type": "integer", "minimum": 1, "description": "The number of the last message; the same as the first by default."},
+                "message_id": {"type": "string", "description": "One message by its id, instead of a number."}
+            },
+            "additionalProperties": false
+        }),
+        ModelTool::SearchTranscript => json!({
+            "type": "object",
+            "properties": {
+                "pattern": {"type": "string", "description": "The text to search for."},
+                "regex": {"type": "boolean", "description": "Whether the pattern is a regular expression."},
+                "ignore_case": {"type": "boolean", "description": "Whether upper and lower case are the same."},
+                "max_hits": {"type": "integer", "minimum": 1, "maximum": 100, "description": "How many matches at most; 20 by default."}
+            },
+            "required": ["pattern"],
+            "additionalProperties": false
+        }),
+    }
+}

@@ -1,0 +1,114 @@
+//! `ListTools` and `CallTool`: the service's own tools, for the model.
+
+mod call;
+mod definitions;
+mod run;
+
+use palimpsest_core::policy::Policy;
+use palimpsest_core::session::Session;
+use palimpsest_core::view::Provider;
+use palimpsest_proto::context::v1::tool_result_content::Content;
+use palimpsest_proto::context::v1::{
+    CallToolRequest, CallToolResponse, Format, ListToolsRequest, ListToolsResponse,
+    ToolResultBlock, ToolResultContent,
+};
+use serde_json::json;
+
+use self::call::{Call, Shape};
+use super::Service;
+use crate::convert;
+use crate::errors::ServiceError;
+use crate::sessions::SessionsError;
+
+pub(super) async fn list(
+    service: &Service,
+    request: ListToolsRequest,
+) -> Result<ListToolsResponse, ServiceError> {
+    let key = convert::session_key(&request.session, "session")?;
+    let look = |session: &Session| {
+        let openai = session.last_served().target.provider == Provider::OpenAi;
+        (session.policy().clone(), openai)
+    };
+    let (policy, last_openai): (Policy, bool) = match service.sessions.read(&key, look).await {
+        Ok(found) => found,
+        // It need not be there yet: then it will have its project's policy.
+        Err(SessionsError::NotFound(_)) => {
+            let policy = service.sessions.policies().of(&key.project);
+            ((**policy).clone(), false)
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let openai = match Format::try_from(request.format) {
+        Ok(Format::Unspecified) => last_openai,
+        Ok(Format::AnthropicMessages) => false,
+        Ok(Format::OpenaiChat) => true,
+        _ => {
+            return Err(ServiceError::invalid(
+                "format",
+                "must be ANTHROPIC_MESSAGES or OPENAI_CHAT",
+            ));
+        }
+    };
+    let tools = definitions::all(&policy, openai);
+    Ok(ListToolsResponse {
+        tokens: definitions::tokens(&tools),
+        tools,
+    })
+}
+
+pub(super) async fn call(
+    service: &Service,
+    request: CallToolRequest,
+) -> Result<CallToolResponse, ServiceError> {
+    let key = convert::session_key(&request.session, "session")?;
+    let body = convert::body_digest(&request);
+    let call = Call::read(request.call)?;
+    let policy = |session: &Session| session.policy().clone();
+    let policy = service.sessions.read(&key, policy).await?;
+    let Some(tool) = definitions::by_name(&policy, &call.name) else {
+        return Err(ServiceError::ToolNotFound {
+            tool: call.name.chars().take(200).collect(),
+        });
+    };
+    let asked = run::Asked {
+        service,
+        key: &key,
+        policy: &policy,
+        request_id: &request.request_id,
+        body,
+    };
+    let outcome = asked.run(tool, &call.input).await?;
+    let state = |session: &Session| (session.revision(), session.sealed().epoch());
+    let (revision, epoch) = service.sessions.read(&key, state).await?;
+    let mut response = CallToolResponse {
+        revision: revision.get(),
+        epoch: epoch.get().into(),
+        snipped: outcome.snipped.map(|snipped| *snipped),
+        ..CallToolResponse::default()
+    };
+    let (text, is_error) = (outcome.text, outcome.is_error);
+    match call.shape {
+        Shape::Typed => {
+            response.tool_result = Some(ToolResultBlock {
+                tool_use_id: call.id,
+                content: Some(ToolResultContent {
+                    content: Some(Content::Text(text)),
+                }),
+                is_error,
+                call_key: String::new(),
+            });
+        }
+        Shape::Anthropic => {
+            let mut block = json!({"type": "tool_result", "tool_use_id": call.id, "content": text});
+            if is_error {
+                block["is_error"] = json!(true);
+            }
+            response.tool_result_json = block.to_string().into();
+        }
+        Shape::OpenAi => {
+            let message = json!({"role": "tool", "tool_call_id": call.id, "content": text});
+            response.tool_result_json = message.to_string().into();
+        }
+    }
+    Ok(response)
+}

@@ -1,0 +1,381 @@
+//! What each tool does. What is wrong with the model's input becomes an error result for the model.
+
+use std::fmt::Write as _;
+
+use palimpsest_core::command::Snip;
+use palimpsest_core::event;
+use palimpsest_core::ids::SessionKey;
+use palimpsest_core::message::Digest;
+use palimpsest_core::policy::{ModelTool, Policy};
+use palimpsest_core::session::{Method, Session};
+use palimpsest_proto::context::v1::read_tool_result_request::Result as Whose;
+use palimpsest_proto::context::v1::{self, CallRef, SearchMessagesRequest, TextPattern};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tonic::{Code, Status};
+
+use super::super::originals::contents;
+use super::super::results::{Selection, original, range, search as search_lines};
+use super::super::search::{search, text};
+use super::super::{Service, snip};
+use crate::convert;
+use crate::errors::ServiceError;
+
+const DEFAULT_HITS: u32 = 20;
+const MAX_HITS: u32 = 100;
+const MAX_CONTEXT_LINES: usize = 100;
+/// What a note on how to go on takes at most.
+const NOTE_BYTES: usize = 200;
+/// How many messages one answer reads.
+const MAX_MESSAGES: u64 = 200;
+
+/// A tool's answer.
+pub(super) struct Outcome {
+    pub(super) text: String,
+    pub(super) is_error: bool,
+    pub(super) snipped: Option<Box<v1::ContentSnipped>>,
+}
+
+impl Outcome {
+    fn said(text: String) -> Self {
+        Self {
+            text,
+            is_error: false,
+            snipped: None,
+        }
+    }
+
+    fn failed(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            is_error: true,
+            snipped: None,
+        }
+    }
+}
+
+/// Who asks, and for which session.
+pub(super) struct Asked<'a> {
+    pub(super) service: &'a Service,
+    pub(super) key: &'a SessionKey,
+    pub(super) policy: &'a Policy,
+    pub(super) request_id: &'a str,
+    pub(super) body: Digest,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SnipInput {
+    ids: Vec<String>,
+    #[serde(default)]
+    reason: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReadResultInput {
+    reference: Option<String>,
+    tool_use_id: Option<String>,
+    first_line: Option<u64>,
+    lines: Option<u64>,
+    last_lines: Option<u64>,
+    pattern: Option<String>,
+    #[serde(default)]
+    context_lines: usize,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReadTranscriptInput {
+    first: Option<u64>,
+    last: Option<u64>,
+    message_id: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SearchInput {
+    pattern: String,
+    #[serde(default)]
+    regex: bool,
+    #[serde(default)]
+    ignore_case: bool,
+    max_hits: Option<u32>,
+}
+
+fn parse<T: DeserializeOwned>(input: &str) -> Result<T, Outcome> {
+    // An empty input is what some models write for no input.
+    let input = if input.trim().is_empty() { "{}" } else { input };
+    serde_json::from_str(input).map_err(|error| {
+        Outcome::failed(format!(
+            "The input does not fit the tool's schema: {error}."
+        ))
+    })
+}
+
+impl Asked<'_> {
+    pub(super) async fn run(&self, tool: ModelTool, input: &str) -> Result<Outcome, ServiceError> {
+        let outcome = match tool {
+            ModelTool::Snip => self.snip(input).await,
+            ModelTool::ReadToolResult => self.read_result(input).await,
+            ModelTool::ReadTranscript => self.read_transcript(input).await,
+            ModelTool::SearchTranscript => self.search(input).await,
+        };
+        let mut outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => forgiven(error)?,
+        };
+        cap(
+            &mut outcome.text,
+            self.policy.model_tools.max_answer_bytes as usize,
+        );
+        Ok(outcome)
+    }
+
+    async fn snip(&self, input: &str) -> Result<Outcome, ServiceError> {
+        let input: SnipInput = match parse(input) {
+            Ok(input) => input,
+            Err(outcome) => return Ok(outcome),
+        };
+        let body = || self.body;
+        let limits = self.service.limits();
+        let bare = |id: &String| {
+            let id = id.trim().trim_start_matches('[').trim_end_matches(']');
+            id.strip_prefix("id:").unwrap_or(id).into()
+        };
+        let snip = Snip {
+            turns: input.ids.iter().map(bare).collect(),
+            messages: Vec::new(),
+            blocks: Vec::new(),
+            reason: input.reason.chars().take(1_000).collect::<String>().into(),
+            asked: event::Asked::Model,
+            expected_revision: None,
+            request: convert::request_stamp(self.request_id, Method::Snip, body, limits)?,
+        };
+        let reply = snip::run(self.service, self.key, snip, None, false).await?;
+        let snipped = reply.snipped.unwrap_or_default();
+        let freed = reply.effect.map_or(0, |effect| effect.freed_tokens);
+        let text = format!(
+            "Removed {} turns with {} messages, about {freed} tokens.",
+            snipped.turn_ids.len(),
+            snipped.message_ids.len(),
+        );
+        Ok(Outcome {
+            text,
+            is_error: false,
+            snipped: Some(Box::new(snipped)),
+        })
+    }
+
+    async fn read_result(&self, input: &str) -> Result<Outcome, ServiceError> {
+        let input: ReadResultInput = match parse(input) {
+            Ok(input) => input,
+            Err(outcome) => return Ok(outcome),
+        };
+        let whose = match (input.reference, input.tool_use_id) {
+            (Some(reference), _) => Whose::Reference(reference),
+            (None, Some(id)) => Whose::Call(CallRef {
+                tool_use_id: id,
+                ..CallRef::default()
+            }),
+            (None, None) => {
+                return Ok(Outcome::failed(
+                    "Give a reference, or the tool_use_id of the call.",
+                ));
+            }
+        };
+        let original = original(self.service, self.key, &whose).await?;
+        let max = self.policy.model_tools.max_answer_bytes as usize;
+        if let Some(pattern) = input.pattern {
+            let pattern = self.pattern(pattern, true, false)?;
+            let context = input.context_lines.min(MAX_CONTEXT_LINES);
+            let from = input.first_line.unwrap_or(1);
+            let (found, next) = search_lines(&original.text, &pattern, context, from, max);
+            if found.is_empty() {
+                return Ok(Outcome::said("No line matches.".into()));
+            }
+            let mut out = String::new();
+            for stretch in found {
+                let _ = writeln!(out, "[line {}]", stretch.first_line);
+                out.push_str(&original.text[stretch.range]);
+                if !out.ends_with('\n') {
+                    out.push('\n');
+                }
+            }
+            if let Some(next) = next {
+                let _ = write!(out, "[more matches: ask again with first_line {next}]");
+            }
+            return Ok(Outcome::said(out));
+        }
+        let selection = match (input.last_lines, input.first_line, input.lines) {
+            (Some(lines), ..) => Selection::Tail(lines),
+            (None, None, None) => Selection::All,
+            (None, first, lines) => Selection::Lines {
+                first: first.unwrap_or(1).max(1),
+                lines,
+            },
+        };
+        let part = range(&original.text, &selection);
+        let wanted = &original.text[part.clone()];
+        if wanted.len() <= max {
+            return Ok(Outcome::said(wanted.to_owned()));
+        }
+        // The note at the end has its place within the limit.
+        let mut end = max.saturating_sub(NOTE_BYTES);
+        while !wanted.is_char_boundary(end) {
+            end -= 1;
+        }
+        let end = wanted[..end].rfind('\n').map_or(end, |line| line + 1);
+        let next = super::super::results::line_of(&original.text, part.start + end);
+        let lines = original.info.total_lines;
+        let more = format!("\n[cut: {lines} lines in all; ask again with first_line {next}]");
+        Ok(Outcome::said(format!("{}{more}", &wanted[..end])))
+    }
+
+    async fn read_transcript(&self, input: &str) -> Result<Outcome, ServiceError> {
+        let input: ReadTranscriptInput = match parse(input) {
+            Ok(input) => input,
+            Err(outcome) => return Ok(outcome),
+        };
+        let by_id = match &input.message_id {
+            Some(id) => Some(convert::message_id(id, "message_id")?),
+            None => None,
+        };
+        let pick = |session: &Session| {
+            let transcript = session.transcript();
+            let first = match by_id {
+                Some(id) => u64::from(transcript.find(id)?.get()) + 1,
+                None => input.first.unwrap_or(1).max(1),
+            };
+            let last = input.last.filter(|_| by_id.is_none()).unwrap_or(first);
+            let last = last.min(first.saturating_add(MAX_MESSAGES - 1));
+            let skip = usize::try_from(first - 1).ok()?;
+            let take = usize::try_from((last + 1).saturating_sub(first)).ok()?;
+            let entries = transcript.entries().skip(skip).take(take);
+            let entries = entries.map(|(ordinal, entry)| (ordinal, entry.clone()));
+            Some((entries.collect::<Vec<_>>(), transcript.len()))
+        };
+        let picked = self.service.sessions.read(self.key, pick).await?;
+        let Some((entries, all)) = picked.filter(|(entries, _)| !entries.is_empty()) else {
+            return Ok(Outcome::failed("There is no such message."));
+        };
+        let originals = contents(self.service, self.key, entries).await?;
+        let max = self.policy.model_tools.max_answer_bytes as usize;
+        let mut out = String::new();
+        for original in originals {
+            let number = original.ordinal.get() + 1;
+            if out.len() > max {
+                let _ = write!(
+                    out,
+                    "[cut: {all} messages in all; ask again with first {number}]"
+                );
+                break;
+            }
+            let role = convert::export_role(original.entry.role).as_str_name();
+            let role = role.trim_start_matches("ROLE_").to_ascii_lowercase();
+            let _ = writeln!(out, "[{number}] {role} {}", original.entry.id);
+            for block in &original.message.blocks {
+                out.push_str(&text(block));
+                out.push('\n');
+            }
+        }
+        Ok(Outcome::said(out))
+    }
+
+    async fn search(&self, input: &str) -> Result<Outcome, ServiceError> {
+        let input: SearchInput = match parse(input) {
+            Ok(input) => input,
+            Err(outcome) => return Ok(outcome),
+        };
+        let pattern = if input.regex {
+            v1::text_pattern::Pattern::Regex(input.pattern)
+        } else {
+            v1::text_pattern::Pattern::Literal(input.pattern)
+        };
+        let request = SearchMessagesRequest {
+            session: self.key.to_string(),
+            pattern: Some(TextPattern {
+                pattern: Some(pattern),
+                ignore_case: input.ignore_case,
+            }),
+            page_size: input.max_hits.unwrap_or(DEFAULT_HITS).clamp(1, MAX_HITS),
+            ..SearchMessagesRequest::default()
+        };
+        let found = search(self.service, request).await?;
+        if found.hits.is_empty() {
+            return Ok(Outcome::said("Nothing matches.".into()));
+        }
+        let mut out = String::new();
+        for hit in &found.hits {
+            let role = hit
+                .role()
+                .as_str_name()
+                .trim_start_matches("ROLE_")
+                .to_ascii_lowercase();
+            let _ = writeln!(
+                out,
+                "[{}] {role}: {}",
+                hit.ordinal,
+                hit.snippet.replace('\n', " ")
+            );
+        }
+        out.push_str("[read any of them with ReadTranscript by its number]");
+        Ok(Outcome::said(out))
+    }
+
+    fn pattern(
+        &self,
+        text: String,
+        regex: bool,
+        ignore_case: bool,
+    ) -> Result<regex::Regex, ServiceError> {
+        let pattern = if regex {
+            v1::text_pattern::Pattern::Regex(text)
+        } else {
+            v1::text_pattern::Pattern::Literal(text)
+        };
+        let pattern = TextPattern {
+            pattern: Some(pattern),
+            ignore_case,
+        };
+        Ok(convert::text_pattern(
+            Some(pattern),
+            self.service.limits(),
+            "pattern",
+        )?)
+    }
+}
+
+/// What the model did wrong is told to the model; anything else fails the call.
+fn forgiven(error: ServiceError) -> Result<Outcome, ServiceError> {
+    let is_its_own = matches!(
+        error,
+        ServiceError::Invalid { .. }
+            | ServiceError::InvalidPattern { .. }
+            | ServiceError::NotSnippable { .. }
+            | ServiceError::ResultNotFound { .. }
+            | ServiceError::AmbiguousCall { .. }
+            | ServiceError::MessageNotFound { .. }
+            | ServiceError::TooLarge { .. }
+    );
+    if !is_its_own {
+        return Err(error);
+    }
+    let status = Status::from(error);
+    debug_assert_ne!(status.code(), Code::Internal);
+    Ok(Outcome::failed(format!("{}.", status.message())))
+}
+
+/// Cuts an answer to its limit.
+fn cap(text: &mut String, max: usize) {
+    const NOTE: &str = "\n[cut to the limit of an answer]";
+    if text.len() <= max + NOTE.len() {
+        return;
+    }
+    let mut end = max;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+    text.push_str(NOTE);
+}
