@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 
 mod readme;
+mod replay;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -8,7 +8,8 @@ use crate::policy::{ModelTool, Policy};
 use crate::session::{NotHeld, Session};
 
 /// The fields in which tools that read files name them.
-const PATH_FIELDS: [&str; 5] = ["file_path", "filePath", "path", "notebook_path", "filename"];
+pub(crate) const PATH_FIELDS: [&str; 5] =
+    ["file_path", "filePath", "path", "notebook_path", "filename"];
 
 /// Whether the policy lets a call's result be cleared.
 pub(crate) fn is_clearable(session: &Session, call: CallKey) -> bool {

@@ -7,11 +7,12 @@
 use crate::message::{
     Block, Kind, Media, MediaKind, MediaSource, Message, ResultContent, Role, Thinking,
 };
+use crate::view::{WireBlock, WireResult};
 
 /// What a picture, or a document of unknown size, counts.
 const MEDIA_TOKENS: u64 = 2_000;
 /// What a message costs beside its content.
-const MESSAGE_TOKENS: u64 = 4;
+pub(crate) const MESSAGE_TOKENS: u64 = 4;
 /// What the frame of a call or a result costs beside its content.
 const CALL_TOKENS: u64 = 12;
 
@@ -128,6 +129,41 @@ pub fn estimate_block(block: &Block) -> u32 {
     u32::try_from(estimate(block)).unwrap_or(u32::MAX)
 }
 
+/// Estimates one block as a provider gets it.
+pub fn estimate_wire(block: &WireBlock<'_>) -> u32 {
+    u32::try_from(shown(block, PROSE)).unwrap_or(u32::MAX)
+}
+
+/// `text_ratio` is that of words, which are output of a program inside a result.
+fn shown(block: &WireBlock<'_>, text_ratio: u64) -> u64 {
+    match block {
+        WireBlock::Text { text, .. } => of_text(text, text_ratio),
+        WireBlock::Media { media, .. } => of_media(media),
+        WireBlock::Call { name, input, .. } => {
+            CALL_TOKENS + of_text(name, PROSE) + of_text(input.as_str(), CODE)
+        }
+        WireBlock::Result { content, .. } => {
+            CALL_TOKENS
+                + match content {
+                    WireResult::None => 0,
+                    WireResult::Text(text) => of_text(text, CODE),
+                    WireResult::Blocks(blocks) => {
+                        blocks.iter().map(|block| shown(block, CODE)).sum()
+                    }
+                }
+        }
+        WireBlock::Thinking { thinking, .. } => of_thinking(thinking),
+        WireBlock::Opaque(json) => of_text(json.as_str(), CODE),
+    }
+}
+
+fn of_thinking(thinking: &Thinking) -> u64 {
+    match thinking {
+        Thinking::Plain { thinking, .. } => of_text(thinking, PROSE),
+        Thinking::Redacted { data, .. } => of_text(data, PROSE),
+    }
+}
+
 fn estimate(block: &Block) -> u64 {
     match block {
         Block::Text { text, .. } => of_text(text, PROSE),
@@ -143,8 +179,7 @@ fn estimate(block: &Block) -> u64 {
                     ResultContent::Blocks(blocks) => blocks.iter().map(nested).sum(),
                 }
         }
-        Block::Thinking(Thinking::Plain { thinking, .. }) => of_text(thinking, PROSE),
-        Block::Thinking(Thinking::Redacted { data, .. }) => of_text(data, PROSE),
+        Block::Thinking(thinking) => of_thinking(thinking),
         Block::Opaque { json, .. } => of_text(json.as_str(), CODE),
     }
 }
@@ -197,6 +232,29 @@ fn wide(c: char) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_shown_as_it_came_counts_what_it_counted() {
+        let result = |content| {
+            Block::ToolResult(crate::message::ToolResult {
+                tool_use_id: "x".into(),
+                content,
+                is_error: None,
+                extra: crate::json::Extra::default(),
+            })
+        };
+        let text = "fn main() {}\n".repeat(40);
+        for block in [
+            Block::text(text.clone()),
+            result(ResultContent::Text(text.clone().into())),
+            result(ResultContent::Blocks(vec![Block::text(text)])),
+        ] {
+            assert_eq!(
+                estimate_wire(&WireBlock::plain(&block)),
+                estimate_block(&block)
+            );
+        }
+    }
 
     #[test]
     fn each_kind_has_its_ratio() {

@@ -6,6 +6,9 @@
 mod estimate;
 mod ledger;
 
-pub use estimate::{Breakdown, Size, estimate_block, estimate_message, estimate_text};
+pub(crate) use estimate::MESSAGE_TOKENS;
+pub use estimate::{
+    Breakdown, Size, estimate_block, estimate_message, estimate_text, estimate_wire,
+};
 pub(crate) use ledger::is_credible;
 pub use ledger::{Anchor, Calibration, Count, CountMethod, Ledger};

@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use super::{Report, has_only, is_name, text};
 
-pub(super) fn check(messages: &[Value], thinking: bool, report: &mut Report) {
+pub(super) fn check(messages: &[&Value], thinking: bool, report: &mut Report) {
     report.unless(
         !messages.is_empty(),
         "messages",
         "at least one message is required",
     );
-    let role = |message: Option<&Value>| message.and_then(|m| text(m, "role").map(str::to_owned));
+    let role = |message: Option<&&Value>| message.and_then(|m| text(m, "role").map(str::to_owned));
     report.unless(
         role(messages.first()).as_deref() == Some("user"),
         "messages[0]",

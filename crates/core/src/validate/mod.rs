@@ -25,23 +25,59 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Every rule that an array of messages breaks; each message is given as its own JSON.
-pub fn validate<M: AsRef<[u8]>>(target: &Target, messages: &[M]) -> Vec<Violation> {
-    let mut report = Report::default();
-    let mut parsed = Vec::with_capacity(messages.len());
-    for (index, message) in messages.iter().enumerate() {
-        match serde_json::from_slice::<Value>(message.as_ref()) {
-            Ok(value) => parsed.push(value),
-            Err(_) => report.add(format!("messages[{index}]"), "is not JSON"),
+/// A message as a provider gets it, read once for all the arrays that it stands in.
+#[derive(Debug)]
+pub struct Parsed {
+    /// None when it is not JSON.
+    value: Option<Value>,
+    bytes: usize,
+}
+
+impl Parsed {
+    /// Reads the JSON of one message.
+    pub fn new(json: &[u8]) -> Self {
+        Self {
+            value: serde_json::from_slice(json).ok(),
+            bytes: json.len(),
         }
     }
-    let bytes: usize = messages.iter().map(|message| message.as_ref().len()).sum();
+
+    /// How long its JSON is.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// Every rule that an array of messages breaks; each message is given as its own JSON.
+pub fn validate<M: AsRef<[u8]>>(target: &Target, messages: &[M]) -> Vec<Violation> {
+    let parsed: Vec<Parsed> = messages
+        .iter()
+        .map(|message| Parsed::new(message.as_ref()))
+        .collect();
+    validate_parsed(target, parsed.iter())
+}
+
+/// The same for messages that were read before.
+pub fn validate_parsed<'p>(
+    target: &Target,
+    messages: impl IntoIterator<Item = &'p Parsed>,
+) -> Vec<Violation> {
+    let mut report = Report::default();
+    let mut values = Vec::new();
+    let mut bytes = 0;
+    for (index, message) in messages.into_iter().enumerate() {
+        bytes += message.bytes;
+        match &message.value {
+            Some(value) => values.push(value),
+            None => report.add(format!("messages[{index}]"), "is not JSON"),
+        }
+    }
     if bytes > 32 * 1024 * 1024 {
         report.add("messages".into(), "exceeds the size limit of a request");
     }
     match target.provider {
-        Provider::Anthropic => anthropic::check(&parsed, target.thinking, &mut report),
-        Provider::OpenAi => openai::check(&parsed, &mut report),
+        Provider::Anthropic => anthropic::check(&values, target.thinking, &mut report),
+        Provider::OpenAi => openai::check(&values, &mut report),
     }
     report.0
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Report, is_name, text};
 
-pub(super) fn check(messages: &[Value], report: &mut Report) {
+pub(super) fn check(messages: &[&Value], report: &mut Report) {
     report.unless(
         !messages.is_empty(),
         "messages",

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 use palimpsest_core::import::ImportFormat;
+use palimpsest_core::view::Provider;
 
 /// A program's way to write transcripts down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -25,6 +26,16 @@ impl From<Format> for ImportFormat {
             Format::ClaudeCode => Self::ClaudeCode,
             Format::OpenAi => Self::OpenAi,
             Format::Anthropic => Self::Anthropic,
+        }
+    }
+}
+
+impl Format {
+    /// Who takes messages that are written so.
+    pub(super) fn provider(self) -> Provider {
+        match self {
+            Self::OpenAi => Provider::OpenAi,
+            Self::ClaudeCode | Self::Anthropic => Provider::Anthropic,
         }
     }
 }

@@ -4,11 +4,13 @@ mod client;
 mod compact_store;
 mod completions;
 mod config;
+mod each_file;
 mod export;
 mod files;
 mod import;
 mod inspect;
 mod output;
+mod replay;
 mod serve;
 mod sessions;
 mod settings;
@@ -38,6 +40,7 @@ enum Command {
     View(view::View),
     Export(export::Export),
     Verify(verify::Verify),
+    Replay(replay::Replay),
     CompactStore(compact_store::CompactStore),
     Config(config::Print),
     Completions(completions::Completions),
@@ -54,6 +57,7 @@ impl Cli {
             Command::View(command) => command.run(),
             Command::Export(command) => command.run(),
             Command::Verify(command) => command.run(),
+            Command::Replay(command) => command.run(),
             Command::CompactStore(command) => command.run(),
             Command::Config(command) => command.run(),
             Command::Completions(command) => command.run(),

@@ -1,17 +1,14 @@
 //! `palimpsest verify`: would every view of these transcripts be right?
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use palimpsest_core::import::{self, Imported};
-use palimpsest_core::replay::{Pace, Report, replay};
+use palimpsest_core::replay::{Pace, Report, Tape, verify};
 use palimpsest_core::view::Provider;
 
+use super::each_file::{each_file, name};
 use super::files::{self, Format};
 use super::output::{align_right, bytes, number, print, table};
 
@@ -62,49 +59,10 @@ struct Outcome {
 impl Verify {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let files = files::find(&self.paths)?;
-        let provider = self.provider.unwrap_or(match self.format {
-            Format::OpenAi => Provider::OpenAi,
-            Format::ClaudeCode | Format::Anthropic => Provider::Anthropic,
-        });
-        let outcomes = check_all(&files, self.format, provider)?;
+        let provider = self.provider.unwrap_or(self.format.provider());
+        let outcomes = each_file(&files, |file| check(file, self.format, provider))?;
         show(&outcomes)
     }
-}
-
-/// Checks files side by side, each on one thread.
-fn check_all(
-    files: &[PathBuf],
-    format: Format,
-    provider: Provider,
-) -> anyhow::Result<Vec<Outcome>> {
-    let style = ProgressStyle::with_template("{bar:40.cyan} {pos}/{len} files  {wide_msg}")?;
-    let progress = ProgressBar::new(files.len() as u64).with_style(style);
-    let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads.min(files.len()) {
-            scope.spawn(|| {
-                while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    progress.set_message(name(file));
-                    let outcome = check(file, format, provider);
-                    progress.inc(1);
-                    if let Ok(mut done) = done.lock() {
-                        done.insert(file.clone(), outcome);
-                    }
-                }
-            });
-        }
-    });
-    progress.finish_and_clear();
-    let done = done.into_inner().unwrap_or_default();
-    done.into_values().collect()
-}
-
-fn name(file: &Path) -> String {
-    file.file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned()
 }
 
 fn check(file: &Path, format: Format, provider: Provider) -> anyhow::Result<Outcome> {
@@ -117,14 +75,10 @@ fn check(file: &Path, format: Format, provider: Provider) -> anyhow::Result<Outc
         ..Outcome::default()
     };
     for session in &imported.sessions {
-        add(
-            &mut outcome.per_response,
-            replay(session, provider, Pace::PerResponse),
-        );
-        add(
-            &mut outcome.per_line,
-            replay(session, provider, Pace::PerLine),
-        );
+        let tape = Tape::new(session);
+        let report = |pace| verify(&tape, provider, pace);
+        add(&mut outcome.per_response, report(Pace::PerResponse));
+        add(&mut outcome.per_line, report(Pace::PerLine));
     }
     Ok(outcome)
 }

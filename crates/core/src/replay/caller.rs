@@ -1,0 +1,274 @@
+//! A caller that follows a session: it keeps what it is told to keep, appends what it is given, and
+//! compares that with the whole view each time.
+//!
+//! Transcripts have thousands of views that differ in their ends alone, so a block or a message that
+//! was written once is not written again: it is recognised by where its contents lie in memory,
+//! which a replay never lets go of, and known from then on by a number that stands for its bytes.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crate::codec;
+use crate::message::Digest;
+use crate::session::{Session, View};
+use crate::tokens::{Calibration, MESSAGE_TOKENS, estimate_wire};
+use crate::validate::{Parsed, Violation, validate_parsed};
+use crate::view::{
+    Etag, Provider, RepairKind, Target, WireBlock, WireMessage, WireResult, WireRole,
+};
+
+/// A block as it is shown: a number that stands for its role and its bytes.
+pub(super) type Shown = u32;
+
+/// What there is to see in a view.
+#[derive(Debug, Default)]
+pub(super) struct Look {
+    pub(super) sendable: bool,
+    /// What a provider would say to it; empty for one that cannot be sent.
+    pub(super) violations: Vec<Violation>,
+    /// Whether it continues the one before, unless something was to change it.
+    pub(super) continues: bool,
+    /// Whether the caller's array is the whole of it.
+    pub(super) whole: bool,
+    pub(super) repairs: Vec<RepairKind>,
+    pub(super) bytes: usize,
+}
+
+/// The caller: its array, and the etag that it was given.
+pub(super) struct Caller {
+    target: Target,
+    book: Book,
+    /// Its messages, by their numbers.
+    array: Vec<usize>,
+    etag: Option<Etag>,
+    flat: Vec<Shown>,
+    epoch: u32,
+}
+
+impl Caller {
+    pub(super) fn new(target: Target) -> Self {
+        Self {
+            target,
+            book: Book::default(),
+            array: Vec::new(),
+            etag: None,
+            flat: Vec::new(),
+            epoch: 0,
+        }
+    }
+
+    pub(super) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// The last view as prompt caches see it.
+    pub(super) fn flat(&self) -> &[Shown] {
+        &self.flat
+    }
+
+    /// The tokens of a part of a view, which begins with its beginning.
+    pub(super) fn tokens(&self, part: &[Shown], calibration: Calibration) -> u64 {
+        let mut tokens = 0;
+        let mut role = None;
+        for block in part {
+            let block = &self.book.blocks[*block as usize];
+            if role != Some(block.role) {
+                role = Some(block.role);
+                tokens += MESSAGE_TOKENS;
+            }
+            tokens += u64::from(block.tokens);
+        }
+        calibration.apply(tokens)
+    }
+
+    /// Takes what is new in a session's view, and looks at all of it.
+    pub(super) fn look(&mut self, session: &Session) -> Look {
+        let held = "a session that was never unloaded holds its messages";
+        let delta = session.view(&self.target, self.etag).expect(held);
+        let full = session.view(&self.target, None).expect(held);
+        self.array.truncate(delta.keep as usize);
+        let new = self.book.messages(self.target.provider, &delta.messages);
+        self.array.extend(new);
+        let whole = self.book.messages(self.target.provider, &full.messages);
+        let flat = self.book.flat(self.target.provider, &full);
+        let epoch = session.sealed().epoch().get();
+        let mut look = Look {
+            sendable: full.unsendable.is_none(),
+            violations: Vec::new(),
+            continues: epoch != self.epoch || flat.starts_with(&self.flat),
+            whole: self.array == whole,
+            repairs: delta.repairs.iter().map(|repair| repair.kind).collect(),
+            bytes: self.parsed().map(Parsed::bytes).sum(),
+        };
+        if look.sendable {
+            look.violations = validate_parsed(&self.target, self.parsed());
+        }
+        (self.flat, self.epoch, self.etag) = (flat, epoch, Some(full.etag));
+        look
+    }
+
+    fn parsed(&self) -> impl Iterator<Item = &Parsed> {
+        self.array.iter().map(|at| &self.book.parsed[*at])
+    }
+}
+
+/// Everything that was ever shown, once.
+#[derive(Default)]
+struct Book {
+    blocks: Vec<Known>,
+    /// Blocks by their content's place in memory, and by their bytes.
+    block_at: HashMap<u64, Shown>,
+    block_of: HashMap<Digest, Shown>,
+    parsed: Vec<Parsed>,
+    /// The same for messages.
+    message_at: HashMap<u64, usize>,
+    message_of: HashMap<Digest, usize>,
+}
+
+/// A block that was shown.
+struct Known {
+    role: u8,
+    tokens: u32,
+}
+
+impl Book {
+    fn messages(&mut self, provider: Provider, messages: &[WireMessage<'_>]) -> Vec<usize> {
+        let number = |message| self.message(provider, message);
+        messages.iter().map(number).collect()
+    }
+
+    fn message(&mut self, provider: Provider, message: &WireMessage<'_>) -> usize {
+        let place = place(|hasher| {
+            (message.role as u8).hash(hasher);
+            message.extra.map(std::ptr::from_ref).hash(hasher);
+            for block in &message.blocks {
+                hash_block(block, hasher);
+            }
+        });
+        if let Some(known) = self.message_at.get(&place) {
+            return *known;
+        }
+        let mut json = Vec::new();
+        codec::write(provider, message, &mut json);
+        let next = self.parsed.len();
+        let known = *self
+            .message_of
+            .entry(Digest::of_bytes(&json))
+            .or_insert(next);
+        if known == next {
+            self.parsed.push(Parsed::new(&json));
+        }
+        self.message_at.insert(place, known);
+        known
+    }
+
+    /// A view as the sequence that prompt caches see: what the operator says leads.
+    fn flat(&mut self, provider: Provider, view: &View<'_>) -> Vec<Shown> {
+        let messages = view.system.iter().chain(&view.messages);
+        let blocks =
+            messages.flat_map(|message| message.blocks.iter().map(|block| (message.role, block)));
+        blocks
+            .map(|(role, block)| self.block(provider, role, block))
+            .collect()
+    }
+
+    fn block(&mut self, provider: Provider, role: WireRole, block: &WireBlock<'_>) -> Shown {
+        let role = role as u8;
+        let place = place(|hasher| {
+            role.hash(hasher);
+            hash_block(block, hasher);
+        });
+        if let Some(known) = self.block_at.get(&place) {
+            return *known;
+        }
+        let mut bytes = vec![role];
+        codec::write_block(provider, block, &mut bytes);
+        let next = crate::view::count(self.blocks.len());
+        let known = *self
+            .block_of
+            .entry(Digest::of_bytes(&bytes))
+            .or_insert(next);
+        if known == next {
+            self.blocks.push(Known {
+                role,
+                tokens: estimate_wire(block),
+            });
+        }
+        self.block_at.insert(place, known);
+        known
+    }
+}
+
+fn place(write: impl FnOnce(&mut DefaultHasher)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    write(&mut hasher);
+    hasher.finish()
+}
+
+/// Words that are borrowed stay where they are; those that were made for a view are told by what they
+/// say.
+#[expect(
+    clippy::ptr_arg,
+    reason = "whether the words are borrowed is what matters"
+)]
+fn hash_words(words: &Cow<'_, str>, hasher: &mut DefaultHasher) {
+    match words {
+        Cow::Borrowed(words) => (0_u8, std::ptr::from_ref::<str>(words)).hash(hasher),
+        Cow::Owned(words) => (1_u8, words).hash(hasher),
+    }
+}
+
+fn hash_block(block: &WireBlock<'_>, hasher: &mut DefaultHasher) {
+    std::mem::discriminant(block).hash(hasher);
+    match block {
+        WireBlock::Text { text, extra } => {
+            hash_words(text, hasher);
+            extra.map(std::ptr::from_ref).hash(hasher);
+        }
+        WireBlock::Media { media, extra } => {
+            std::ptr::from_ref(*media).hash(hasher);
+            extra.map(std::ptr::from_ref).hash(hasher);
+        }
+        WireBlock::Call {
+            id,
+            name,
+            input,
+            extra,
+        } => {
+            hash_words(id, hasher);
+            hash_words(name, hasher);
+            std::ptr::from_ref(*input).hash(hasher);
+            extra.map(std::ptr::from_ref).hash(hasher);
+        }
+        WireBlock::Result {
+            id,
+            content,
+            is_error,
+            extra,
+        } => {
+            hash_words(id, hasher);
+            hash_result(content, hasher);
+            is_error.hash(hasher);
+            extra.map(std::ptr::from_ref).hash(hasher);
+        }
+        WireBlock::Thinking { thinking, extra } => {
+            std::ptr::from_ref(*thinking).hash(hasher);
+            extra.map(std::ptr::from_ref).hash(hasher);
+        }
+        WireBlock::Opaque(json) => std::ptr::from_ref(*json).hash(hasher),
+    }
+}
+
+fn hash_result(content: &WireResult<'_>, hasher: &mut DefaultHasher) {
+    match content {
+        WireResult::None => 0_u8.hash(hasher),
+        WireResult::Text(text) => hash_words(text, hasher),
+        WireResult::Blocks(blocks) => {
+            blocks.len().hash(hasher);
+            for block in blocks {
+                hash_block(block, hasher);
+            }
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Brings a tape into a session, and prepares the view where an agent would have.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::caller::{Caller, Look};
+use super::tape::{Tape, TapeStep};
+use super::verify::Pace;
+use crate::command::{
+    Append, Clear, Clearing, Command, Context, Create, Decision, Rewind, Serve, create, decide,
+};
+use crate::event::{ClearMode, Event, Recorded};
+use crate::ids::{MessageId, Ordinal, SessionKey, Timestamp};
+use crate::import::Defect;
+use crate::limits::Limits;
+use crate::message::{Message, Role};
+use crate::policy::Policy;
+use crate::session::{Session, Standing};
+use crate::view::{Provider, Target};
+
+/// How a session is driven.
+pub(super) struct Setup {
+    pub(super) provider: Provider,
+    pub(super) policy: Arc<Policy>,
+    pub(super) pace: Pace,
+    /// Whether the levels run, as they do when a server prepares a view.
+    pub(super) levels: bool,
+}
+
+/// A session under way, and the caller that follows it.
+pub(super) struct Driver {
+    pub(super) session: Session,
+    pub(super) caller: Caller,
+    pub(super) tally: Tally,
+    /// The transcript's own clock.
+    pub(super) now: Timestamp,
+    /// The line that came last.
+    pub(super) line: usize,
+    /// Every message of the session, with the line that brought it.
+    pub(super) log: Vec<(usize, Arc<Message>)>,
+    levels: bool,
+    limits: Limits,
+    last_response: Option<Box<str>>,
+}
+
+/// What was counted on the way.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) messages: usize,
+    pub(super) reemissions: usize,
+    pub(super) known: usize,
+    /// View-changing events, by what made them.
+    pub(super) changes: BTreeMap<&'static str, usize>,
+    /// Results that level 1 stored.
+    pub(super) stored: usize,
+    /// Results that level 3 cleared.
+    pub(super) cleared: usize,
+    pub(super) defects: Vec<Defect>,
+}
+
+/// Plays a tape from its beginning to its end; `prepared` is told of every view.
+pub(super) fn drive(tape: &Tape, setup: Setup, mut prepared: impl FnMut(&Driver, Look)) -> Driver {
+    let pace = setup.pace;
+    let mut driver = Driver::new(tape, setup);
+    let mut prepare = |driver: &mut Driver| {
+        let look = driver.prepare();
+        prepared(driver, look);
+    };
+    for step in &tape.steps {
+        let (line, message) = match step {
+            TapeStep::Rewind(to) => {
+                driver.rewind(*to);
+                continue;
+            }
+            TapeStep::Message { line, message } => (*line, message),
+        };
+        driver.now = message.at.unwrap_or(driver.now);
+        if pace == Pace::PerResponse && driver.begins_response(message) {
+            prepare(&mut driver);
+        }
+        driver.append(line, message);
+        if pace == Pace::PerLine {
+            prepare(&mut driver);
+        }
+    }
+    prepare(&mut driver);
+    driver
+}
+
+impl Driver {
+    fn new(tape: &Tape, setup: Setup) -> Self {
+        let limits = Limits::default();
+        let name =
+            |name| SessionKey::parse(name).expect("the name is legal because it is written here");
+        let at = Timestamp::default();
+        let create_it = Create {
+            policy: setup.policy,
+            parent: tape
+                .subagent
+                .then(|| name("projects/replay/sessions/parent")),
+            ..Create::default()
+        };
+        let context = Context {
+            now: at,
+            limits: &limits,
+            can_store: true,
+        };
+        let created = create(create_it, context).expect("nothing is over a limit");
+        let Event::SessionCreated(created) = created else {
+            unreachable!("a creation makes its own event");
+        };
+        Self {
+            session: Session::create(name("projects/replay/sessions/replay"), at, &created),
+            caller: Caller::new(Target {
+                provider: setup.provider,
+                model: tape.model.clone(),
+                thinking: setup.provider == Provider::Anthropic,
+            }),
+            tally: Tally {
+                defects: tape.defects.clone(),
+                ..Tally::default()
+            },
+            now: at,
+            line: 0,
+            log: Vec::new(),
+            levels: setup.levels,
+            limits,
+            last_response: None,
+        }
+    }
+
+    /// Whether the model begins to speak with this message.
+    fn begins_response(&self, message: &Message) -> bool {
+        message.role == Role::Assistant
+            && (message.provider_message_id.is_none()
+                || message.provider_message_id != self.last_response)
+    }
+
+    fn append(&mut self, line: usize, message: &Arc<Message>) {
+        self.line = line;
+        if message.role == Role::Assistant {
+            self.last_response.clone_from(&message.provider_message_id);
+        }
+        let from = self.session.transcript().next();
+        self.run(Command::Append(Append {
+            messages: vec![Arc::clone(message)],
+            ..Append::default()
+        }));
+        if self.session.transcript().next() > from {
+            self.log.push((line, Arc::clone(message)));
+        }
+        if self.levels {
+            self.run(Command::KeepResults { from });
+        }
+    }
+
+    fn rewind(&mut self, to: Option<MessageId>) {
+        self.run(Command::Rewind(Rewind {
+            to,
+            ..Rewind::default()
+        }));
+    }
+
+    fn prepare(&mut self) -> Look {
+        self.run(Command::Serve(Serve {
+            target: self.caller.target().clone(),
+            ..Serve::default()
+        }));
+        if self.levels {
+            self.run_levels();
+        }
+        self.caller.look(&self.session)
+    }
+
+    /// What the levels do to a view before it is sent, in the order in which a server runs them.
+    /// Level 1 has done its part where messages come in, and with the serving.
+    fn run_levels(&mut self) {
+        self.run(Command::Clear(Clear {
+            clearing: Clearing::Auto { cache_edits: false },
+            expected_revision: None,
+            request: None,
+        }));
+    }
+
+    fn run(&mut self, command: Command) {
+        let context = Context {
+            now: self.now,
+            limits: &self.limits,
+            can_store: true,
+        };
+        let events = match decide(&self.session, command, context) {
+            Ok(Decision::Events(events)) => events,
+            Ok(Decision::Answered(_) | Decision::Skipped(_)) => Vec::new(),
+            Err(rejection) => {
+                self.tally.defects.push(Defect {
+                    line: self.line,
+                    what: rejection.to_string(),
+                });
+                Vec::new()
+            }
+        };
+        for event in events {
+            self.tally.count(&event);
+            let recorded = Recorded {
+                at: self.now,
+                event,
+            };
+            self.session
+                .apply(&recorded)
+                .expect("an event applies to the session that it was decided upon");
+        }
+    }
+
+    /// The line that brought a message.
+    pub(super) fn line_of(&self, message: Ordinal) -> usize {
+        self.log.get(message.index()).map_or(0, |(line, _)| *line)
+    }
+}
+
+impl Tally {
+    fn count(&mut self, event: &Event) {
+        if event.changes_view() {
+            *self.changes.entry(trigger(event)).or_default() += 1;
+        }
+        match event {
+            Event::MessagesAppended(event) => {
+                self.messages += event.messages.len();
+                self.known += event.known.len();
+                let standings = event.messages.iter().map(|appended| appended.standing);
+                self.reemissions += standings
+                    .filter(|standing| matches!(standing, Standing::Reemission(_)))
+                    .count();
+            }
+            Event::ResultsPersisted(event) => self.stored += event.results.len(),
+            Event::ResultsCleared(event) => self.cleared += event.calls.len(),
+            _ => {}
+        }
+    }
+}
+
+/// What a rewind is called: the one change of a view that comes from the transcript itself.
+pub(super) const REWOUND: &str = "rewound by the user";
+
+/// What made a view-changing event.
+fn trigger(event: &Event) -> &'static str {
+    match event {
+        Event::Rewound(_) => REWOUND,
+        Event::ContentSnipped(_) => "snipped",
+        Event::ResultsCleared(event) => match event.mode {
+            ClearMode::Time => "results cleared by time",
+            ClearMode::Size => "results cleared by size",
+            ClearMode::Prune => "results cleared by pruning",
+        },
+        Event::Restored(_) => "restored",
+        Event::PolicyChanged(_) => "policy changed",
+        _ => "other",
+    }
+}

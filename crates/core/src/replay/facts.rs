@@ -1,0 +1,236 @@
+//! What a message says that the model may need again, found from structure alone: paths and commands in
+//! the inputs of tools, the first lines of failures, the first sentences of people.
+
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
+
+use super::probes::ProbeKind;
+use crate::json;
+use crate::levels::clear::PATH_FIELDS;
+use crate::message::{Block, Message, ResultContent, Role, ToolInput, ToolResult};
+use crate::view::{WireBlock, WireResult};
+
+/// The fields in which tools name the command that they run.
+const COMMAND_FIELDS: [&str; 2] = ["command", "cmd"];
+/// A longer sentence or line is looked for by its beginning.
+const MAX_CHARS: usize = 200;
+
+/// A text to look for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Needle {
+    pub(super) text: Box<str>,
+    /// The same as it stands inside a JSON string.
+    json: Box<str>,
+}
+
+impl Needle {
+    fn new(text: &str) -> Option<Self> {
+        let text = shortened(text.trim());
+        let mut json = Vec::new();
+        json::write_str(&mut json, text);
+        let json = String::from_utf8(json).unwrap_or_default();
+        (text.len() > 1).then(|| Self {
+            text: text.into(),
+            json: inside(&json).into(),
+        })
+    }
+
+    /// A string of a tool's input, looked for in other inputs as it was written in this one.
+    fn of_input(raw: &RawValue) -> Option<Self> {
+        let text: String = serde_json::from_str(raw.get()).ok()?;
+        (text.trim().len() > 1).then(|| Self {
+            text: text.into(),
+            json: inside(raw.get()).into(),
+        })
+    }
+
+    /// Whether a text says it, or JSON does.
+    pub(super) fn is_in(&self, text: &str, is_json: bool) -> bool {
+        text.contains(if is_json { &*self.json } else { &*self.text })
+    }
+
+    /// Whether a block shows it.
+    pub(super) fn is_shown_in(&self, block: &WireBlock<'_>) -> bool {
+        match block {
+            WireBlock::Text { text, .. } => self.is_in(text, false),
+            WireBlock::Call { input, .. } => {
+                self.is_in(input.as_str(), matches!(input, ToolInput::Object(_)))
+            }
+            WireBlock::Result { content, .. } => match content {
+                WireResult::None => false,
+                WireResult::Text(text) => self.is_in(text, false),
+                WireResult::Blocks(blocks) => blocks.iter().any(|block| self.is_shown_in(block)),
+            },
+            WireBlock::Opaque(json) => self.is_in(json.as_str(), true),
+            WireBlock::Media { .. } | WireBlock::Thinking { .. } => false,
+        }
+    }
+}
+
+/// The facts of a message, and the block that holds each.
+pub(super) fn facts(message: &Message) -> Vec<(u16, ProbeKind, Needle)> {
+    let mut facts = Vec::new();
+    let mut spoken = false;
+    for (at, block) in (0_u16..).zip(&message.blocks) {
+        match (message.role, block) {
+            (Role::Assistant, Block::ToolUse(call)) => {
+                let of_input = of_input(&call.input).into_iter();
+                facts.extend(of_input.map(|(kind, needle)| (at, kind, needle)));
+            }
+            (Role::User, Block::ToolResult(result)) if result.is_error == Some(true) => {
+                let line = failure(result).and_then(Needle::new);
+                facts.extend(line.map(|line| (at, ProbeKind::Error, line)));
+            }
+            (Role::User, Block::Text { text, .. })
+                if !spoken && !block.is_blank() && message.is_real_user_input() =>
+            {
+                spoken = true;
+                let sentence = Needle::new(first_sentence(text));
+                facts.extend(sentence.map(|sentence| (at, ProbeKind::Sentence, sentence)));
+            }
+            _ => {}
+        }
+    }
+    facts
+}
+
+fn of_input(input: &ToolInput) -> Vec<(ProbeKind, Needle)> {
+    let ToolInput::Object(json) = input else {
+        return Vec::new();
+    };
+    let fields: BTreeMap<String, &RawValue> =
+        serde_json::from_str(json.as_str()).unwrap_or_default();
+    let named = |names: &[&str], kind| {
+        let found = names.iter().filter_map(|name| fields.get(*name));
+        found
+            .filter_map(|raw| Some((kind, Needle::of_input(raw)?)))
+            .collect::<Vec<_>>()
+    };
+    let mut found = named(&PATH_FIELDS, ProbeKind::Path);
+    found.extend(named(&COMMAND_FIELDS, ProbeKind::Command));
+    found
+}
+
+/// The first line of what a tool said when it failed.
+fn failure(result: &ToolResult) -> Option<&str> {
+    let said = match &result.content {
+        ResultContent::None => None,
+        ResultContent::Text(text) => Some(&**text),
+        ResultContent::Blocks(blocks) => blocks.iter().find_map(|block| match block {
+            Block::Text { text, .. } => Some(&**text),
+            _ => None,
+        }),
+    };
+    said?.lines().find(|line| !line.trim().is_empty())
+}
+
+fn first_sentence(text: &str) -> &str {
+    let text = text.trim_start();
+    let line = text.lines().next().unwrap_or_default();
+    let end = [". ", "! ", "? "]
+        .iter()
+        .filter_map(|end| line.find(end))
+        .min();
+    end.map_or(line, |end| &line[..=end])
+}
+
+fn shortened(text: &str) -> &str {
+    match text.char_indices().nth(MAX_CHARS) {
+        Some((end, _)) => &text[..end],
+        None => text,
+    }
+}
+
+/// What stands between the quotes.
+fn inside(json: &str) -> &str {
+    json.get(1..json.len().saturating_sub(1))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::MessageId;
+    use crate::json::Extra;
+    use crate::message::ToolUse;
+
+    #[track_caller]
+    fn check(role: Role, block: Block, expected: &[(ProbeKind, &str)]) {
+        let message = Message::new(MessageId::new(uuid::Uuid::nil()), role, vec![block]);
+        let found = facts(&message);
+        let found: Vec<_> = found
+            .iter()
+            .map(|(_, kind, needle)| (*kind, &*needle.text))
+            .collect();
+        assert_eq!(found, expected);
+    }
+
+    fn call(input: &str) -> Block {
+        Block::ToolUse(ToolUse {
+            id: "x".into(),
+            name: "t".into(),
+            input: ToolInput::parse(input),
+            extra: Extra::default(),
+        })
+    }
+
+    fn result(content: ResultContent, is_error: Option<bool>) -> Block {
+        Block::ToolResult(ToolResult {
+            tool_use_id: "x".into(),
+            content,
+            is_error,
+            extra: Extra::default(),
+        })
+    }
+
+    #[test]
+    fn inputs_name_paths_and_commands() {
+        use ProbeKind::{Command, Path};
+        let read = r#"{"file_path":"/a/\u0062.rs","limit":3}"#;
+        check(Role::Assistant, call(read), &[(Path, "/a/b.rs")]);
+        let bash = r#"{"command":"echo \"x\"\nls","path":7}"#;
+        check(Role::Assistant, call(bash), &[(Command, "echo \"x\"\nls")]);
+        check(Role::Assistant, call(r#"{"command":" "}"#), &[]);
+        check(Role::Assistant, call("no object"), &[]);
+        check(Role::User, call(read), &[]);
+    }
+
+    #[test]
+    fn failures_say_their_first_line() {
+        let text = || ResultContent::Text("\n  error[E0308]: no \nmore".into());
+        let blocks = ResultContent::Blocks(vec![Block::text("gone\nmore")]);
+        let error = ProbeKind::Error;
+        check(
+            Role::User,
+            result(text(), Some(true)),
+            &[(error, "error[E0308]: no")],
+        );
+        check(Role::User, result(blocks, Some(true)), &[(error, "gone")]);
+        check(Role::User, result(text(), None), &[]);
+    }
+
+    #[test]
+    fn people_say_sentences() {
+        let said = ProbeKind::Sentence;
+        let check = |text: &str, expected| {
+            check(Role::User, Block::text(text), &[(said, expected)]);
+        };
+        check("Fix v1.2 now. Then rest.", "Fix v1.2 now.");
+        check("\nWhy?\nBecause.", "Why?");
+        check(&"ä".repeat(300), &"ä".repeat(200));
+    }
+
+    #[test]
+    fn a_needle_is_found_as_it_was_written() {
+        let block = call(r#"{"command":"a \u0026 b"}"#);
+        let Block::ToolUse(tool) = &block else {
+            return;
+        };
+        let needles = of_input(&tool.input);
+        let (_, needle) = &needles[0];
+        assert!(needle.is_shown_in(&WireBlock::plain(&block)));
+        assert!(needle.is_shown_in(&WireBlock::plain(&Block::text("ran a & b"))));
+        assert!(!needle.is_shown_in(&WireBlock::plain(&call(r#"{"command":"a"}"#))));
+    }
+}

@@ -1,0 +1,154 @@
+//! What a provider's prompt cache would make of a row of views.
+
+use super::caller::Shown;
+use crate::ids::Timestamp;
+use crate::policy::Prices;
+
+/// How long a provider keeps a prefix that nobody asks for: five minutes is the default, and each use
+/// begins them anew.
+const TIME_TO_LIVE_MS: u64 = 5 * 60 * 1_000;
+/// A provider caches no prompt that is shorter.
+const MIN_CACHEABLE_TOKENS: u64 = 1_024;
+
+/// The tokens of requests, by what a provider does with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Split {
+    /// Read from the prompt cache.
+    pub cache_read: u64,
+    /// Read anew and written to it.
+    pub cache_write: u64,
+    /// Read anew and not cached.
+    pub uncached: u64,
+}
+
+impl Split {
+    /// All of them.
+    pub const fn total(&self) -> u64 {
+        self.cache_read + self.cache_write + self.uncached
+    }
+
+    /// What they cost, in thousandths of an uncached token.
+    pub fn cost_milli(&self, prices: &Prices) -> u64 {
+        let parts = [
+            (self.cache_read, prices.cache_read),
+            (self.cache_write, prices.cache_write),
+            (self.uncached, prices.uncached),
+        ];
+        parts
+            .into_iter()
+            .map(|(tokens, price)| tokens.saturating_mul(price.milli().into()))
+            .fold(0, u64::saturating_add)
+    }
+
+    /// Counts others in.
+    pub fn add(&mut self, other: Self) {
+        self.cache_read += other.cache_read;
+        self.cache_write += other.cache_write;
+        self.uncached += other.uncached;
+    }
+}
+
+/// The cache of one conversation: what was sent last is in it.
+#[derive(Debug, Default)]
+pub(super) struct PrefixCache {
+    held: Vec<Shown>,
+    used: Timestamp,
+}
+
+impl PrefixCache {
+    /// A view is sent. `tokens` counts a part of it that begins with its beginning.
+    pub(super) fn send(
+        &mut self,
+        view: &[Shown],
+        now: Timestamp,
+        tokens: impl Fn(&[Shown]) -> u64,
+    ) -> Split {
+        let all = tokens(view);
+        if now.millis_since(self.used) >= TIME_TO_LIVE_MS {
+            self.held.clear();
+        }
+        self.used = now;
+        let same = |(a, b): &(&Shown, &Shown)| a == b;
+        let shared = view.iter().zip(&self.held).take_while(same).count();
+        self.held.clear();
+        if all < MIN_CACHEABLE_TOKENS {
+            return Split {
+                uncached: all,
+                ..Split::default()
+            };
+        }
+        self.held.extend_from_slice(view);
+        let read = tokens(&view[..shared]);
+        let cache_read = if read < MIN_CACHEABLE_TOKENS { 0 } else { read };
+        Split {
+            cache_read,
+            cache_write: all - cache_read,
+            uncached: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A thousand tokens a block.
+    fn thousands(part: &[Shown]) -> u64 {
+        part.len() as u64 * 1_000
+    }
+
+    fn send(cache: &mut PrefixCache, view: &[Shown], minute: i64) -> (u64, u64, u64) {
+        let now = Timestamp::from_millis(minute * 60_000);
+        let split = cache.send(view, now, thousands);
+        (split.cache_read, split.cache_write, split.uncached)
+    }
+
+    #[test]
+    fn what_stays_is_read_and_what_follows_is_written() {
+        let mut cache = PrefixCache::default();
+        assert_eq!(send(&mut cache, &[1], 0), (0, 0, 1_000));
+        assert_eq!(send(&mut cache, &[1, 2], 1), (0, 2_000, 0));
+        assert_eq!(send(&mut cache, &[1, 2, 3], 2), (2_000, 1_000, 0));
+        // A change in the middle breaks what follows it.
+        assert_eq!(send(&mut cache, &[1, 2, 9, 4], 3), (2_000, 2_000, 0));
+        assert_eq!(send(&mut cache, &[7, 2, 9, 4], 4), (0, 4_000, 0));
+        // A prefix too short to be cached was not.
+        assert_eq!(send(&mut cache, &[7, 8, 9], 5), (0, 3_000, 0));
+        // Each use keeps it alive; five minutes without one do not.
+        assert_eq!(send(&mut cache, &[7, 8, 9], 9), (3_000, 0, 0));
+        assert_eq!(send(&mut cache, &[7, 8, 9], 14), (0, 3_000, 0));
+    }
+
+    #[test]
+    fn costs_follow_the_prices() {
+        let split = Split {
+            cache_read: 10_000,
+            cache_write: 1_000,
+            uncached: 10,
+        };
+        let expected = 10_000 * 100 + 1_000 * 1_250 + 10 * 1_000;
+        assert_eq!(split.cost_milli(&Prices::default()), expected);
+    }
+
+    proptest! {
+        #[test]
+        fn every_token_is_in_one_part(
+            views in prop::collection::vec((prop::collection::vec(0_u32..4, 0..12), 0_i64..9), 0..20)
+        ) {
+            let mut cache = PrefixCache::default();
+            let (mut minute, mut before) = (0, Vec::new());
+            for (view, pause) in views {
+                minute += pause;
+                let now = Timestamp::from_millis(minute * 60_000);
+                let split = cache.send(&view, now, thousands);
+                prop_assert_eq!(split.total(), thousands(&view));
+                let shared = view.iter().zip(&before).take_while(|(a, b)| a == b).count();
+                prop_assert!(split.cache_read <= thousands(&view[..shared]));
+                prop_assert!(pause < 5 || split.cache_read == 0);
+                before = view;
+            }
+        }
+    }
+}

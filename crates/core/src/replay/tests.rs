@@ -1,0 +1,288 @@
+//! Tapes made up here, as an agent with two tools might have left them, against what is promised of
+//! every replay.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::driver::{Driver, Setup, drive};
+use super::probes::ProbeKind;
+use super::tape::{Tape, TapeStep};
+use super::{Measured, Pace, Retained, measure, no_levels};
+use crate::codec;
+use crate::ids::{MessageId, Timestamp};
+use crate::json::Extra;
+use crate::message::{Block, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse};
+use crate::policy::{Policy, Preset};
+use crate::view::{Provider, flatten};
+
+/// What happens in a tape.
+#[derive(Debug, Clone)]
+enum Op {
+    /// A person speaks.
+    Say,
+    /// The model runs a command, and it says so many characters, or fails with as many.
+    Run { chars: usize, fails: bool },
+    /// The model runs a command that never answers.
+    Hang,
+    /// The model speaks.
+    Answer,
+    /// Time passes.
+    Wait { minutes: i64 },
+    /// What came after the message before so many is taken back.
+    Rewind { back: usize },
+}
+
+/// Writes a tape.
+struct Writer {
+    tape: Tape,
+    now: i64,
+    said: Vec<MessageId>,
+}
+
+impl Writer {
+    fn write(ops: &[Op]) -> Tape {
+        let mut writer = Self {
+            tape: Tape {
+                steps: Vec::new(),
+                model: "m".into(),
+                subagent: false,
+                defects: Vec::new(),
+            },
+            now: 1_000_000,
+            said: Vec::new(),
+        };
+        for op in ops {
+            writer.op(op);
+        }
+        writer.tape
+    }
+
+    fn op(&mut self, op: &Op) {
+        let number = self.said.len();
+        match op {
+            Op::Say => {
+                let words = Block::text(format!("Question {number}. And more of it."));
+                self.message(Role::User, words);
+            }
+            Op::Answer => self.message(Role::Assistant, Block::text("So it is.")),
+            Op::Hang => self.call(number),
+            Op::Run { chars, fails } => {
+                self.call(number);
+                let line = format!("line {number} of what it says\n");
+                let text = line.repeat(chars / line.len() + 1);
+                let result = Block::ToolResult(ToolResult {
+                    tool_use_id: format!("toolu_{}", number % 7).into(),
+                    content: ResultContent::Text(text.into()),
+                    is_error: fails.then_some(true),
+                    extra: Extra::default(),
+                });
+                self.message(Role::User, result);
+            }
+            Op::Wait { minutes } => self.now += minutes * 60_000,
+            Op::Rewind { back } => {
+                let left = self.said.len().saturating_sub(*back);
+                self.said.truncate(left);
+                self.tape
+                    .steps
+                    .push(TapeStep::Rewind(self.said.last().copied()));
+            }
+        }
+    }
+
+    fn call(&mut self, number: usize) {
+        let input =
+            format!(r#"{{"command":"run --number {number}","file_path":"/work/{number}"}}"#);
+        let call = Block::ToolUse(ToolUse {
+            id: format!("toolu_{}", number % 7).into(),
+            name: "Bash".into(),
+            input: ToolInput::parse(&input),
+            extra: Extra::default(),
+        });
+        self.message(Role::Assistant, call);
+    }
+
+    fn message(&mut self, role: Role, block: Block) {
+        self.now += 1_000;
+        let line = self.tape.steps.len() + 1;
+        let id = MessageId::new(uuid::Uuid::from_u128(line as u128));
+        let mut message = Message::new(id, role, vec![block]);
+        message.at = Some(Timestamp::from_millis(self.now));
+        self.said.push(id);
+        let message = Arc::new(message);
+        self.tape.steps.push(TapeStep::Message { line, message });
+    }
+}
+
+fn policies() -> Vec<Policy> {
+    let mut policies = Preset::ALL.map(Preset::policy).to_vec();
+    // The same with numbers that small tapes reach.
+    let mut tight = Policy::default();
+    tight.tool_results.max_result_chars = 3_000;
+    tight.tool_results.max_message_chars = 6_000;
+    tight.microcompact.time.keep_results = 1;
+    tight.microcompact.size.enabled = true;
+    tight.microcompact.size.target_tokens = 1_000;
+    tight.microcompact.size.min_freed_tokens = 0;
+    tight.tokens.default_window_tokens = 36_000;
+    policies.push(tight);
+    policies.push(no_levels());
+    policies
+}
+
+fn measured(ops: &[Op], policy: Policy) -> Measured {
+    measure(&Writer::write(ops), Provider::Anthropic, &Arc::new(policy))
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        3 => Just(Op::Say),
+        6 => (0_usize..6_000, any::<bool>()).prop_map(|(chars, fails)| Op::Run { chars, fails }),
+        1 => Just(Op::Hang),
+        3 => Just(Op::Answer),
+        2 => (0_i64..90).prop_map(|minutes| Op::Wait { minutes }),
+        1 => (1_usize..8).prop_map(|back| Op::Rewind { back }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn every_policy_keeps_every_promise(
+        ops in prop::collection::vec(op(), 0..40), which in 0_usize..6, openai in any::<bool>()
+    ) {
+        let provider = if openai { Provider::OpenAi } else { Provider::Anthropic };
+        let policy = Arc::new(policies().swap_remove(which));
+        let measured = measure(&Writer::write(&ops), provider, &policy);
+        prop_assert!(measured.holds(), "{measured:#?}");
+        prop_assert_eq!(&measured.defects, &vec![]);
+        prop_assert_eq!(measured.split.total(), measured.curve.iter().sum::<u64>());
+        prop_assert_eq!(measured.curve.len(), measured.sendable);
+        prop_assert_eq!(measured.largest_view, measured.curve.iter().copied().max().unwrap_or(0));
+    }
+
+    #[test]
+    fn without_levels_only_the_user_changes_a_view(ops in prop::collection::vec(op(), 0..60)) {
+        let measured = measured(&ops, no_levels());
+        prop_assert_eq!(measured.level_changes(), 0);
+        prop_assert_eq!((measured.stored, measured.cleared), (0, 0));
+        prop_assert_eq!(measured.retained().recoverable, 0);
+    }
+
+    /// What the caller recognises by its place in memory is what it would have written.
+    #[test]
+    fn equal_numbers_are_equal_bytes(
+        ops in prop::collection::vec(op(), 0..40), which in 0_usize..6, openai in any::<bool>()
+    ) {
+        let setup = Setup {
+            provider: if openai { Provider::OpenAi } else { Provider::Anthropic },
+            policy: Arc::new(policies().swap_remove(which)),
+            pace: Pace::PerLine,
+            levels: true,
+        };
+        let mut bytes_of = HashMap::new();
+        let mut number_of = HashMap::new();
+        drive(&Writer::write(&ops), setup, |driver: &Driver, look| {
+            let target = driver.caller.target();
+            let view = driver.session.view(target, None).unwrap();
+            let flat = [flatten(target, &view.system), flatten(target, &view.messages)].concat();
+            assert_eq!(flat.len(), driver.caller.flat().len());
+            for ((role, bytes), shown) in flat.into_iter().zip(driver.caller.flat()) {
+                let bytes = (role as u8, bytes);
+                assert_eq!(number_of.entry(bytes.clone()).or_insert(*shown), shown);
+                assert_eq!(bytes_of.entry(*shown).or_insert_with(|| bytes.clone()), &bytes);
+            }
+            let mut json = Vec::new();
+            for message in &view.messages {
+                codec::write(target.provider, message, &mut json);
+            }
+            assert_eq!(look.bytes, json.len());
+        });
+    }
+}
+
+/// A failure, then enough results for it to be an old one, and then a long pause.
+fn old_failure(chars: usize) -> Vec<Op> {
+    let mut ops = vec![Op::Say, Op::Run { chars, fails: true }];
+    ops.extend(vec![
+        Op::Run {
+            chars: 100,
+            fails: false
+        };
+        6
+    ]);
+    ops.extend([Op::Answer, Op::Wait { minutes: 61 }, Op::Say, Op::Answer]);
+    ops
+}
+
+#[track_caller]
+fn check_errors(ops: &[Op], policy: Policy, visible: usize, recoverable: usize, lost: usize) {
+    let measured = measured(ops, policy);
+    let expected = Retained {
+        visible,
+        recoverable,
+        lost,
+    };
+    assert_eq!(measured.probes[&ProbeKind::Error], expected);
+    assert_eq!(measured.lost.len(), lost);
+}
+
+#[test]
+fn a_cleared_failure_is_found_through_its_call() {
+    let ops = old_failure(100);
+    check_errors(&ops, no_levels(), 1, 0, 0);
+    check_errors(&ops, Policy::default(), 0, 1, 0);
+    let measured = measured(&ops, Policy::default());
+    assert_eq!(measured.changes["results cleared by time"], 1);
+    assert_eq!(measured.cleared, 2);
+}
+
+#[test]
+fn without_the_tool_that_reads_results_it_is_lost() {
+    let mut policy = Policy::default();
+    policy.model_tools.enabled_tools.clear();
+    check_errors(&old_failure(100), policy, 0, 0, 1);
+}
+
+#[test]
+fn a_stored_failure_is_found_in_its_file() {
+    let mut policy = Policy::default();
+    policy.tool_results.max_result_chars = 1_000;
+    // Its first line stands in the preview.
+    check_errors(&old_failure(5_000), policy.clone(), 1, 0, 0);
+    policy.microcompact.time.enabled = false;
+    policy.microcompact.size.enabled = true;
+    policy.microcompact.size.target_tokens = 0;
+    policy.microcompact.size.min_freed_tokens = 0;
+    policy.tool_results.max_result_chars = 50_000;
+    policy.tokens.default_window_tokens = 34_000;
+    check_errors(&old_failure(5_000), policy, 0, 1, 0);
+}
+
+#[test]
+fn what_a_user_takes_back_is_no_probe() {
+    let ops = [Op::Say, Op::Answer, Op::Say, Op::Rewind { back: 1 }];
+    let measured = measured(&ops, Policy::default());
+    assert_eq!(measured.retained().visible, 1);
+    assert_eq!(measured.level_changes(), 0);
+    assert_eq!(measured.changes.len(), 1);
+}
+
+#[test]
+fn a_pause_costs_the_cache_and_a_change_what_follows_it() {
+    let quick = [
+        Op::Say,
+        Op::Run {
+            chars: 9_000,
+            fails: false,
+        },
+        Op::Say,
+        Op::Answer,
+    ];
+    let mut slow = quick.to_vec();
+    slow.insert(2, Op::Wait { minutes: 5 });
+    let (quick, slow) = (measured(&quick, no_levels()), measured(&slow, no_levels()));
+    assert_eq!(quick.split.total(), slow.split.total());
+    assert_eq!(slow.split.cache_read, 0);
+    assert!(quick.split.cache_read < quick.split.total());
+}

@@ -1,0 +1,48 @@
+//! Work that is done for every file of a command, side by side, with a progress bar.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Does the work for each file on a thread of its own, as many at a time as there are processors. What
+/// comes of it is in the order of the files.
+pub(super) fn each_file<T: Send>(
+    files: &[PathBuf],
+    work: impl Fn(&Path) -> anyhow::Result<T> + Sync,
+) -> anyhow::Result<Vec<T>> {
+    let style = ProgressStyle::with_template("{bar:40.cyan} {pos}/{len} files  {wide_msg}")?;
+    let progress = ProgressBar::new(files.len() as u64).with_style(style);
+    // The longest begin first, so that none of them is waited for at the end.
+    let mut order: Vec<&PathBuf> = files.iter().collect();
+    order.sort_by_key(|file| std::cmp::Reverse(file.metadata().map_or(0, |about| about.len())));
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads.min(files.len()) {
+            scope.spawn(|| {
+                while let Some(file) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    progress.set_message(name(file));
+                    let outcome = work(file);
+                    progress.inc(1);
+                    if let Ok(mut done) = done.lock() {
+                        done.insert(*file, outcome);
+                    }
+                }
+            });
+        }
+    });
+    progress.finish_and_clear();
+    let done = done.into_inner().unwrap_or_default();
+    done.into_values().collect()
+}
+
+/// What a file is called in reports.
+pub(super) fn name(file: &Path) -> String {
+    file.file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}

@@ -1,0 +1,137 @@
+//! The numbers of a replay for programs.
+
+use std::collections::BTreeMap;
+
+use palimpsest_core::policy::Prices;
+use palimpsest_core::replay::{Measured, Retained};
+use serde::Serialize;
+
+use super::run::Replayed;
+
+/// One policy: its sums, and its numbers for each file.
+#[derive(Serialize)]
+struct OfPolicy<'r> {
+    preset: &'static str,
+    #[serde(flatten)]
+    total: Numbers,
+    files: Vec<OfFile<'r>>,
+}
+
+#[derive(Serialize)]
+struct OfFile<'r> {
+    file: &'r str,
+    #[serde(flatten)]
+    numbers: Numbers,
+    /// What could not be read or was refused, by line.
+    defects: Vec<String>,
+    /// What did not hold, by line.
+    problems: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Numbers {
+    sessions: usize,
+    prepares: usize,
+    sent_views: usize,
+    view_changes: usize,
+    view_changes_by_trigger: BTreeMap<&'static str, usize>,
+    stored_results: usize,
+    cleared_results: usize,
+    invalid_views: usize,
+    prefix_violations: usize,
+    delta_violations: usize,
+    sent_tokens: u64,
+    cache_read_tokens: u64,
+    cache_write_tokens: u64,
+    uncached_tokens: u64,
+    /// In thousandths of an uncached token.
+    cost_milli: u64,
+    relative_cost: Option<f64>,
+    largest_view_tokens: u64,
+    probes: Probes,
+    probes_by_kind: BTreeMap<&'static str, Probes>,
+}
+
+#[derive(Serialize)]
+struct Probes {
+    visible: usize,
+    recoverable: usize,
+    lost: usize,
+}
+
+impl From<Retained> for Probes {
+    fn from(retained: Retained) -> Self {
+        Self {
+            visible: retained.visible,
+            recoverable: retained.recoverable,
+            lost: retained.lost,
+        }
+    }
+}
+
+impl Numbers {
+    /// `all` holds the numbers of every policy for the same transcripts.
+    fn new(measured: &Measured, all: &[Measured]) -> Self {
+        let split = &measured.split;
+        let by_kind = measured.probes.iter();
+        Self {
+            sessions: measured.sessions,
+            prepares: measured.prepares,
+            sent_views: measured.sendable,
+            view_changes: measured.changes.values().sum(),
+            view_changes_by_trigger: measured.changes.clone(),
+            stored_results: measured.stored,
+            cleared_results: measured.cleared,
+            invalid_views: measured.invalid.len(),
+            prefix_violations: measured.prefix_breaks.len(),
+            delta_violations: measured.delta_breaks.len(),
+            sent_tokens: split.total(),
+            cache_read_tokens: split.cache_read,
+            cache_write_tokens: split.cache_write,
+            uncached_tokens: split.uncached,
+            cost_milli: split.cost_milli(&Prices::default()),
+            relative_cost: relative_cost(measured, all),
+            largest_view_tokens: measured.largest_view,
+            probes: measured.retained().into(),
+            probes_by_kind: by_kind
+                .map(|(kind, retained)| (kind.name(), (*retained).into()))
+                .collect(),
+        }
+    }
+}
+
+pub(super) fn json(replayed: &Replayed) -> anyhow::Result<String> {
+    let of_policy = |(index, preset): (usize, &&'static str)| OfPolicy {
+        preset,
+        total: Numbers::new(&replayed.totals[index], &replayed.totals),
+        files: replayed
+            .files
+            .iter()
+            .map(|file| {
+                let measured = &file.measured[index];
+                let refused = measured.defects.iter().map(ToString::to_string);
+                OfFile {
+                    file: &file.file,
+                    numbers: Numbers::new(measured, &file.measured),
+                    defects: file.unreadable.iter().cloned().chain(refused).collect(),
+                    problems: super::table::problems(measured),
+                }
+            })
+            .collect(),
+    };
+    let all: Vec<OfPolicy<'_>> = replayed
+        .policies
+        .iter()
+        .enumerate()
+        .map(of_policy)
+        .collect();
+    Ok(serde_json::to_string_pretty(&all)?)
+}
+
+/// What a policy costs, as a share of what doing nothing costs. That policy is the last.
+#[expect(clippy::cast_precision_loss, reason = "three digits of it are shown")]
+pub(super) fn relative_cost(measured: &Measured, all: &[Measured]) -> Option<f64> {
+    let prices = Prices::default();
+    let none = all.last()?.split.cost_milli(&prices);
+    (none > 0).then(|| measured.split.cost_milli(&prices) as f64 / none as f64)
+}

@@ -1,0 +1,112 @@
+//! The numbers of a replay for people: a row for each number, a column for each policy.
+
+use std::collections::BTreeSet;
+
+use palimpsest_core::policy::Prices;
+use palimpsest_core::replay::Measured;
+
+use super::report::relative_cost;
+use super::run::Replayed;
+use crate::cli::output::{align_right, number, print, table};
+
+/// How much of each kind of problem is shown.
+const MAX_SHOWN: usize = 20;
+
+pub(super) fn show(replayed: &Replayed) -> anyhow::Result<()> {
+    let mut header = vec![""];
+    header.extend(&replayed.policies);
+    let mut table = table(&header);
+    let totals = &replayed.totals;
+    let mut row = |name: &str, value: &dyn Fn(&Measured) -> String| {
+        let mut cells = vec![name.to_owned()];
+        cells.extend(totals.iter().map(value));
+        table.add_row(cells);
+    };
+    let count = |n: usize| number(n as u64);
+    row("sessions", &|m| count(m.sessions));
+    row("prepares", &|m| count(m.prepares));
+    row("view changes", &|m| count(m.changes.values().sum()));
+    for trigger in triggers(totals) {
+        row(&format!("  {trigger}"), &|m| {
+            count(m.changes.get(trigger).copied().unwrap_or(0))
+        });
+    }
+    row("results stored", &|m| count(m.stored));
+    row("results cleared", &|m| count(m.cleared));
+    row("invalid views", &|m| count(m.invalid.len()));
+    row("prefix violations", &|m| count(m.prefix_breaks.len()));
+    row("delta violations", &|m| count(m.delta_breaks.len()));
+    row("tokens sent", &|m| number(m.split.total()));
+    row("  read from the cache", &|m| number(m.split.cache_read));
+    row("  written to the cache", &|m| number(m.split.cache_write));
+    row("  uncached", &|m| number(m.split.uncached));
+    let prices = Prices::default();
+    row("cost, in uncached tokens", &|m| {
+        number(m.split.cost_milli(&prices) / 1_000)
+    });
+    row(
+        "  compared with none",
+        &|m| match relative_cost(m, totals) {
+            Some(share) => format!("{:.1} %", share * 100.0),
+            None => "–".to_owned(),
+        },
+    );
+    row("largest view, in tokens", &|m| number(m.largest_view));
+    row("probes visible", &|m| count(m.retained().visible));
+    row("  recoverable", &|m| count(m.retained().recoverable));
+    row("  lost", &|m| count(m.retained().lost));
+    align_right(&mut table, &(1..header.len()).collect::<Vec<_>>());
+    print(&format!("{table}\n"))?;
+    show_problems(replayed)
+}
+
+/// What changed views under any policy.
+fn triggers(totals: &[Measured]) -> BTreeSet<&'static str> {
+    let all = totals.iter().flat_map(|total| total.changes.keys());
+    all.copied().collect()
+}
+
+/// What did not hold and what could not be read, never what it said.
+fn show_problems(replayed: &Replayed) -> anyhow::Result<()> {
+    for file in &replayed.files {
+        let name = &file.file;
+        for defect in file.unreadable.iter().take(MAX_SHOWN) {
+            print(&format!("  unreadable: {name} {defect}\n"))?;
+        }
+        for (policy, measured) in replayed.policies.iter().zip(&file.measured) {
+            for line in problems(measured) {
+                print(&format!("  {policy}: {name} {line}\n"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn problems(measured: &Measured) -> Vec<String> {
+    let refused = measured
+        .defects
+        .iter()
+        .map(|defect| format!("refused: {defect}"));
+    let invalid = measured
+        .invalid
+        .iter()
+        .map(|(line, violation)| format!("INVALID: line {line}: {violation}"));
+    let prefix = measured
+        .prefix_breaks
+        .iter()
+        .map(|line| format!("PREFIX: line {line}: a view that was sent changed"));
+    let delta = measured
+        .delta_breaks
+        .iter()
+        .map(|line| format!("DELTA: line {line}: a caller has another view"));
+    let lost = measured.lost.iter().map(|lost| {
+        let (kind, line, block) = (lost.kind.name(), lost.line, lost.block);
+        format!("LOST: line {line}, block {block}: one of the {kind} cannot be found again")
+    });
+    let mut lines: Vec<String> = refused.take(MAX_SHOWN).collect();
+    lines.extend(invalid.take(MAX_SHOWN));
+    lines.extend(prefix.take(MAX_SHOWN));
+    lines.extend(delta.take(MAX_SHOWN));
+    lines.extend(lost.take(MAX_SHOWN));
+    lines
+}

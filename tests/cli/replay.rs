@@ -1,0 +1,135 @@
+//! `palimpsest replay` on a transcript that a level has something to do with.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::{palimpsest, said};
+
+/// A failing command, six more, an hour and a half of nothing, and another question.
+fn transcript(path: &Path) {
+    let mut lines = String::new();
+    let mut number = 0;
+    let mut add = |minute: u32, message: Value| {
+        number += 1;
+        let line = json!({
+            "type": message["role"],
+            "uuid": format!("00000000-0000-4000-8000-{number:012}"),
+            "parentUuid": null,
+            "timestamp": format!("2026-01-01T{:02}:{:02}:00.000Z", minute / 60, minute % 60),
+            "message": message,
+        });
+        writeln!(lines, "{line}").unwrap();
+    };
+    add(
+        0,
+        json!({"role": "user", "content": "Find out why it fails."}),
+    );
+    for n in 0..7 {
+        let id = format!("toolu_{n}");
+        let input = json!({"command": format!("make step-{n}")});
+        let call = json!({"type": "tool_use", "id": id, "name": "Bash", "input": input});
+        let usage = json!({"input_tokens": 9_000 + n * 3_000, "output_tokens": 50});
+        add(
+            1,
+            json!({
+                "role": "assistant", "id": format!("msg_{n}"), "model": "m", "usage": usage, "content": [call],
+            }),
+        );
+        let said = format!("step {n} went wrong\n{}", "some output\n".repeat(700));
+        let result = json!({
+            "type": "tool_result", "tool_use_id": id, "content": said, "is_error": true,
+        });
+        add(1, json!({"role": "user", "content": [result]}));
+    }
+    let answer = |id: &str| json!([{"type": "text", "text": format!("The answer is {id}.")}]);
+    let response = |id: &str| {
+        json!({
+            "role": "assistant", "id": id, "model": "m", "content": answer(id),
+        })
+    };
+    add(2, response("msg_a"));
+    add(90, json!({"role": "user", "content": "And now?"}));
+    add(91, response("msg_b"));
+    fs::write(path, lines).unwrap();
+}
+
+#[test]
+fn presets_are_compared_in_a_table_in_json_and_in_a_chart() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("session.jsonl");
+    let plot = folder.path().join("plot.svg");
+    transcript(&file);
+    let folder = folder.path().to_str().unwrap();
+    let args = ["replay", folder, "--format", "claude-code"];
+    let presets = ["--preset", "claude-code,threshold"];
+
+    let table = said(&[&args[..], &presets, &["--plot", plot.to_str().unwrap()]].concat());
+    let cells = |name: &str| -> Vec<String> {
+        let row = table.lines().find(|line| line.trim().starts_with(name));
+        let row = row.unwrap_or_else(|| panic!("no row {name}: {table}"));
+        let cells = row.trim().trim_start_matches(name).split("  ");
+        cells
+            .map(str::trim)
+            .filter(|cell| !cell.is_empty())
+            .map(str::to_owned)
+            .collect()
+    };
+    assert_eq!(cells("results cleared by time"), ["1", "0", "0"]);
+    assert_eq!(cells("prepares"), ["10", "10", "10"]);
+    assert_eq!(cells("recoverable"), ["2", "0", "0"]);
+    assert_eq!(cells("lost"), ["0", "0", "0"]);
+    assert_eq!(cells("compared with none")[2], "100.0 %");
+    assert!(table.trim_end().ends_with("can be found again."), "{table}");
+
+    let svg = fs::read_to_string(plot).unwrap();
+    assert!(
+        svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"),
+        "{svg}"
+    );
+    assert_eq!(svg.matches("<polyline").count(), 3);
+    assert!(svg.contains("session.jsonl, 9 requests"), "{svg}");
+
+    let json = said(&[&args[..], &presets, &["--json"]].concat());
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let presets: Vec<&str> = (0..3)
+        .map(|at| json[at]["preset"].as_str().unwrap())
+        .collect();
+    assert_eq!(presets, ["claude-code", "threshold", "none"]);
+    let (first, none) = (&json[0], &json[2]);
+    assert_eq!(first["probes_by_kind"]["errors"]["recoverable"], 2);
+    assert_eq!(
+        first["view_changes_by_trigger"]["results cleared by time"],
+        1
+    );
+    assert_eq!(none["view_changes"], 0);
+    assert_eq!(first["files"][0]["file"], "session.jsonl");
+    assert_eq!(first["files"][0]["sent_tokens"], first["sent_tokens"]);
+    let tokens = |of: &Value| of["sent_tokens"].as_u64().unwrap();
+    assert!(tokens(first) < tokens(none), "{json}");
+    let parts = ["cache_read_tokens", "cache_write_tokens", "uncached_tokens"];
+    let parts = parts.map(|part| none[part].as_u64().unwrap());
+    assert_eq!(parts.iter().sum::<u64>(), tokens(none));
+}
+
+#[test]
+fn what_cannot_be_replayed_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let fails = |args: &[&str], words: &str| {
+        let output = palimpsest(args);
+        assert!(!output.status.success(), "{args:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains(words), "{said}");
+    };
+    let args = ["replay", path, "--format", "claude-code"];
+    fails(&args, "no transcripts found");
+    fails(
+        &[&args[..], &["--preset", "best"]].concat(),
+        "must be one of claude-code",
+    );
+    fs::write(folder.path().join("empty.jsonl"), "{}\n").unwrap();
+    fails(&args, "is --format right?");
+}
