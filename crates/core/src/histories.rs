@@ -196,7 +196,7 @@ fn block(part: &Part) -> Block {
 fn policy() -> Policy {
     let overlay = Overlay::from_toml(
         "tool_results = { max_result_chars = 700, max_message_chars = 1000, preview_bytes = 100 }\n\
-         snip = { wrap_interjections = true }\n\
+         snip = { wrap_interjections = true, nudge = true, nudge_after_messages = 3 }\n\
          microcompact.time = { keep_results = 1 }\n\
          microcompact.cached = { over_results = 1, keep_results = 1 }\n\
          microcompact.size = { keep_results = 1 }\n",

@@ -5,7 +5,7 @@ use super::{Context, Decision, Rejection};
 use crate::event::{Event, ViewServed};
 use crate::policy::WindowHint;
 use crate::session::Session;
-use crate::view::{Target, lay_out};
+use crate::view::{Form, Layout, Piece, Side, Target, lay_out};
 
 /// Serve the view.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -34,6 +34,7 @@ impl Serve {
         let overhead_tokens = self
             .overhead_tokens
             .unwrap_or(session.last_served().overhead_tokens);
+        remind(session, &mut layout);
         let persisted = at_serving(session, &mut layout.pieces, context)?;
         let mut events: Vec<Event> = persisted.map(Event::ResultsPersisted).into_iter().collect();
         events.push(Event::ViewServed(ViewServed {
@@ -44,5 +45,24 @@ impl Serve {
             tokens: session.ledger().count(overhead_tokens).tokens,
         }));
         Ok(Decision::Events(events))
+    }
+}
+
+/// Reminds the model to snip, at the end of what it is to answer, when the policy wants that and
+/// enough has come since the last time.
+fn remind(session: &Session, layout: &mut Layout) {
+    let (policy, since) = (&session.policy().snip, session.since_snip());
+    let is_due = since.messages >= policy.nudge_after_messages
+        || since.tokens >= u64::from(policy.nudge_after_tokens);
+    let is_turn_of_model = layout.tail.last == Some(Side::User) && layout.tail.open.is_empty();
+    if !(policy.nudge && policy.tag_turns && is_due && is_turn_of_model && !layout.holds_back) {
+        return;
+    }
+    if let Some(last) = layout.pieces.iter().rfind(|piece| piece.form.is_shown()) {
+        layout.pieces.push(Piece {
+            message: last.message,
+            block: 0,
+            form: Form::Nudge,
+        });
     }
 }

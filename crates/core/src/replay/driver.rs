@@ -16,6 +16,7 @@ use crate::limits::Limits;
 use crate::message::{Message, Role};
 use crate::policy::Policy;
 use crate::session::{Session, Standing};
+use crate::tokens::Calibration;
 use crate::view::{Provider, Target};
 
 /// How a session is driven.
@@ -85,6 +86,35 @@ pub(super) fn drive(tape: &Tape, setup: Setup, mut prepared: impl FnMut(&Driver,
     }
     prepare(&mut driver);
     driver
+}
+
+/// How far off estimates of a tape are, on average over its responses: one factor for the whole of it and
+/// for every policy. The session's own moves with each response and would move all that was sent before.
+pub(super) fn calibration(tape: &Tape) -> Calibration {
+    let setup = Setup {
+        provider: Provider::default(),
+        policy: Arc::new(super::no_levels()),
+        pace: Pace::PerResponse,
+        levels: false,
+    };
+    let mut driver = Driver::new(tape, setup);
+    let (mut sum, mut responses) = (0_u64, 0_u64);
+    for step in &tape.steps {
+        match step {
+            TapeStep::Rewind(to) => driver.rewind(*to),
+            TapeStep::Message { line, message } => {
+                if driver.begins_response(message) {
+                    sum += u64::from(driver.session.ledger().calibration.milli());
+                    responses += 1;
+                }
+                driver.append(*line, message);
+            }
+        }
+    }
+    let mean = sum
+        .checked_div(responses)
+        .and_then(|mean| u32::try_from(mean).ok());
+    mean.map_or_else(Calibration::default, Calibration::from_milli)
 }
 
 impl Driver {

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::driver::{Driver, REWOUND, Setup, drive};
+use super::driver::{Driver, REWOUND, Setup, calibration, drive};
 use super::prefix_cache::{PrefixCache, Split};
 use super::probes::{Lost, ProbeKind, Probes, Retained};
 use super::tape::Tape;
 use super::verify::Pace;
 use crate::import::Defect;
 use crate::policy::Policy;
+use crate::tokens::Calibration;
 use crate::validate::Violation;
 use crate::view::Provider;
 
@@ -108,6 +109,7 @@ pub fn measure(tape: &Tape, provider: Provider, policy: &Arc<Policy>) -> Measure
         pace: Pace::PerResponse,
         levels: true,
     };
+    let calibration = calibration(tape);
     let mut measured = Measured::default();
     let mut cache = PrefixCache::default();
     let mut probes = Probes::default();
@@ -124,7 +126,7 @@ pub fn measure(tape: &Tape, provider: Provider, policy: &Arc<Policy>) -> Measure
         measured.invalid.extend(found.map(|found| (line, found)));
         probes.follow(driver);
         if look.sendable {
-            measured.send(driver, &mut cache);
+            measured.send(driver, &mut cache, calibration);
             probes.sent(driver);
         }
     });
@@ -141,8 +143,7 @@ pub fn measure(tape: &Tape, provider: Provider, policy: &Arc<Policy>) -> Measure
 }
 
 impl Measured {
-    fn send(&mut self, driver: &Driver, cache: &mut PrefixCache) {
-        let calibration = driver.session.ledger().calibration;
+    fn send(&mut self, driver: &Driver, cache: &mut PrefixCache, calibration: Calibration) {
         let tokens = |part: &[_]| driver.caller.tokens(part, calibration);
         let split = cache.send(driver.caller.flat(), driver.now, tokens);
         self.sendable += 1;

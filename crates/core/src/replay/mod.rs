@@ -3,7 +3,7 @@
 //! Two things are asked of a transcript. [`verify`]: is every view valid, does it continue the one
 //! before, and has a caller that follows `keep_messages` exactly the whole of it? [`measure`]: what
 //! does a policy make of it, in tokens, in cost, and in what the model can still see or find again?
-//! Both go through one [`Driver`](driver), so that what is measured is what is verified. Not here:
+//! Both go through one driver, so that what is measured is what is verified. Not here:
 //! files, threads, and how outcomes are shown.
 
 mod caller;

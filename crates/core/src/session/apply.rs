@@ -9,7 +9,7 @@ use super::requests::{Answered, Requests};
 use super::stored::StoredResults;
 use super::transcript::{Entry, Standing, Transcript};
 use super::turns::Turns;
-use super::{About, LastServed, Session, WaitsFor, first_words};
+use super::{About, Growth, LastServed, Session, WaitsFor, first_words};
 use crate::event::{
     Appended, ContentSnipped, Event, MessagesAppended, PolicyChanged, Recorded, Restored,
     ResultSize, Rewound, SessionCreated, SessionUpdated, ViewServed,
@@ -68,6 +68,7 @@ impl Session {
             last_served: LastServed::default(),
             last_reemitted: None,
             last_response: None,
+            since_snip: Growth::default(),
             view_changes: Vec::new(),
         };
         if let Some(request) = &event.request {
@@ -183,6 +184,10 @@ impl Session {
             Standing::Reemission(of) => Some(of),
             _ => None,
         };
+        if visible {
+            self.since_snip.messages += 1;
+            self.since_snip.tokens += u64::from(appended.size.tokens);
+        }
         if visible && message.role == Role::Assistant {
             self.last_response = message.at.or(Some(self.about.modified));
         }
@@ -317,6 +322,9 @@ impl Session {
                 self.calls.set(call, CallState::Interrupted);
             }
         }
+        if event.pieces.iter().any(|piece| piece.form == Form::Nudge) {
+            self.since_snip = Growth::default();
+        }
         settle(&mut self.pending, &event.pieces);
         self.sealed.extend(&event.pieces, &self.transcript);
         self.last_served = LastServed {
@@ -345,6 +353,7 @@ impl Session {
     }
 
     fn snipped(&mut self, event: &ContentSnipped) {
+        self.since_snip = Growth::default();
         self.resize(&event.sizes);
         self.sealed.change(&event.change, &self.transcript);
         for ordinal in &event.messages {

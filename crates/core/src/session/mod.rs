@@ -61,6 +61,7 @@ pub struct Session {
     last_served: LastServed,
     last_reemitted: Option<Ordinal>,
     last_response: Option<Timestamp>,
+    since_snip: Growth,
     view_changes: Vec<Revision>,
 }
 
@@ -118,6 +119,15 @@ pub struct LastServed {
     pub window: WindowHint,
     /// What the caller said its system prompt and its tools have.
     pub overhead_tokens: u64,
+}
+
+/// What came since something was snipped, or since the model was reminded to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Growth {
+    /// Messages.
+    pub messages: u32,
+    /// Their estimated tokens.
+    pub tokens: u64,
 }
 
 /// A view, ready for a codec.
@@ -266,6 +276,11 @@ impl Session {
     /// When the model said something last.
     pub fn last_response(&self) -> Option<Timestamp> {
         self.last_response
+    }
+
+    /// What came since something was snipped, or since the model was reminded to.
+    pub fn since_snip(&self) -> Growth {
+        self.since_snip
     }
 
     /// The running count of tokens.

@@ -14,7 +14,7 @@ use super::requests::{Answered, Method, Requests};
 use super::stored::StoredResults;
 use super::transcript::{Entry, Standing, Transcript};
 use super::turns::Turns;
-use super::{About, LastServed, Session};
+use super::{About, Growth, LastServed, Session};
 use crate::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
 use crate::levels::results::Stored;
 use crate::message::{Digest, Kind, Message, Role};
@@ -61,6 +61,8 @@ pub struct Snapshot {
     pub last_reemitted: Option<Ordinal>,
     /// When the model said something last.
     pub last_response: Option<Timestamp>,
+    /// What came since something was snipped.
+    pub since_snip: Growth,
     /// The view-changing events, oldest first.
     pub view_changes: Vec<Revision>,
 }
@@ -180,6 +182,7 @@ impl Snapshot {
             last_served: self.last_served,
             last_reemitted: self.last_reemitted,
             last_response: self.last_response,
+            since_snip: self.since_snip,
             view_changes: self.view_changes,
         })
     }
@@ -225,6 +228,7 @@ impl Session {
             last_served: self.last_served.clone(),
             last_reemitted: self.last_reemitted,
             last_response: self.last_response,
+            since_snip: self.since_snip,
             view_changes: self.view_changes.clone(),
         }
     }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use palimpsest_core::ids::{CallKey, Epoch, MessageId, Ordinal, Revision, SessionKey, Timestamp};
 use palimpsest_core::message::Digest;
 use palimpsest_core::session::{
-    About, Answered, CachePin, Call, Method, RequestStamp, Snapshot, SnapshotEntry, WaitsFor,
+    About, Answered, CachePin, Call, Growth, Method, RequestStamp, Snapshot, SnapshotEntry,
+    WaitsFor,
 };
 use palimpsest_core::tokens::Size;
 use palimpsest_core::view::{Seal, Sealed};
@@ -38,6 +39,8 @@ pub(super) fn write(snapshot: &Snapshot) -> v1::Snapshot {
         stored: snapshot.stored.iter().map(levels::write_stored).collect(),
         cache_edits: snapshot.cache_edits.iter().map(write_pin).collect(),
         last_response_ms: snapshot.last_response.map(Timestamp::as_millis),
+        messages_since_snip: snapshot.since_snip.messages,
+        tokens_since_snip: snapshot.since_snip.tokens,
     }
 }
 
@@ -79,6 +82,10 @@ pub(super) fn read(key: SessionKey, stored: v1::Snapshot) -> Result<Snapshot, De
             .collect::<Result<_, _>>()?,
         cache_edits: stored.cache_edits.into_iter().map(read_pin).collect(),
         last_response: stored.last_response_ms.map(Timestamp::from_millis),
+        since_snip: Growth {
+            messages: stored.messages_since_snip,
+            tokens: stored.tokens_since_snip,
+        },
     })
 }
 

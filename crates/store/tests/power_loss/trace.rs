@@ -28,6 +28,13 @@ impl Call {
         }
     }
 
+    /// Whether the trace shows other bytes than were written: under much load it sometimes puts the
+    /// end of one call to the beginning of another.
+    pub(crate) fn is_garbled(&self) -> bool {
+        let writes = matches!(self.name.as_str(), "write" | "pwrite64");
+        writes && i64::try_from(self.text(1).len()).ok() != Some(self.result)
+    }
+
     pub(crate) fn word(&self, index: usize) -> &str {
         match &self.args[index] {
             Arg::Word(word) => word,
