@@ -6,16 +6,13 @@ use super::persist::shrunk;
 use super::snip::shown_tokens;
 use super::{Context, Decision, Rejection, Skip, answered, check_revision};
 use crate::event::{Asked, CacheEditsIssued, ClearMode, Event, ResultsCleared};
-use crate::ids::{CallKey, Revision};
+use crate::ids::{CallKey, Ordinal, Revision};
 use crate::levels::clear::{hidden_paths, is_clearable, read_tool};
 use crate::levels::mend::{Fate, mend};
 use crate::levels::results::{Stored, save};
 use crate::session::{RequestStamp, Session};
 use crate::tokens::estimate_text;
-use crate::view::{Form, Side, side};
-
-/// What stands in the place of a cleared result, for its size.
-const MARKER: &str = "[Old tool result content cleared]";
+use crate::view::{CLEARED, Form, Side, side};
 
 /// Clear old results.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,7 +132,7 @@ impl Plan {
             }
             _ => Fate::Stay,
         })?;
-        let marker = estimate_text(MARKER);
+        let marker = estimate_text(CLEARED);
         let after = |call| stored(call).map_or(marker, |stored| stored.text_tokens);
         let sizes = shrunk(session, self.calls.iter().map(|call| (*call, after(*call))));
         Ok(ResultsCleared {
@@ -164,7 +161,7 @@ fn clearable(session: &Session) -> Vec<CallKey> {
 /// What clearing a result frees.
 fn freed(session: &Session, call: CallKey) -> u64 {
     let shown = shown_tokens(session, Form::Result(call), call);
-    u64::from(shown.saturating_sub(estimate_text(MARKER)))
+    u64::from(shown.saturating_sub(estimate_text(CLEARED)))
 }
 
 /// The prompt cache is cold: all but the last few go.
@@ -242,10 +239,7 @@ fn by_pruning(session: &Session) -> Result<Plan, Skip> {
     if !policy.enabled {
         return Err(Skip::Disabled);
     }
-    let visible = |start: &&crate::ids::Ordinal| {
-        let entry = session.transcript().get(**start);
-        entry.is_some_and(|entry| entry.standing == crate::session::Standing::Visible)
-    };
+    let visible = |start: &&Ordinal| session.transcript().is_visible(**start);
     let starts = session.turns().starts().iter().rev().filter(visible);
     let Some(recent) = starts.take(policy.keep_turns as usize).last() else {
         return Err(Skip::NothingEligible);

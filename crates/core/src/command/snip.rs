@@ -9,7 +9,7 @@ use crate::levels::mend::{Fate, mend};
 use crate::message::Block;
 use crate::session::{NotHeld, RequestStamp, Session, Standing};
 use crate::tokens::{Size, estimate_block, estimate_text};
-use crate::view::{DropReason, Form, MarkerReason, Piece};
+use crate::view::{CLEARED, DropReason, Form, MarkerReason, Piece};
 
 /// What a marker has in tokens, roughly.
 const MARKER_TOKENS: u32 = 8;
@@ -198,12 +198,12 @@ impl Leaving {
             return Fate::Leave;
         }
         match piece.form {
-            Form::Interrupted(call) | Form::Absent(call) if self.gone.contains(&call) => {
+            Form::Interrupted(call) if self.gone.contains(&call) => {
                 return Fate::Leave;
             }
             // What stands in a call's or a person's place leaves with what made it necessary, unless
             // its call stays.
-            Form::Interrupted(_) | Form::Absent(_) => return Fate::Stay,
+            Form::Interrupted(_) => return Fate::Stay,
             form if !form.is_of_a_block() => {
                 return if self.messages.contains(&piece.message) {
                     Fate::Leave
@@ -283,7 +283,7 @@ pub(super) fn shown_tokens(session: &Session, form: Form, call: CallKey) -> u32 
             .stored()
             .get(call)
             .map_or(0, |stored| stored.text_tokens),
-        _ => estimate_text("[Old tool result content cleared]"),
+        _ => estimate_text(CLEARED),
     }
 }
 
@@ -294,8 +294,7 @@ fn block_tokens(session: &Session, piece: &Piece) -> Result<u32, NotHeld> {
 }
 
 fn is_thinking(session: &Session, piece: &Piece) -> bool {
-    let message = session.transcript().content(piece.message);
-    let block = message.and_then(|message| message.blocks.get(usize::from(piece.block)));
+    let block = session.transcript().block(piece.message, piece.block);
     block.is_some_and(Block::is_thinking)
 }
 
@@ -335,7 +334,7 @@ pub(crate) fn current(session: &Session) -> Option<Turn> {
     let starts = session.turns().starts();
     let index = starts
         .iter()
-        .rposition(|start| is_visible(session, *start))?;
+        .rposition(|start| session.transcript().is_visible(*start))?;
     Turn::new(crate::view::count(index + 1))
 }
 
@@ -345,7 +344,9 @@ pub(crate) fn messages_of(session: &Session, turn: Turn) -> Vec<Ordinal> {
     let turns = session.turns();
     let starts = turns.starts();
     let later = starts[turn.index() + 1..].iter();
-    let end = later.copied().find(|start| is_visible(session, *start));
+    let end = later
+        .copied()
+        .find(|start| session.transcript().is_visible(*start));
     let end = end.unwrap_or(session.transcript().next());
     let entries = session.transcript().entries();
     let from = starts[turn.index()].index();
@@ -354,10 +355,6 @@ pub(crate) fn messages_of(session: &Session, turn: Turn) -> Vec<Ordinal> {
         .filter(|(_, entry)| entry.standing == Standing::Visible && !entry.role.is_system())
         .map(|(ordinal, _)| ordinal)
         .collect()
-}
-
-fn is_visible(session: &Session, message: Ordinal) -> bool {
-    standing(session, message).is_ok()
 }
 
 fn standing(session: &Session, message: Ordinal) -> Result<(), SnipRefused> {

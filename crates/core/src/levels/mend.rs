@@ -13,14 +13,10 @@ pub enum Fate {
     Stay,
     /// It leaves.
     Leave,
-    /// It leaves, and in its place stands a result that says no more than that.
-    LeaveAbsent(CallKey),
     /// It leaves, and in its place stands the interruption of its call.
     LeaveInterrupted(CallKey),
     /// It takes another form.
     Become(Form),
-    /// A piece comes in its place.
-    Yield(Piece),
 }
 
 /// The change that gives each piece of a session's view its fate. Everything in the view must be held.
@@ -38,10 +34,12 @@ pub fn mend(
         .map(|(index, piece)| match fate(index, piece) {
             Fate::Stay => Some(*piece),
             Fate::Leave => None,
-            Fate::LeaveAbsent(call) => synthetic(session, call, Form::Absent(call)),
-            Fate::LeaveInterrupted(call) => synthetic(session, call, Form::Interrupted(call)),
+            Fate::LeaveInterrupted(call) => session.calls().get(call).map(|of| Piece {
+                message: of.message,
+                block: 0,
+                form: Form::Interrupted(call),
+            }),
             Fate::Become(form) => Some(Piece { form, ..*piece }),
-            Fate::Yield(piece) => Some(piece),
         })
         .collect();
     drop_trailing_thinking(before, &mut after, session);
@@ -104,15 +102,6 @@ pub fn measured(mut change: LayoutChange, session: &Session) -> LayoutChange {
     change
 }
 
-fn synthetic(session: &Session, call: CallKey, form: Form) -> Option<Piece> {
-    let message = session.calls().get(call)?.message;
-    Some(Piece {
-        message,
-        block: 0,
-        form,
-    })
-}
-
 fn of(session: &Session, piece: &Piece) -> Side {
     side(piece, session.transcript())
 }
@@ -129,8 +118,7 @@ fn drop_trailing_thinking(before: &[Piece], after: &mut [Option<Piece>], session
         };
         let thinks = piece.form == Form::Block
             && transcript
-                .content(piece.message)
-                .and_then(|message| message.blocks.get(usize::from(piece.block)))
+                .block(piece.message, piece.block)
                 .is_some_and(Block::is_thinking);
         if thinks && ends {
             piece.form = Form::Dropped(DropReason::TrailingThinking);

@@ -123,10 +123,7 @@ impl Session {
         if recorded.event.changes_view() {
             self.view_changes.push(self.revision);
             let live = |call| self.sealed.shows_result(call);
-            let stands = |message| {
-                let entry = self.transcript.get(message);
-                entry.is_some_and(|entry| entry.standing == Standing::Visible)
-            };
+            let stands = |message| self.transcript.is_visible(message);
             self.cache_edits.retain(live, stands);
         }
         if let Some(request) = recorded.event.request() {

@@ -133,6 +133,12 @@ impl Calls {
         }
     }
 
+    /// The call that a service's own wire id stands for.
+    pub fn mapped(&self, wire_id: &str) -> Option<CallKey> {
+        let key = CallKey::parse(wire_id.strip_prefix(MAPPED_PREFIX)?)?;
+        self.get(key).map(|_| key)
+    }
+
     /// Registers a call; calls come in the order of the transcript.
     pub(crate) fn push(&mut self, message: Ordinal, block: u16, tool: &ToolUse) -> CallKey {
         let id = &*tool.id;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::ids::{MessageId, Ordinal, Revision};
-use crate::message::{Digest, Kind, Message, Role};
+use crate::message::{Block, Digest, Kind, Message, Role};
 use crate::tokens::Size;
 
 /// Where a message stands with regard to the view.
@@ -167,6 +167,17 @@ impl Transcript {
     /// A message's content, when it is held.
     pub fn content(&self, ordinal: Ordinal) -> Option<&Arc<Message>> {
         self.get(ordinal)?.content.as_ref()
+    }
+
+    /// Whether a message takes part in the view.
+    pub fn is_visible(&self, ordinal: Ordinal) -> bool {
+        let entry = self.get(ordinal);
+        entry.is_some_and(|entry| entry.standing == Standing::Visible)
+    }
+
+    /// A block of a message, when its content is held.
+    pub(crate) fn block(&self, ordinal: Ordinal, block: u16) -> Option<&Block> {
+        self.content(ordinal)?.blocks.get(usize::from(block))
     }
 
     /// The content of a message that takes part in the view.

@@ -88,7 +88,6 @@ fn insert_after(pieces: &mut Vec<Piece>, from: usize, tag: Piece) {
 }
 
 fn is_text(session: &Session, piece: &Piece) -> bool {
-    let message = session.transcript().content(piece.message);
-    let block = message.and_then(|message| message.blocks.get(usize::from(piece.block)));
+    let block = session.transcript().block(piece.message, piece.block);
     matches!(block, Some(Block::Text { .. }))
 }

@@ -427,10 +427,7 @@ impl Writer<'_> {
     }
 
     fn block(&self, message: Ordinal, block: u16) -> Option<&Block> {
-        self.transcript
-            .content(message)?
-            .blocks
-            .get(usize::from(block))
+        self.transcript.block(message, block)
     }
 
     fn is_blank(&self, message: Ordinal, block: u16) -> bool {

@@ -24,8 +24,8 @@ pub use seal::{Seal, Sealed};
 pub(crate) use tail::side;
 pub use tail::{Side, Tail};
 pub use target::{Provider, Target};
+pub(crate) use wire::{CLEARED, at, place_of};
 pub use wire::{WireBlock, WireMessage, WireResult, WireRole, flatten, wire};
-pub(crate) use wire::{at, place_of};
 
 /// How many of some wire messages stand in the provider's array: where the operator's words go apart
 /// from it, they do not count.

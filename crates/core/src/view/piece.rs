@@ -51,8 +51,6 @@ pub enum Form {
     Dropped(DropReason),
     /// Synthetic: an error result for a call that will not be answered in time.
     Interrupted(CallKey),
-    /// Synthetic: a result that says no more than that it left the view.
-    Absent(CallKey),
     /// Synthetic: the user's opening, where a transcript begins with the model.
     Opening,
     /// Synthetic: the user's words between two of the model's that would otherwise become one.
@@ -112,12 +110,7 @@ impl Form {
     pub const fn is_of_a_block(self) -> bool {
         !matches!(
             self,
-            Self::Interrupted(_)
-                | Self::Absent(_)
-                | Self::Opening
-                | Self::Gap
-                | Self::Tag(_)
-                | Self::Nudge
+            Self::Interrupted(_) | Self::Opening | Self::Gap | Self::Tag(_) | Self::Nudge
         )
     }
 
@@ -137,7 +130,6 @@ impl Form {
             | Self::Stored(call)
             | Self::Cleared(call)
             | Self::SnippedResult(call)
-            | Self::Absent(call)
             | Self::Interrupted(call) => Some(call),
             _ => None,
         }
@@ -196,7 +188,6 @@ impl Piece {
             | Form::Stored(_)
             | Form::Cleared(_)
             | Form::SnippedResult(_)
-            | Form::Absent(_)
             | Form::Operator
             | Form::Gap
             | Form::Tag(_)

@@ -60,7 +60,6 @@ impl Tail {
 pub(crate) fn side(piece: &Piece, transcript: &Transcript) -> Side {
     match piece.form {
         Form::Interrupted(_)
-        | Form::Absent(_)
         | Form::Opening
         | Form::Gap
         | Form::Tag(_)

@@ -30,10 +30,8 @@ const INTERRUPTED: &str =
 static NO_INPUT: LazyLock<ToolInput> = LazyLock::new(|| ToolInput::parse("{}"));
 /// What stands between two of the model's messages when what was said between them has left.
 const GAP: &str = "[Messages that stood here were removed.]";
-/// What stands for a result that left while its call stays.
-const ABSENT: &str = "[The result of this call was removed.]";
 /// What stands for an old result.
-const CLEARED: &str = "[Old tool result content cleared]";
+pub(crate) const CLEARED: &str = "[Old tool result content cleared]";
 /// What stands for a result that was snipped.
 const SNIPPED_RESULT: &str = "[This tool result was removed.]";
 /// What a tool is made to say that says nothing.
@@ -339,7 +337,6 @@ impl<'a, 't> Renderer<'a, 't> {
             Form::Nudge => WireBlock::say(NUDGE),
             Form::Tag(turn) => WireBlock::say(self.tag(turn)),
             Form::Interrupted(call) => self.marked(call, INTERRUPTED, Some(true)),
-            Form::Absent(call) => self.marked(call, ABSENT, None),
             Form::Cleared(call) => self.marked(call, CLEARED, None),
             Form::SnippedResult(call) => self.marked(call, SNIPPED_RESULT, None),
             Form::Stored(call) => self.marked(call, self.session.stored().text(call), None),

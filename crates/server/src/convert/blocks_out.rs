@@ -18,9 +18,6 @@ use v1::block::Block as Typed;
 use v1::media_source::Source;
 use v1::tool_result_content::Content;
 
-/// What the ids begin with that views give to calls whose own id cannot stand there.
-const MAPPED_PREFIX: &str = "palimpsest_";
-
 /// Callers leave padding out, and providers take that.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
@@ -69,10 +66,9 @@ pub fn view_message(message: &WireMessage<'_>, calls: &Calls, provider: Provider
 /// The call that an id of a view stands for. An id of the caller's own stands for the first call
 /// that has it: all later ones are mapped.
 fn key_of_wire_id(id: &str, calls: &Calls) -> Option<CallKey> {
-    match id.strip_prefix(MAPPED_PREFIX).and_then(CallKey::parse) {
-        Some(key) => Some(key),
-        None => calls.with_id(id).first().copied(),
-    }
+    calls
+        .mapped(id)
+        .or_else(|| calls.with_id(id).first().copied())
 }
 
 /// One block.

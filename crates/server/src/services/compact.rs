@@ -68,11 +68,10 @@ pub(super) async fn compact(
             Done::Before(revision) => Err(*revision),
         })
     };
-    let outcome = if dry_run {
-        sessions.rehearse(&key, missing, decide, finish).await
-    } else {
-        sessions.write(&key, missing, decide, finish).await
-    };
+    let outcome = service
+        .sessions
+        .run(&key, missing, dry_run, decide, finish)
+        .await;
     match outcome.map_err(|error| ServiceError::from(error).with_request_id(&request_id))? {
         Ok(Ok(response)) => Ok(response),
         // Only whoever asks by hand is refused: a threshold that is not reached is no error.

@@ -90,14 +90,10 @@ pub(super) async fn prepare(
         };
         Ok((before, response))
     };
-    let outcome = if dry_run {
-        service
-            .sessions
-            .rehearse(&key, &missing, decide, finish)
-            .await
-    } else {
-        service.sessions.write(&key, &missing, decide, finish).await
-    };
+    let outcome = service
+        .sessions
+        .run(&key, &missing, dry_run, decide, finish)
+        .await;
     let (before, mut response) =
         outcome.map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
     if let Some(revision) = before {

@@ -53,14 +53,10 @@ pub(super) async fn rewind(
         })
     };
     let missing = &Missing::Refuse;
-    let outcome = if request.dry_run {
-        service
-            .sessions
-            .rehearse(&key, missing, decide, finish)
-            .await
-    } else {
-        service.sessions.write(&key, missing, decide, finish).await
-    };
+    let outcome = service
+        .sessions
+        .run(&key, missing, request.dry_run, decide, finish)
+        .await;
     match outcome.map_err(|error| ServiceError::from(error).with_request_id(&request_id))? {
         Ok(response) => Ok(response),
         Err(revision) => {

@@ -75,11 +75,10 @@ pub(super) async fn run(
     };
     let sessions = &service.sessions;
     let missing = &Missing::Refuse;
-    let outcome = if dry_run {
-        sessions.rehearse(key, missing, decide, finish).await
-    } else {
-        sessions.write(key, missing, decide, finish).await
-    };
+    let outcome = service
+        .sessions
+        .run(key, missing, dry_run, decide, finish)
+        .await;
     let outcome = match outcome {
         Err(SessionsError::Rejected(Rejection::NotSnippable(targets))) => {
             let error = Rejection::NotSnippable(targets).into();

@@ -232,8 +232,24 @@ impl Sessions {
         Err(SessionsError::Contended)
     }
 
+    /// [`Self::write`], or for a dry run the same on a copy that is thrown away.
+    pub async fn run<D, T>(
+        &self,
+        key: &SessionKey,
+        missing: &Missing,
+        dry_run: bool,
+        decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
+        finish: impl Fn(&Session, &D) -> Result<T, NotHeld>,
+    ) -> Result<T, SessionsError> {
+        if dry_run {
+            self.rehearse(key, missing, decide, finish).await
+        } else {
+            self.write(key, missing, decide, finish).await
+        }
+    }
+
     /// Looks at a session as it would be after some commands, and changes nothing.
-    pub async fn rehearse<D, T>(
+    async fn rehearse<D, T>(
         &self,
         key: &SessionKey,
         missing: &Missing,

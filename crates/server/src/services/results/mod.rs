@@ -4,23 +4,24 @@ mod select;
 
 use bytes::Bytes;
 use futures::stream;
-use palimpsest_core::event::Event;
-use palimpsest_core::ids::{CallKey, MessageId, Ordinal, Revision, SessionKey};
+use palimpsest_core::ids::{CallKey, Ordinal, SessionKey};
 use palimpsest_core::levels::results::{file_content, file_of, is_json};
 use palimpsest_core::message::{Block, Message, ToolResult};
-use palimpsest_core::session::Session;
+use palimpsest_core::session::{Entry, Session};
 use palimpsest_proto::context::v1::read_tool_result_request::{Result as Whose, Selection as Part};
 use palimpsest_proto::context::v1::{
-    self, LineMatch, ReadToolResultRequest, ReadToolResultResponse, ToolResultInfo,
+    CallRef, LineMatch, ReadToolResultRequest, ReadToolResultResponse, ToolResultInfo,
 };
 use sha2::{Digest as _, Sha256};
 use tokio::task::spawn_blocking;
 use tonic::Status;
 
+use self::select::newlines;
 pub(super) use self::select::{Selection, line_of, range, search};
 use super::Service;
 use super::context::Replies;
 use super::messages::number;
+use super::originals::contents;
 use crate::convert::{self, Cursor};
 use crate::errors::ServiceError;
 
@@ -28,8 +29,6 @@ const DEFAULT_MAX_BYTES: u32 = 1024 * 1024;
 const MAX_BYTES: std::ops::RangeInclusive<u32> = 1024..=16 * 1024 * 1024;
 const CHUNK_BYTES: usize = 256 * 1024;
 const MAX_CONTEXT_LINES: u32 = 100;
-/// What the service's own ids of calls begin with in a view.
-const MAPPED_PREFIX: &str = "palimpsest_";
 
 /// The original of a result.
 pub(super) struct Original {
@@ -136,17 +135,20 @@ fn answers(
             .unwrap_or(wanted.start);
         let start = start.clamp(wanted.start, wanted.end);
         let end = wanted.end.min(start.saturating_add(max_bytes));
-        let bytes = Bytes::from(text.clone());
+        let mut line = line_of(&text, start);
+        let bytes = Bytes::from(text);
         let mut at = start;
         loop {
-            let until = end.min(at + CHUNK_BYTES);
+            let data = bytes.slice(at..end.min(at + CHUNK_BYTES));
+            let (first_line, offset) = (line, at);
+            line += newlines(&data);
+            at += data.len();
             answers.push(ReadToolResultResponse {
-                data: bytes.slice(at..until),
-                offset_bytes: at as u64,
-                first_line: line_of(&text, at),
+                data,
+                offset_bytes: offset as u64,
+                first_line,
                 ..ReadToolResultResponse::default()
             });
-            at = until;
             if at >= end {
                 break;
             }
@@ -161,9 +163,10 @@ fn answers(
 
 /// Where a result stands in the transcript.
 struct Place {
-    call: CallKey,
+    call: CallRef,
+    tool_name: String,
     reference: String,
-    message: (Ordinal, MessageId, Revision),
+    entry: (Ordinal, Entry),
     block: u16,
 }
 
@@ -181,18 +184,11 @@ pub(super) async fn original(
         place(session, call)
     };
     let place = service.sessions.read(key, find).await??;
-    let tell = |session: &Session| {
-        let held = session.transcript().content(place.message.0).cloned();
-        let call = session.calls().get(place.call);
-        let name = call.map(|call| call.name.to_string()).unwrap_or_default();
-        (held, name, convert::call_ref(session, place.call))
-    };
-    let (held, tool_name, call) = service.sessions.read(key, tell).await?;
-    let message = match held {
-        Some(message) => message,
-        None => logged(service, key, &place).await?,
-    };
+    let found = contents(service, key, vec![place.entry]).await?;
+    let message = found.into_iter().next().map(|found| found.message);
+    let (call, tool_name) = (place.call, place.tool_name);
     let make = move || {
+        let message = message?;
         let result = result_in(&message, place.block)?;
         let text = file_content(result).into_owned();
         let info = ToolResultInfo {
@@ -226,39 +222,18 @@ fn result_in(message: &Message, block: u16) -> Option<&ToolResult> {
     }
 }
 
-async fn logged(
-    service: &Service,
-    key: &SessionKey,
-    place: &Place,
-) -> Result<std::sync::Arc<Message>, ServiceError> {
-    let (_, id, revision) = place.message;
-    let recorded = service.sessions.event(key, revision).await?;
-    let found = recorded.and_then(|recorded| match recorded.event {
-        Event::MessagesAppended(event) => {
-            let mut messages = event.messages.into_iter();
-            messages.find(|appended| appended.message.id == id)
-        }
-        _ => None,
-    });
-    found
-        .map(|appended| appended.message)
-        .ok_or(ServiceError::Internal {
-            doing: "find a message where its index says it is",
-            source: None,
-        })
-}
-
 fn place(session: &Session, call: CallKey) -> Result<Place, ServiceError> {
     let missing = || ServiceError::ResultNotFound {
         name: call.to_string(),
     };
-    let known = session.calls().get(call);
-    let (message, block) = known.and_then(|call| call.original).ok_or_else(missing)?;
+    let known = session.calls().get(call).ok_or_else(missing)?;
+    let (message, block) = known.original.ok_or_else(missing)?;
     let entry = session.transcript().get(message).ok_or_else(missing)?;
     Ok(Place {
-        call,
+        call: convert::call_ref(session, call),
+        tool_name: known.name.to_string(),
         reference: convert::reference_of(session, call),
-        message: (message, entry.id, entry.revision),
+        entry: (message, entry.clone()),
         block,
     })
 }
@@ -277,7 +252,7 @@ fn by_reference(session: &Session, reference: &str) -> Result<CallKey, ServiceEr
 /// The call that a request names.
 pub(super) fn find_call(
     session: &Session,
-    named: &v1::CallRef,
+    named: &CallRef,
     field: &str,
 ) -> Result<CallKey, ServiceError> {
     let calls = session.calls();
@@ -307,11 +282,7 @@ pub(super) fn find_call(
         ));
     }
     // The model may have seen the call under an id of the service's own.
-    let mapped = named
-        .tool_use_id
-        .strip_prefix(MAPPED_PREFIX)
-        .and_then(CallKey::parse);
-    if let Some(key) = mapped.filter(|key| calls.get(*key).is_some()) {
+    if let Some(key) = calls.mapped(&named.tool_use_id) {
         return Ok(key);
     }
     match calls.with_id(&named.tool_use_id) {

@@ -66,8 +66,13 @@ fn line_start(text: &str, lines: u64) -> usize {
 
 /// The number of the line in which a byte lies, from 1.
 pub(in crate::services) fn line_of(text: &str, offset: usize) -> u64 {
-    let before = text.get(..offset).unwrap_or(text);
-    before.matches('\n').count() as u64 + 1
+    let before = &text.as_bytes()[..offset.min(text.len())];
+    newlines(before) + 1
+}
+
+/// How many lines end in some bytes.
+pub(super) fn newlines(bytes: &[u8]) -> u64 {
+    bytes.split(|byte| *byte == b'\n').count() as u64 - 1
 }
 
 /// The stretches with matches from a line on, as far as `max_bytes` go, and the line with which the
