@@ -10,7 +10,7 @@ use crate::ids::{CallKey, MessageId, Ordinal, Revision, SessionKey, Timestamp, T
 use crate::levels::results::Stored;
 use crate::message::Message;
 use crate::policy::{Policy, WindowHint};
-use crate::session::{CallState, Pending, RequestStamp, Standing};
+use crate::session::{CallState, Pending, Placeholder, RequestStamp, Span, Standing};
 use crate::tokens::{Ledger, Size};
 use crate::view::{LayoutChange, Piece, Target};
 
@@ -48,6 +48,10 @@ pub enum Event {
     CacheEditsIssued(CacheEditsIssued),
     /// View-changing events were taken back. View-changing.
     Restored(Restored),
+    /// Level 4 chose spans that summaries may stand for.
+    SpansStaged(SpansStaged),
+    /// Level 4 put summaries in the places of spans. View-changing.
+    SpansCollapsed(SpansCollapsed),
     /// Later messages left the view. View-changing.
     Rewound(Rewound),
     /// The settings changed. View-changing, so that what is decided by them from here on belongs to
@@ -164,6 +168,8 @@ pub enum Asked {
     Manual,
     /// The model, through its tool.
     Model,
+    /// The provider: it refused the prompt as too long.
+    Provider,
 }
 
 /// Level 2 removed turns, messages or blocks.
@@ -238,6 +244,38 @@ pub struct CacheEditsIssued {
     pub message: Ordinal,
 }
 
+/// Level 4 chose spans that summaries may stand for. Takes the place of what was chosen before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpansStaged {
+    /// The spans, in the order of the transcript.
+    pub spans: Vec<Span>,
+    /// Whether they take effect when the view has grown large enough.
+    pub armed: bool,
+    /// What the view had then, in tokens.
+    pub pass_tokens: u64,
+}
+
+/// Level 4 put summaries in the places of spans.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpansCollapsed {
+    /// Who asked for it.
+    pub asked: Asked,
+    /// What stands in their places, in the order of the transcript.
+    pub placeholders: Vec<Placeholder>,
+    /// Every message that is not shown any more, in order.
+    pub messages: Vec<Ordinal>,
+    /// Calls that are not in the view any more.
+    pub gone: Vec<CallKey>,
+    /// What the view had before, in tokens.
+    pub before_tokens: u64,
+    /// How many of them it freed.
+    pub freed_tokens: u64,
+    /// What becomes of the view.
+    pub change: LayoutChange,
+    /// The request that asked for it.
+    pub request: Option<RequestStamp>,
+}
+
 /// View-changing events were taken back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restored {
@@ -300,6 +338,7 @@ impl Event {
             Self::ContentSnipped(event) => Some(&event.change),
             Self::ResultsCleared(event) => Some(&event.change),
             Self::Restored(event) => Some(&event.change),
+            Self::SpansCollapsed(event) => Some(&event.change),
             _ => None,
         }
     }
@@ -314,9 +353,11 @@ impl Event {
             Self::ContentSnipped(event) => event.request.as_ref(),
             Self::ResultsCleared(event) => event.request.as_ref(),
             Self::Restored(event) => event.request.as_ref(),
+            Self::SpansCollapsed(event) => event.request.as_ref(),
             Self::ViewServed(_)
             | Self::PolicyChanged(_)
             | Self::ResultsPersisted(_)
+            | Self::SpansStaged(_)
             | Self::CacheEditsIssued(_) => None,
         }
     }

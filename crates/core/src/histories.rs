@@ -7,12 +7,13 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use crate::command::{
-    Append, Clear, Clearing, Command, Context, Create, Decision, Rejection, Restore, Rewind, Serve,
-    Snip, create, decide,
+    Append, Clear, Clearing, Collapse, Collapsing, Command, Context, Create, Decision, Rejection,
+    Restore, Rewind, Serve, Snip, Stage, create, decide,
 };
 use crate::event::{Asked, Event, Recorded};
 use crate::ids::{MessageId, Revision, SessionKey, Timestamp, Turn};
 use crate::json::{Extra, RawJson};
+use crate::levels::collapse::choose;
 use crate::limits::Limits;
 use crate::message::{
     Block, Media, MediaKind, MediaSource, Message, Origin, ResultContent, Role, Thinking,
@@ -39,6 +40,8 @@ pub enum Operation {
     },
     /// Old results are cleared down to so many tokens.
     Clear(u8),
+    /// Spans are staged; or as many fold as bring the view down to so many tokens.
+    Collapse { stage: bool, target: u8 },
     /// So many view-changing events are taken back.
     Restore(u8),
     /// Time passes.
@@ -122,6 +125,8 @@ pub fn operation() -> impl Strategy<Value = Operation> {
             Operation::Snip { turn, message, block, what }
         }),
         1 => (0..60_u8).prop_map(Operation::Clear),
+        2 => (any::<bool>(), any::<u8>())
+            .prop_map(|(stage, target)| Operation::Collapse { stage, target }),
         1 => (0..3_u8).prop_map(Operation::Restore),
         1 => Just(Operation::Wait),
         1 => Just(Operation::Reload),
@@ -199,7 +204,8 @@ fn policy() -> Policy {
          snip = { wrap_interjections = true, nudge = true, nudge_after_messages = 3 }\n\
          microcompact.time = { keep_results = 1 }\n\
          microcompact.cached = { over_results = 1, keep_results = 1 }\n\
-         microcompact.size = { keep_results = 1 }\n",
+         microcompact.size = { keep_results = 1 }\n\
+         collapse = { enabled = true, min_freed_tokens = 1, max_risk = 1.0, pass_every_tokens = 50 }\n",
     );
     overlay.unwrap().resolve(Preset::ClaudeCode).unwrap()
 }
@@ -369,6 +375,23 @@ impl World {
                 self.run(Command::Clear(Clear {
                     clearing: Clearing::Manual {
                         target_tokens: Some(u64::from(*target) * 10),
+                    },
+                    expected_revision: None,
+                    request: None,
+                }));
+            }
+            Operation::Collapse { stage: true, .. } => {
+                self.fill();
+                let spans = choose(&self.session).unwrap();
+                self.run(Command::Stage(Stage { spans }));
+            }
+            Operation::Collapse { target, .. } => {
+                self.run(Command::Collapse(Collapse {
+                    collapsing: match target % 3 {
+                        0 => Collapsing::Overflow,
+                        _ => Collapsing::Manual {
+                            target_tokens: Some(u64::from(*target) * 4),
+                        },
                     },
                     expected_revision: None,
                     request: None,

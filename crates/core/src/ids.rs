@@ -229,7 +229,7 @@ impl Timestamp {
 }
 
 /// A message's place in its session: 0 is the first message ever appended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Ordinal(u32);
 
 impl Ordinal {
@@ -288,6 +288,42 @@ impl fmt::Display for CallKey {
 impl fmt::Debug for CallKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "c{}", self.0)
+    }
+}
+
+/// A span of messages for which a summary may stand. Spans are numbered per session in the order in
+/// which they were chosen, and the key is written `span-{number}`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SpanKey(u32);
+
+impl SpanKey {
+    /// The span with this number.
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// Reads the written form.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix("span-")?;
+        let canonical = digits == "0" || !digits.starts_with(['0', '+']);
+        canonical.then(|| digits.parse().ok().map(Self)).flatten()
+    }
+}
+
+impl fmt::Display for SpanKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "span-{}", self.0)
+    }
+}
+
+impl fmt::Debug for SpanKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
     }
 }
 

@@ -27,6 +27,7 @@ pub mod levels;
 pub mod limits;
 pub mod message;
 pub mod policy;
+pub mod reading;
 pub mod replay;
 pub mod session;
 pub mod tokens;

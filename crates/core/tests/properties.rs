@@ -16,7 +16,7 @@ use palimpsest_core::histories::{Operation, World, operation};
 use palimpsest_core::ids::Revision;
 use palimpsest_core::session::Standing;
 use palimpsest_core::validate::validate;
-use palimpsest_core::view::{Etag, Provider, Target, WireRole, flatten};
+use palimpsest_core::view::{Form, Etag, Provider, Target, WireRole, flatten};
 use proptest::prelude::*;
 
 fn targets() -> [Target; 4] {
@@ -171,6 +171,35 @@ impl Stage {
         );
     }
 
+    /// Every folded message has one placeholder, and the count of tokens is that of what is shown.
+    fn check_folds(&self) {
+        let session = &self.world.session;
+        let shown: Vec<_> = session
+            .sealed()
+            .pieces()
+            .iter()
+            .filter_map(|piece| match piece.form {
+                Form::Placeholder(span) => Some(span),
+                _ => None,
+            })
+            .collect();
+        let distinct: HashSet<_> = shown.iter().copied().collect();
+        assert_eq!(distinct.len(), shown.len(), "a placeholder stands twice");
+        let mut told = HashSet::new();
+        let mut tokens = 0;
+        for (ordinal, entry) in session.transcript().entries() {
+            if entry.standing == Standing::Collapsed {
+                let span = session.fold_of(ordinal).map(|one| one.span.key);
+                told.insert(span.expect("a folded message has a placeholder"));
+            }
+            if entry.standing.takes_part() {
+                tokens += u64::from(entry.size.tokens);
+            }
+        }
+        assert_eq!(told, distinct, "a placeholder stands for nothing");
+        assert_eq!(session.ledger().all.total(), tokens, "a count of something else");
+    }
+
     fn check_replay(&mut self) {
         self.world.fill();
         let replayed = self.world.at(self.world.session.revision());
@@ -201,6 +230,7 @@ proptest! {
         for operation in &operations {
             stage.world.step(operation);
             stage.check_undo();
+            stage.check_folds();
             if let Operation::Serve { target, interrupt } = operation {
                 stage.serve(*target, *interrupt);
             }

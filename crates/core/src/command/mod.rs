@@ -5,6 +5,7 @@
 
 mod append;
 mod clear;
+mod collapse;
 mod create;
 mod intake;
 mod persist;
@@ -17,6 +18,7 @@ mod update;
 
 pub use append::{Append, Receipt, Warning, receipts, warnings};
 pub use clear::{Clear, Clearing};
+pub use collapse::{Collapse, Collapsing, Stage};
 pub use create::{Create, create};
 pub use reject::{Conflict, Rejection};
 pub use restore::Restore;
@@ -58,6 +60,10 @@ pub enum Command {
     Snip(Snip),
     /// Clear old results.
     Clear(Clear),
+    /// Stage spans.
+    Stage(Stage),
+    /// Put summaries in the places of spans.
+    Collapse(Collapse),
     /// Take view-changing events back.
     Restore(Restore),
     /// Take later messages out of the view.
@@ -107,6 +113,8 @@ pub fn decide(
         Command::Serve(serve) => serve.decide(session, context),
         Command::Snip(snip) => snip.decide(session, context),
         Command::Clear(clear) => clear.decide(session, context),
+        Command::Stage(stage) => Ok(stage.decide(session)),
+        Command::Collapse(collapse) => collapse.decide(session, context),
         Command::Restore(restore) => restore.decide(session, context),
         Command::Rewind(rewind) => rewind.decide(session, context),
         Command::Update(update) => update.decide(session, context),

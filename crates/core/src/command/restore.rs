@@ -4,11 +4,11 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::{Context, Decision, Rejection, Skip, answered, check_revision};
 use crate::event::{Event, Restored};
-use crate::ids::{Ordinal, Revision};
+use crate::ids::{CallKey, Ordinal, Revision};
 use crate::levels::mend::measured;
-use crate::session::{CallState, NotHeld, RequestStamp, Session, Standing, settle};
+use crate::session::{CallState, NotHeld, RequestStamp, Session, Span, settle};
 use crate::tokens::Ledger;
-use crate::view::{DropReason, Form, LayoutChange, MarkerReason, Piece, lay_out};
+use crate::view::{DropReason, Form, LayoutChange, MarkerReason, Piece, Tail, lay_out};
 
 /// Take view-changing events back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,10 +72,26 @@ impl Wanted {
         let mut ledger = past.ledger().clone();
         let state = past.with_later(now);
         let mut layout = lay_out(&state, false)?;
+        // A placeholder cannot stand between a call and its answer, so none is waited for.
+        let open = Tail::of(state.sealed().pieces(), state.transcript()).open;
+        let has_place = |span: &Span| place_of(span, &layout.pieces, &open).is_some();
+        if !kept_spans(now, from).all(|(_, span)| has_place(span)) {
+            layout = lay_out(&state, true)?;
+        }
         keep_forms(&mut layout.pieces, now, from);
+        for (message, span) in kept_spans(now, from) {
+            let at = place_of(span, &layout.pieces, &open).unwrap_or(layout.pieces.len());
+            let form = Form::Placeholder(span.key);
+            let piece = Piece {
+                message,
+                block: 0,
+                form,
+            };
+            layout.pieces.insert(at, piece);
+        }
         for (_, entry) in state.transcript().entries().skip(from.index()) {
-            if entry.standing == Standing::Visible {
-                ledger.follow((entry.kind, entry.role), entry.size);
+            if entry.standing.takes_part() {
+                ledger.follow(entry.counts_as(), entry.size);
             }
         }
         ledger.calibration = now.ledger().calibration;
@@ -134,11 +150,39 @@ impl Wanted {
     }
 }
 
-fn interrupted(piece: &Piece) -> Option<crate::ids::CallKey> {
+fn interrupted(piece: &Piece) -> Option<CallKey> {
     match piece.form {
         Form::Interrupted(call) => Some(call),
         _ => None,
     }
+}
+
+/// The spans of the messages since for which placeholders go on standing, each with the first message
+/// that is left of it.
+fn kept_spans(now: &Session, from: Ordinal) -> impl Iterator<Item = (Ordinal, &Span)> {
+    now.folds().filter_map(move |one| {
+        let span = &one.span;
+        let left = span.messages.iter().find(|message| **message >= from)?;
+        Some((*left, span))
+    })
+}
+
+/// Where a placeholder stands among new pieces: before what came later, and where no call waits for its
+/// result. `open` are the calls that wait before the first of them.
+fn place_of(span: &Span, pieces: &[Piece], open: &[CallKey]) -> Option<usize> {
+    let later = |piece: &Piece| piece.message > span.last() && piece.form.is_shown();
+    let from = pieces.iter().position(later).unwrap_or(pieces.len());
+    let mut open: BTreeSet<CallKey> = open.iter().copied().collect();
+    for (at, piece) in pieces.iter().enumerate() {
+        if at >= from && open.is_empty() && piece.form.answers().is_none() {
+            return Some(at);
+        }
+        open.extend(piece.form.calls());
+        if let Some(call) = piece.form.answers() {
+            open.remove(&call);
+        }
+    }
+    open.is_empty().then_some(pieces.len())
 }
 
 /// What was cleared or snipped of the messages since stays so.
@@ -158,7 +202,9 @@ fn keep_forms(pieces: &mut [Piece], now: &Session, from: Ordinal) {
     let forms: HashMap<(Ordinal, u16), Form> = shown
         .map(|piece| ((piece.message, piece.block), piece.form))
         .collect();
-    for piece in pieces.iter_mut().filter(|piece| piece.form.is_of_a_block()) {
+    // A marker for what is not shown any more would stand where nothing may.
+    let shown = |piece: &&mut Piece| piece.form.is_of_a_block() && piece.form.is_shown();
+    for piece in pieces.iter_mut().filter(shown) {
         let Some(form) = forms.get(&(piece.message, piece.block)) else {
             continue;
         };

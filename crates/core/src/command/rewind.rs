@@ -6,7 +6,7 @@ use crate::ids::{MessageId, Ordinal, Revision};
 use crate::levels::mend::{Fate, mend};
 use crate::session::{NotHeld, RequestStamp, Session, Standing};
 use crate::tokens::Ledger;
-use crate::view::{LayoutChange, Piece};
+use crate::view::{Form, LayoutChange, Piece};
 
 /// Take later messages out of the view. They stay in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -38,6 +38,10 @@ impl Rewind {
                     .and_then(|ordinal| Some((ordinal, transcript.get(ordinal)?.standing)));
                 match found {
                     Some((_, Standing::Rewound)) => return Err(Rejection::NotVisible { id }),
+                    // The placeholder would tell of what has left.
+                    Some((ordinal, Standing::Collapsed)) if !ends_span(session, ordinal) => {
+                        return Err(Rejection::NotVisible { id });
+                    }
                     Some((ordinal, _)) => Some(ordinal),
                     None => return Err(Rejection::NoSuchMessage { id }),
                 }
@@ -48,7 +52,7 @@ impl Rewind {
             .entries()
             .rev()
             .take_while(|(ordinal, _)| !stays(*ordinal))
-            .filter(|(_, entry)| entry.standing == Standing::Visible)
+            .filter(|(_, entry)| entry.standing.takes_part())
             .map(|(ordinal, _)| ordinal)
             .collect();
         left.reverse();
@@ -67,16 +71,26 @@ impl Rewind {
     }
 }
 
+/// Whether a placeholder stands for nothing later than a message.
+fn ends_span(session: &Session, message: Ordinal) -> bool {
+    let placeholder = session.fold_of(message);
+    placeholder.is_none_or(|one| one.span.last() == message)
+}
+
 /// The count of what stays. What stands before the end of the last response is still what the provider
 /// measured, because a rewind takes away the end alone.
 fn ledger_without(session: &Session, stays: impl Fn(Ordinal) -> bool) -> Result<Ledger, NotHeld> {
     let (epoch, window) = (session.sealed().epoch().next(), session.thresholds().window);
     let mut ledger = Ledger::default();
-    let visible = session
+    let staying = session
         .transcript()
         .entries()
-        .filter(|(ordinal, entry)| stays(*ordinal) && entry.standing == Standing::Visible);
-    for (ordinal, entry) in visible {
+        .filter(|(ordinal, entry)| stays(*ordinal) && entry.standing.takes_part());
+    for (ordinal, entry) in staying {
+        if entry.standing == Standing::Collapsed {
+            ledger.follow(entry.counts_as(), entry.size);
+            continue;
+        }
         let message = session.transcript().held(ordinal)?;
         ledger.add(message, ordinal, entry.size, epoch, window);
     }
@@ -102,12 +116,14 @@ fn without_later(
             return Fate::Stay;
         }
         let followed = last_words.is_some_and(|last| last > index);
-        let of_call = |call| session.calls().get(call).map(|call| call.message);
-        match piece.form.answers() {
-            Some(call) if followed && of_call(call).is_some_and(&stays) => {
-                Fate::LeaveInterrupted(call)
-            }
-            _ => Fate::Leave,
-        }
+        let interrupted = piece.form.answers().filter(|_| followed).and_then(|call| {
+            let message = session.calls().get(call)?.message;
+            stays(message).then_some(Piece {
+                message,
+                block: 0,
+                form: Form::Interrupted(call),
+            })
+        });
+        interrupted.map_or(Fate::Leave, Fate::Yield)
     })
 }

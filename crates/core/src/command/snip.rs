@@ -170,8 +170,13 @@ impl Snip {
 }
 
 impl Leaving {
-    /// Calls and results leave together.
+    /// Calls and results leave together, and so do all for which one placeholder stands.
     fn take_along(&mut self, session: &Session) {
+        for fold in session.folds() {
+            if fold.span.messages.iter().any(|message| self.messages.contains(message)) {
+                self.messages.extend(&fold.span.messages);
+            }
+        }
         let calls = session.calls();
         for (key, call) in calls.iter() {
             let call_leaves = self.messages.contains(&call.message);
@@ -247,6 +252,10 @@ impl Leaving {
             let size = sizes.entry(piece.message).or_insert(entry.size);
             *size = match piece.form.answers() {
                 Some(call) => size.with_result(shown_tokens(session, piece.form, call), after),
+                // A result that is told in words counts as a result all the same.
+                None if is_result(session, piece) => {
+                    size.with_result(block_tokens(session, piece)?, after)
+                }
                 None => size.with_block(block_tokens(session, piece)?, after),
             };
         }
@@ -283,14 +292,25 @@ pub(super) fn shown_tokens(session: &Session, form: Form, call: CallKey) -> u32 
             .stored()
             .get(call)
             .map_or(0, |stored| stored.text_tokens),
+        Form::SnippedResult(_) => MARKER_TOKENS,
         _ => estimate_text(CLEARED),
     }
 }
 
 fn block_tokens(session: &Session, piece: &Piece) -> Result<u32, NotHeld> {
+    match piece.form {
+        Form::SnippedCall(_) | Form::Marker(MarkerReason::Snipped) => return Ok(MARKER_TOKENS),
+        Form::Dropped(DropReason::Snipped) => return Ok(0),
+        _ => {}
+    }
     let message = session.transcript().held(piece.message)?;
     let block = message.blocks.get(usize::from(piece.block));
     Ok(block.map_or(0, estimate_block))
+}
+
+fn is_result(session: &Session, piece: &Piece) -> bool {
+    let block = session.transcript().block(piece.message, piece.block);
+    matches!(block, Some(Block::ToolResult(_)))
 }
 
 fn is_thinking(session: &Session, piece: &Piece) -> bool {
@@ -323,23 +343,14 @@ fn turn(session: &Session, name: &str) -> Result<Turn, SnipRefused> {
     let turn = turns.find(name).ok_or(SnipRefused::NotFound)?;
     let start = turns.start(turn).ok_or(SnipRefused::NotFound)?;
     standing(session, start)?;
-    if current(session) == Some(turn) {
+    if session.current_turn() == Some(turn) {
         return Err(SnipRefused::IsCurrent);
     }
     Ok(turn)
 }
 
-/// The turn that is going on.
-pub(crate) fn current(session: &Session) -> Option<Turn> {
-    let starts = session.turns().starts();
-    let index = starts
-        .iter()
-        .rposition(|start| session.transcript().is_visible(*start))?;
-    Turn::new(crate::view::count(index + 1))
-}
-
-/// The messages of a turn that are in the view: up to the next turn that is. What the operator says
-/// does not belong to it.
+/// The messages of a turn that are in the view, or that a placeholder stands for: up to the next turn
+/// that is in it. What the operator says does not belong to it.
 pub(crate) fn messages_of(session: &Session, turn: Turn) -> Vec<Ordinal> {
     let turns = session.turns();
     let starts = turns.starts();
@@ -352,7 +363,7 @@ pub(crate) fn messages_of(session: &Session, turn: Turn) -> Vec<Ordinal> {
     let from = starts[turn.index()].index();
     let inside = entries.skip(from).take(end.index() - from);
     inside
-        .filter(|(_, entry)| entry.standing == Standing::Visible && !entry.role.is_system())
+        .filter(|(_, entry)| entry.standing.takes_part() && !entry.role.is_system())
         .map(|(ordinal, _)| ordinal)
         .collect()
 }

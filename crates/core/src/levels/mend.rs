@@ -1,7 +1,6 @@
 //! Pieces leave a view, and what is left stays such that a provider takes it: the user begins, calls
 //! keep their results, nothing ends with reasoning, and two responses do not become one.
 
-use crate::ids::CallKey;
 use crate::message::Block;
 use crate::session::{NotHeld, Session};
 use crate::view::{DropReason, Form, LayoutChange, Piece, Rewriter, Side, side};
@@ -13,8 +12,8 @@ pub enum Fate {
     Stay,
     /// It leaves.
     Leave,
-    /// It leaves, and in its place stands the interruption of its call.
-    LeaveInterrupted(CallKey),
+    /// It leaves, and another stands in its place.
+    Yield(Piece),
     /// It takes another form.
     Become(Form),
 }
@@ -34,11 +33,7 @@ pub fn mend(
         .map(|(index, piece)| match fate(index, piece) {
             Fate::Stay => Some(*piece),
             Fate::Leave => None,
-            Fate::LeaveInterrupted(call) => session.calls().get(call).map(|of| Piece {
-                message: of.message,
-                block: 0,
-                form: Form::Interrupted(call),
-            }),
+            Fate::Yield(other) => Some(other),
             Fate::Become(form) => Some(Piece { form, ..*piece }),
         })
         .collect();

@@ -2,5 +2,6 @@
 //! leaves with what, and how a list of pieces stays valid for a provider. The commands decide when.
 
 pub mod clear;
+pub mod collapse;
 pub mod mend;
 pub mod results;

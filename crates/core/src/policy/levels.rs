@@ -157,6 +157,8 @@ pub struct CollapsePolicy {
     pub max_risk: Risk,
     /// New tokens between two passes that stage spans.
     pub pass_every_tokens: u32,
+    /// A span that would free less is left alone.
+    pub min_freed_tokens: u32,
 }
 
 /// How much might be lost, between 0 and 1, in thousandths.

@@ -7,11 +7,13 @@ use super::caller::{Caller, Look};
 use super::tape::{Tape, TapeStep};
 use super::verify::Pace;
 use crate::command::{
-    Append, Clear, Clearing, Command, Context, Create, Decision, Rewind, Serve, create, decide,
+    Append, Clear, Clearing, Collapse, Collapsing, Command, Context, Create, Decision, Rejection, Restore,
+    Rewind, Serve, Stage, create, decide,
 };
 use crate::event::{ClearMode, Event, Recorded};
-use crate::ids::{MessageId, Ordinal, SessionKey, Timestamp};
+use crate::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
 use crate::import::Defect;
+use crate::levels::collapse::{choose, is_due};
 use crate::limits::Limits;
 use crate::message::{Message, Role};
 use crate::policy::Policy;
@@ -41,6 +43,8 @@ pub(super) struct Driver {
     pub(super) log: Vec<(usize, Arc<Message>)>,
     levels: bool,
     limits: Limits,
+    /// Everything that happened.
+    events: Vec<Recorded>,
     last_response: Option<Box<str>>,
 }
 
@@ -56,6 +60,8 @@ pub(super) struct Tally {
     pub(super) stored: usize,
     /// Results that level 3 cleared.
     pub(super) cleared: usize,
+    /// Messages that level 4 folded.
+    pub(super) folded: usize,
     pub(super) defects: Vec<Defect>,
 }
 
@@ -155,6 +161,10 @@ impl Driver {
             log: Vec::new(),
             levels: setup.levels,
             limits,
+            events: vec![Recorded {
+                at,
+                event: Event::SessionCreated(created),
+            }],
             last_response: None,
         }
     }
@@ -185,10 +195,30 @@ impl Driver {
     }
 
     fn rewind(&mut self, to: Option<MessageId>) {
+        // To a message that was folded: it unfolds first.
+        if let Some(shown) = to.and_then(|to| self.session.shown_until(to)) {
+            let past = self.past(shown);
+            self.run(Command::Restore(Restore {
+                past: Box::new(past),
+                force: true,
+                expected_revision: None,
+                request: None,
+            }));
+        }
         self.run(Command::Rewind(Rewind {
             to,
             ..Rewind::default()
         }));
+    }
+
+    /// The session as it was.
+    fn past(&self, at: Revision) -> Session {
+        let events = usize::try_from(at.get()).unwrap_or(usize::MAX);
+        let log = self.events.iter().take(events).cloned();
+        let mut past = Session::replay(self.session.key().clone(), log)
+            .expect("the log begins with the creation");
+        past.fill(self.log.iter().map(|(_, message)| Arc::clone(message)));
+        past
     }
 
     fn prepare(&mut self) -> Look {
@@ -210,6 +240,17 @@ impl Driver {
             expected_revision: None,
             request: None,
         }));
+        self.run(Command::Collapse(Collapse {
+            collapsing: Collapsing::Auto,
+            expected_revision: None,
+            request: None,
+        }));
+        // A server does this in the background, after its reply.
+        if is_due(&self.session)
+            && let Ok(spans) = choose(&self.session)
+        {
+            self.run(Command::Stage(Stage { spans }));
+        }
     }
 
     fn run(&mut self, command: Command) {
@@ -218,7 +259,13 @@ impl Driver {
             limits: &self.limits,
             can_store: true,
         };
-        let events = match decide(&self.session, command, context) {
+        let mut decided = decide(&self.session, command.clone(), context);
+        if decided == Err(Rejection::NotHeld) {
+            let contents = self.log.iter().map(|(_, message)| Arc::clone(message));
+            self.session.fill(contents);
+            decided = decide(&self.session, command, context);
+        }
+        let events = match decided {
             Ok(Decision::Events(events)) => events,
             Ok(Decision::Answered(_) | Decision::Skipped(_)) => Vec::new(),
             Err(rejection) => {
@@ -238,6 +285,7 @@ impl Driver {
             self.session
                 .apply(&recorded)
                 .expect("an event applies to the session that it was decided upon");
+            self.events.push(recorded);
         }
     }
 
@@ -263,6 +311,7 @@ impl Tally {
             }
             Event::ResultsPersisted(event) => self.stored += event.results.len(),
             Event::ResultsCleared(event) => self.cleared += event.calls.len(),
+            Event::SpansCollapsed(event) => self.folded += event.messages.len(),
             _ => {}
         }
     }
@@ -281,6 +330,7 @@ fn trigger(event: &Event) -> &'static str {
             ClearMode::Size => "results cleared by size",
             ClearMode::Prune => "results cleared by pruning",
         },
+        Event::SpansCollapsed(_) => "spans collapsed",
         Event::Restored(_) => "restored",
         Event::PolicyChanged(_) => "policy changed",
         _ => "other",

@@ -29,6 +29,8 @@ pub struct Measured {
     pub stored: usize,
     /// Results that level 3 cleared.
     pub cleared: usize,
+    /// Messages that level 4 folded.
+    pub folded: usize,
     /// Views that could be sent and should not have been: the line, and what the provider would say.
     pub invalid: Vec<(usize, Violation)>,
     /// Lines after which the view did not continue the one before, though nothing had changed it.
@@ -85,6 +87,7 @@ impl Measured {
         self.sendable += other.sendable;
         self.stored += other.stored;
         self.cleared += other.cleared;
+        self.folded += other.folded;
         for (trigger, count) in &other.changes {
             *self.changes.entry(trigger).or_default() += count;
         }
@@ -137,6 +140,7 @@ pub fn measure(tape: &Tape, provider: Provider, policy: &Arc<Policy>) -> Measure
         changes: tally.changes,
         stored: tally.stored,
         cleared: tally.cleared,
+        folded: tally.folded,
         defects: tally.defects,
         ..measured
     }

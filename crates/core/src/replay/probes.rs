@@ -215,7 +215,7 @@ pub(super) enum Home {
     /// A piece stands for it.
     Piece(Piece),
     /// Its message is not in the view.
-    Left,
+    Left(Ordinal),
 }
 
 impl Forms {
@@ -243,7 +243,7 @@ impl Forms {
         match (entry.standing, self.of.get(&(message, block))) {
             (Standing::Rewound, _) | (Standing::Visible, None) => None,
             (_, Some(Form::Dropped(reason))) if *reason != DropReason::Snipped => None,
-            (_, None) => Some(Home::Left),
+            (_, None) => Some(Home::Left(message)),
             (_, Some(form)) => Some(Home::Piece(Piece {
                 message,
                 block,

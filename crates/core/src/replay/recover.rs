@@ -1,17 +1,21 @@
 //! Goes the ways by which a model finds again what left its view, as its tools would: from a reference
 //! or a call's id that it can see, to the original.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
 use super::driver::Driver;
 use super::facts::Needle;
 use super::probes::Home;
-use crate::ids::CallKey;
+use crate::ids::{CallKey, Ordinal, SpanKey};
 use crate::levels::results::{file_content, file_of, is_json};
-use crate::message::{Block, ToolResult};
+use crate::message::{Block, Message, ToolResult};
 use crate::policy::ModelTool;
+use crate::reading;
 use crate::session::{Calls, Session};
 use crate::view::{Form, Piece, Target, WireBlock, WireMessage, WireResult, wire};
 
@@ -35,6 +39,9 @@ pub(super) enum Reach {
 pub(super) struct Reader<'d> {
     session: &'d Session,
     target: &'d Target,
+    log: &'d [(usize, Arc<Message>)],
+    /// Spans in outline, those that somebody asked for.
+    pages: RefCell<HashMap<SpanKey, Rc<[String]>>>,
     /// All of the view, when somebody asked for all of it.
     view: OnceCell<Vec<WireMessage<'d>>>,
 }
@@ -44,6 +51,8 @@ impl<'d> Reader<'d> {
         Self {
             session: &driver.session,
             target: driver.caller.target(),
+            log: &driver.log,
+            pages: RefCell::default(),
             view: OnceCell::new(),
         }
     }
@@ -54,7 +63,7 @@ impl<'d> Reader<'d> {
             Home::Piece(piece) => self
                 .rendered(piece)
                 .is_some_and(|block| needle.is_shown_in(&block)),
-            Home::Left => false,
+            Home::Left(_) => false,
         }
     }
 
@@ -79,9 +88,7 @@ impl<'d> Reader<'d> {
                     .answers()
                     .is_some_and(|call| self.by_call(call, needle)),
             },
-            // Messages that left whole leave nothing in the view that leads to them. When a
-            // placeholder stands for a span of them, its way to the transcript begins here.
-            Home::Left => false,
+            Home::Left(message) => self.by_placeholder(*message, needle),
         }
     }
 
@@ -123,6 +130,68 @@ impl<'d> Reader<'d> {
             Some(tool_calls <= MAX_TOOL_CALLS && says)
         };
         self.has_reader() && found().unwrap_or(false)
+    }
+
+    /// A placeholder stands for the message: its span is read in outline, and then what the outline
+    /// leads to.
+    fn by_placeholder(&self, message: Ordinal, needle: &Needle) -> bool {
+        let says = |text: &str| needle.is_in(text, false) || needle.is_in(text, true);
+        let found = || {
+            let placeholder = self.session.fold_of(message)?;
+            let key = placeholder.span.key;
+            // The model has to be told how to read it.
+            if !placeholder.text.contains(&format!("\"{key}\"")) {
+                return None;
+            }
+            let span = &placeholder.span;
+            let known = self.pages.borrow().get(&key).cloned();
+            let pages = known.unwrap_or_else(|| {
+                let pages: Rc<[String]> = self.outline(&span.messages).into();
+                self.pages.borrow_mut().insert(key, Rc::clone(&pages));
+                pages
+            });
+            if pages.iter().any(|page| says(page)) {
+                return Some(true);
+            }
+            let whole = self.original_message(message)?;
+            let first = pages.first()?;
+            if !first.contains(&whole.id.to_string()) {
+                return None;
+            }
+            let max = self.max_bytes();
+            let (text, _) = reading::whole((message, whole), self.session.calls(), 0, max);
+            let results = whole.blocks.iter().filter_map(|block| match block {
+                Block::ToolResult(result) => Some(result),
+                _ => None,
+            });
+            // A result is searched for the line, whatever its size.
+            let mut results = results.map(|result| needle.is_in(&file_content(result), is_json(result)));
+            Some(says(&text) || (self.has_reader() && results.any(|says| says)))
+        };
+        found().unwrap_or(false)
+    }
+
+    /// The first pages of some messages in outline, as many as the calls of tools allow.
+    fn outline(&self, messages: &[Ordinal]) -> Vec<String> {
+        let mut pages = Vec::new();
+        let mut from = messages.first().copied();
+        while let Some(first) = from.filter(|_| pages.len() < MAX_TOOL_CALLS as usize) {
+            let rest = messages.iter().filter(|message| **message >= first);
+            let rest = rest.filter_map(|message| Some((*message, self.original_message(*message)?)));
+            let page = reading::outline(rest, self.session.calls(), self.max_bytes());
+            pages.push(page.text);
+            from = page.next;
+        }
+        pages
+    }
+
+    fn original_message(&self, message: Ordinal) -> Option<&'d Message> {
+        let (_, content) = self.log.get(message.index())?;
+        Some(content)
+    }
+
+    fn max_bytes(&self) -> usize {
+        self.session.policy().model_tools.max_answer_bytes as usize
     }
 
     fn has_reader(&self) -> bool {

@@ -14,7 +14,7 @@ use crate::codec;
 use crate::ids::{MessageId, Timestamp};
 use crate::json::Extra;
 use crate::message::{Block, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse};
-use crate::policy::{Policy, Preset};
+use crate::policy::{Percent, Policy, Preset};
 use crate::view::{Provider, flatten};
 
 /// What happens in a tape.
@@ -126,7 +126,15 @@ fn policies() -> Vec<Policy> {
     tight.microcompact.size.target_tokens = 1_000;
     tight.microcompact.size.min_freed_tokens = 0;
     tight.tokens.default_window_tokens = 36_000;
+    let mut folding = tight.clone();
+    folding.collapse.enabled = true;
+    folding.collapse.min_freed_tokens = 1;
+    folding.collapse.pass_every_tokens = 500;
+    folding.collapse.commit_at_percent = Percent::new(10);
+    folding.collapse.target_percent = Percent::new(5);
+    folding.microcompact.enabled = false;
     policies.push(tight);
+    policies.push(folding);
     policies.push(no_levels());
     policies
 }
@@ -149,7 +157,7 @@ fn op() -> impl Strategy<Value = Op> {
 proptest! {
     #[test]
     fn every_policy_keeps_every_promise(
-        ops in prop::collection::vec(op(), 0..40), which in 0_usize..6, openai in any::<bool>()
+        ops in prop::collection::vec(op(), 0..40), which in 0_usize..7, openai in any::<bool>()
     ) {
         let provider = if openai { Provider::OpenAi } else { Provider::Anthropic };
         let policy = Arc::new(policies().swap_remove(which));
@@ -172,7 +180,7 @@ proptest! {
     /// What the caller recognises by its place in memory is what it would have written.
     #[test]
     fn equal_numbers_are_equal_bytes(
-        ops in prop::collection::vec(op(), 0..40), which in 0_usize..6, openai in any::<bool>()
+        ops in prop::collection::vec(op(), 0..40), which in 0_usize..7, openai in any::<bool>()
     ) {
         let setup = Setup {
             provider: if openai { Provider::OpenAi } else { Provider::Anthropic },

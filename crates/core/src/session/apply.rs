@@ -1,22 +1,24 @@
 //! How each event changes a session.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::cache_edits::CacheEdits;
 use super::calls::{Call, CallState, Calls, Pairing};
 use super::pending::{Pending, settle};
 use super::requests::{Answered, Requests};
+use super::spans::Spans;
 use super::stored::StoredResults;
 use super::transcript::{Entry, Standing, Transcript};
 use super::turns::Turns;
 use super::{About, Growth, LastServed, Session, WaitsFor, first_words};
 use crate::event::{
     Appended, ContentSnipped, Event, MessagesAppended, PolicyChanged, Recorded, Restored,
-    ResultSize, Rewound, SessionCreated, SessionUpdated, ViewServed,
+    ResultSize, Rewound, SessionCreated, SessionUpdated, SpansCollapsed, ViewServed,
 };
 use crate::ids::{CallKey, Ordinal, Revision, SessionKey, Timestamp};
 use crate::levels::results::Stored;
-use crate::message::{Block, Digest, Message, Role};
+use crate::message::{Block, Digest, Kind, Message, Role};
 use crate::tokens::{Ledger, Size};
 use crate::view::{Form, LayoutChange, Sealed};
 
@@ -60,6 +62,7 @@ impl Session {
             turns,
             calls: Calls::default(),
             stored: StoredResults::default(),
+            spans: Spans::default(),
             pending: Vec::new(),
             sealed: Sealed::default(),
             cache_edits: CacheEdits::default(),
@@ -114,6 +117,11 @@ impl Session {
                 self.sealed.change(&event.change, &self.transcript);
             }
             Event::CacheEditsIssued(event) => self.cache_edits.issue(event),
+            Event::SpansStaged(event) => {
+                self.spans
+                    .stage(&event.spans, event.armed, event.pass_tokens);
+            }
+            Event::SpansCollapsed(event) => self.collapsed(event),
             Event::Restored(event) => self.restored(event),
             Event::Rewound(event) => self.rewound(event),
             Event::PolicyChanged(event) => self.policy_changed(event),
@@ -125,6 +133,7 @@ impl Session {
             let live = |call| self.sealed.shows_result(call);
             let stands = |message| self.transcript.is_visible(message);
             self.cache_edits.retain(live, stands);
+            self.spans.shrunk(self.tokens().tokens);
         }
         if let Some(request) = recorded.event.request() {
             self.remember(request, recorded.at);
@@ -343,7 +352,7 @@ impl Session {
             let Some(entry) = self.transcript.get(*ordinal) else {
                 continue;
             };
-            let what = (entry.kind, entry.role);
+            let what = entry.counts_as();
             self.ledger.resize(*ordinal, what, entry.size, *size);
             self.transcript.resize(*ordinal, *size);
         }
@@ -357,7 +366,7 @@ impl Session {
             let Some(entry) = self.transcript.get(*ordinal) else {
                 continue;
             };
-            let what = (entry.kind, entry.role);
+            let what = entry.counts_as();
             let nothing = Size::default();
             self.ledger.resize(*ordinal, what, entry.size, nothing);
             self.transcript.stand(*ordinal, Standing::Snipped);
@@ -367,6 +376,30 @@ impl Session {
         }
         let stays = |item: &Pending| !event.messages.contains(&item.message);
         self.pending.retain(stays);
+        self.last_reemitted = None;
+    }
+
+    fn collapsed(&mut self, event: &SpansCollapsed) {
+        self.sealed.change(&event.change, &self.transcript);
+        let mut sizes: HashMap<Ordinal, Size> = HashMap::new();
+        for placeholder in &event.placeholders {
+            sizes.insert(placeholder.span.first(), placeholder.size());
+        }
+        for ordinal in &event.messages {
+            let Some(entry) = self.transcript.get(*ordinal) else {
+                continue;
+            };
+            let before = (entry.counts_as(), entry.size);
+            self.transcript.stand(*ordinal, Standing::Collapsed);
+            let after = sizes.remove(ordinal).unwrap_or_default();
+            let counts_as = (Kind::Summary, Role::User);
+            self.ledger.exchange(*ordinal, before, (counts_as, after));
+            self.transcript.resize(*ordinal, after);
+        }
+        for call in &event.gone {
+            self.calls.set(*call, CallState::Gone);
+        }
+        self.spans.collapse(self.revision, &event.placeholders);
         self.last_reemitted = None;
     }
 

@@ -133,6 +133,11 @@ impl Calls {
         }
     }
 
+    /// The id of our own making that leads to a call whatever its caller's id is.
+    pub fn own_id(&self, key: CallKey) -> String {
+        format!("{MAPPED_PREFIX}{key}")
+    }
+
     /// The call that a service's own wire id stands for.
     pub fn mapped(&self, wire_id: &str) -> Option<CallKey> {
         let key = CallKey::parse(wire_id.strip_prefix(MAPPED_PREFIX)?)?;

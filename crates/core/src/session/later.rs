@@ -1,7 +1,9 @@
 //! An earlier state of a session with the messages that came since, as if nothing else had happened.
 
+use std::collections::BTreeSet;
+
 use super::calls::{Call, CallState};
-use super::{Session, Standing};
+use super::{Placeholder, Session, Standing};
 use crate::ids::Ordinal;
 
 impl Session {
@@ -9,14 +11,25 @@ impl Session {
     /// have left the view since they came stay away.
     pub(crate) fn with_later(mut self, now: &Self) -> Self {
         self.stored = now.stored.clone();
-        for (ordinal, entry) in now.transcript.entries().skip(self.transcript.len()) {
+        self.spans = now.spans.clone();
+        let from = self.transcript.next();
+        let mut told = BTreeSet::new();
+        for (ordinal, entry) in now.transcript.entries().skip(from.index()) {
             let visible = entry.standing == Standing::Visible;
-            self.transcript.push_with(entry.clone(), None);
+            let mut entry = entry.clone();
+            if entry.standing == Standing::Collapsed {
+                // The first that is left of a span has what its placeholder has.
+                let holding = now.fold_of(ordinal);
+                let first = holding.filter(|one| told.insert(one.span.key));
+                entry.size = first.map(Placeholder::size).unwrap_or_default();
+            }
+            let content = entry.content.clone();
+            self.transcript.push_with(entry, None);
             if now.turns.beginning_at(ordinal).is_some() {
                 self.turns.begin(ordinal);
             }
             self.take_calls(now, ordinal, visible);
-            if let Some(message) = entry.content.clone().filter(|_| visible) {
+            if let Some(message) = content.filter(|_| visible) {
                 self.answer(ordinal, &message);
             }
         }

@@ -10,6 +10,7 @@ mod later;
 mod pending;
 mod requests;
 mod snapshot;
+mod spans;
 mod stored;
 mod transcript;
 mod turns;
@@ -21,6 +22,7 @@ pub use pending::Pending;
 pub(crate) use pending::settle;
 pub use requests::{Answered, Method, RequestStamp, Requests};
 pub use snapshot::{Needed, Snapshot, SnapshotEntry};
+pub use spans::{Placeholder, Span, Spans};
 pub use stored::StoredResults;
 pub(crate) use transcript::emission;
 pub use transcript::{Entry, NotHeld, Standing, Transcript};
@@ -29,7 +31,7 @@ pub use turns::Turns;
 use std::sync::Arc;
 
 use crate::event::Attributes;
-use crate::ids::{CallKey, Epoch, MessageId, Ordinal, Revision, SessionKey, Timestamp};
+use crate::ids::{CallKey, Epoch, MessageId, Ordinal, Revision, SessionKey, Timestamp, Turn};
 use crate::message::{Block, Message, Role, ToolResult};
 use crate::policy::{BudgetState, Policy, Thresholds, WindowHint};
 use crate::tokens::{Count, Ledger};
@@ -53,6 +55,7 @@ pub struct Session {
     turns: Turns,
     calls: Calls,
     stored: StoredResults,
+    spans: Spans,
     pending: Vec<Pending>,
     sealed: Sealed,
     cache_edits: CacheEdits,
@@ -194,6 +197,40 @@ impl Session {
     /// Its user turns.
     pub fn turns(&self) -> &Turns {
         &self.turns
+    }
+
+    /// The user turn that is going on.
+    pub fn current_turn(&self) -> Option<Turn> {
+        let visible = |start: &Ordinal| self.transcript.is_visible(*start);
+        let index = self.turns.starts().iter().rposition(visible)?;
+        Turn::new(crate::view::count(index + 1))
+    }
+
+    /// Its spans: those that a summary may stand for, and those that one stands for.
+    pub fn spans(&self) -> &Spans {
+        &self.spans
+    }
+
+    /// What stands in the places of spans in the view as it is now, in order.
+    pub fn folds(&self) -> impl Iterator<Item = &Placeholder> {
+        let pieces = self.sealed.pieces().iter();
+        pieces.filter_map(|piece| match piece.form {
+            crate::view::Form::Placeholder(span) => self.spans.placeholder(span),
+            _ => None,
+        })
+    }
+
+    /// What stands in the place of a message in the view as it is now.
+    pub fn fold_of(&self, message: Ordinal) -> Option<&Placeholder> {
+        self.folds().find(|one| one.span.holds(message))
+    }
+
+    /// The revision whose view shows a message for which something else stands now.
+    pub fn shown_until(&self, message: MessageId) -> Option<Revision> {
+        let ordinal = self.transcript.find(message)?;
+        let fold = self.fold_of(ordinal)?;
+        let folded = self.spans.folded_at(fold.span.key)?;
+        folded.get().checked_sub(1).map(Revision::new)
     }
 
     /// Puts in contents of its messages that were read from the log.

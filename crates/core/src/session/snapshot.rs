@@ -11,6 +11,7 @@ use super::cache_edits::{CacheEdits, CachePin};
 use super::calls::{Call, Calls};
 use super::pending::Pending;
 use super::requests::{Answered, Method, Requests};
+use super::spans::Spans;
 use super::stored::StoredResults;
 use super::transcript::{Entry, Standing, Transcript};
 use super::turns::Turns;
@@ -45,6 +46,8 @@ pub struct Snapshot {
     pub calls: Vec<Call>,
     /// The results that were stored.
     pub stored: Vec<Stored>,
+    /// Its spans.
+    pub spans: Spans,
     /// What was appended and not served yet.
     pub pending: Vec<Pending>,
     /// What was served.
@@ -174,6 +177,7 @@ impl Snapshot {
             transcript,
             calls: Calls::restore(self.calls),
             stored: StoredResults::restore(self.stored),
+            spans: self.spans,
             pending: self.pending,
             sealed: self.sealed,
             cache_edits: CacheEdits::restore(self.cache_edits),
@@ -216,6 +220,7 @@ impl Session {
             pictures: self.transcript.pictures().collect(),
             calls: self.calls.iter().map(|(_, call)| call.clone()).collect(),
             stored: self.stored.iter().cloned().collect(),
+            spans: self.spans.clone(),
             pending: self.pending.clone(),
             sealed: self.sealed.clone(),
             cache_edits: self.cache_edits.pins().to_vec(),

@@ -24,6 +24,15 @@ pub enum Standing {
     Rewound,
     /// It was snipped out of the view.
     Snipped,
+    /// A placeholder stands for it, and for others with it.
+    Collapsed,
+}
+
+impl Standing {
+    /// Whether it is in the view, as itself or in what a placeholder stands for.
+    pub const fn takes_part(self) -> bool {
+        matches!(self, Self::Visible | Self::Collapsed)
+    }
 }
 
 /// The content of a message is in the log, and not in memory.
@@ -46,7 +55,8 @@ pub struct Entry {
     pub kind: Kind,
     /// Where it stands with regard to the view.
     pub standing: Standing,
-    /// Its estimated size as it is shown, before calibration.
+    /// Its estimated size as it is shown, before calibration. Of messages that a placeholder stands for,
+    /// the first has the placeholder's and the others have none.
     pub size: Size,
     /// Its content, as long as the view may need it; none when it was not read from the log yet.
     pub content: Option<Arc<Message>>,
@@ -66,6 +76,14 @@ pub struct Transcript {
 }
 
 impl Entry {
+    /// What its tokens count as: those of a placeholder are not the messages'.
+    pub fn counts_as(&self) -> (Kind, Role) {
+        match self.standing {
+            Standing::Collapsed => (Kind::Summary, Role::User),
+            _ => (self.kind, self.role),
+        }
+    }
+
     fn is_unheld(&self) -> bool {
         self.standing == Standing::Visible && self.content.is_none()
     }
@@ -225,7 +243,7 @@ impl Transcript {
     pub(crate) fn rewind(&mut self, last: Option<Ordinal>) {
         let from = last.map_or(0, |last| last.index() + 1);
         for index in from..self.entries.len() {
-            if self.entries[index].standing == Standing::Visible {
+            if self.entries[index].standing.takes_part() {
                 self.stand(Ordinal::new(crate::view::count(index)), Standing::Rewound);
             }
         }

@@ -171,16 +171,26 @@ impl Ledger {
         self.tail += u64::from(size.tokens);
     }
 
-    /// A visible message has another size as it is shown now.
+    /// A message has another size as it is shown now.
     pub(crate) fn resize(
         &mut self,
         ordinal: Ordinal,
-        (kind, role): (Kind, Role),
+        what: (Kind, Role),
         before: Size,
         after: Size,
     ) {
-        self.all.subtract(kind, role, before);
-        self.all.add(kind, role, after);
+        self.exchange(ordinal, (what, before), (what, after));
+    }
+
+    /// Something else is shown in the place of a message.
+    pub(crate) fn exchange(
+        &mut self,
+        ordinal: Ordinal,
+        (before_is, before): ((Kind, Role), Size),
+        (after_is, after): ((Kind, Role), Size),
+    ) {
+        self.all.subtract(before_is.0, before_is.1, before);
+        self.all.add(after_is.0, after_is.1, after);
         let (before, after) = (u64::from(before.tokens), u64::from(after.tokens));
         let covered = self.anchor.as_ref();
         if covered.is_some_and(|anchor| ordinal <= anchor.message) {

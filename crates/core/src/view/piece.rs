@@ -1,6 +1,6 @@
 //! The pieces of a view, and the repairs that their forms stand for.
 
-use crate::ids::{CallKey, Ordinal, Turn};
+use crate::ids::{CallKey, Ordinal, SpanKey, Turn};
 use crate::message::MediaProblem;
 
 /// One piece of a view: a block of the transcript and the form it takes, or something synthetic.
@@ -59,6 +59,8 @@ pub enum Form {
     Tag(Turn),
     /// Synthetic: the model is reminded to snip.
     Nudge,
+    /// Synthetic: what stands in the place of a span; its message is the first of those that left.
+    Placeholder(SpanKey),
     /// What the operator says in mid-conversation, where providers know only two speakers.
     Operator,
 }
@@ -110,7 +112,12 @@ impl Form {
     pub const fn is_of_a_block(self) -> bool {
         !matches!(
             self,
-            Self::Interrupted(_) | Self::Opening | Self::Gap | Self::Tag(_) | Self::Nudge
+            Self::Interrupted(_)
+                | Self::Opening
+                | Self::Gap
+                | Self::Tag(_)
+                | Self::Nudge
+                | Self::Placeholder(_)
         )
     }
 
@@ -192,6 +199,7 @@ impl Piece {
             | Form::Gap
             | Form::Tag(_)
             | Form::Nudge
+            | Form::Placeholder(_)
             | Form::Marker(MarkerReason::Snipped)
             | Form::Dropped(DropReason::Snipped) => return None,
             Form::ResultWithoutMedia(_) => RepairKind::Media(MediaProblem::TooMany),

@@ -335,6 +335,10 @@ impl<'a, 't> Renderer<'a, 't> {
             Form::Opening => WireBlock::say(OPENING),
             Form::Gap => WireBlock::say(GAP),
             Form::Nudge => WireBlock::say(NUDGE),
+            Form::Placeholder(span) => {
+                let placeholder = self.session.spans().placeholder(span);
+                WireBlock::say(placeholder.map_or(GAP, |one| &one.text))
+            }
             Form::Tag(turn) => WireBlock::say(self.tag(turn)),
             Form::Interrupted(call) => self.marked(call, INTERRUPTED, Some(true)),
             Form::Cleared(call) => self.marked(call, CLEARED, None),

@@ -248,18 +248,20 @@ fn calls(calls: &[CallKey]) -> Vec<u32> {
     calls.iter().map(|call| call.get()).collect()
 }
 
-fn write_asked(asked: Asked) -> v1::Asked {
+pub(super) fn write_asked(asked: Asked) -> v1::Asked {
     match asked {
         Asked::Auto => v1::Asked::Unspecified,
         Asked::Manual => v1::Asked::Manual,
         Asked::Model => v1::Asked::Model,
+        Asked::Provider => v1::Asked::Provider,
     }
 }
 
-fn read_asked(stored: v1::Asked) -> Asked {
+pub(super) fn read_asked(stored: v1::Asked) -> Asked {
     match stored {
         v1::Asked::Unspecified => Asked::Auto,
         v1::Asked::Manual => Asked::Manual,
         v1::Asked::Model => Asked::Model,
+        v1::Asked::Provider => Asked::Provider,
     }
 }

@@ -125,6 +125,7 @@ pub(super) fn write_standing(standing: Standing) -> (v1::Standing, u32) {
         Standing::Reemission(of) => (v1::Standing::Reemission, of.get()),
         Standing::Rewound => (v1::Standing::Rewound, 0),
         Standing::Snipped => (v1::Standing::Snipped, 0),
+        Standing::Collapsed => (v1::Standing::Collapsed, 0),
     }
 }
 
@@ -135,6 +136,7 @@ pub(super) fn read_standing(standing: v1::Standing, of: u32) -> Result<Standing,
         v1::Standing::Reemission => Standing::Reemission(Ordinal::new(of)),
         v1::Standing::Rewound => Standing::Rewound,
         v1::Standing::Snipped => Standing::Snipped,
+        v1::Standing::Collapsed => Standing::Collapsed,
         v1::Standing::Unspecified => return Err(DecodeError::Damaged("an unknown standing")),
     })
 }

@@ -8,6 +8,7 @@ mod event;
 mod levels;
 mod message;
 mod snapshot;
+mod spans;
 mod state;
 mod view;
 

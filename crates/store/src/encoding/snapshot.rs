@@ -13,7 +13,7 @@ use palimpsest_core::tokens::Size;
 use palimpsest_core::view::{Seal, Sealed};
 use uuid::Uuid;
 
-use super::{DecodeError, event, levels, message, sixteen, sixteens, state, v1, view};
+use super::{DecodeError, event, levels, message, sixteen, sixteens, spans, state, v1, view};
 
 const CUT: DecodeError = DecodeError::Damaged("a list in a snapshot is cut");
 
@@ -41,6 +41,7 @@ pub(super) fn write(snapshot: &Snapshot) -> v1::Snapshot {
         last_response_ms: snapshot.last_response.map(Timestamp::as_millis),
         messages_since_snip: snapshot.since_snip.messages,
         tokens_since_snip: snapshot.since_snip.tokens,
+        spans: Some(spans::write_spans(&snapshot.spans)),
     }
 }
 
@@ -86,6 +87,7 @@ pub(super) fn read(key: SessionKey, stored: v1::Snapshot) -> Result<Snapshot, De
             messages: stored.messages_since_snip,
             tokens: stored.tokens_since_snip,
         },
+        spans: spans::read_spans(stored.spans)?,
     })
 }
 

@@ -1,6 +1,6 @@
 //! Pieces of views.
 
-use palimpsest_core::ids::{CallKey, Ordinal, Turn};
+use palimpsest_core::ids::{CallKey, Ordinal, SpanKey, Turn};
 use palimpsest_core::message::MediaProblem;
 use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::LastServed;
@@ -87,6 +87,7 @@ fn write_form(form: Form) -> (v1::Form, u32) {
         Form::Gap => (Stored::Gap, 0),
         Form::Tag(turn) => (Stored::Tag, turn.get()),
         Form::Nudge => (Stored::Nudge, 0),
+        Form::Placeholder(span) => (Stored::Placeholder, span.get()),
         Form::Marker(MarkerReason::Snipped) => (Stored::MarkerSnipped, 0),
         Form::Dropped(DropReason::Snipped) => (Stored::DroppedSnipped, 0),
     }
@@ -123,6 +124,7 @@ fn read_form(form: v1::Form, arg: u32) -> Result<Form, DecodeError> {
         Stored::Gap => Form::Gap,
         Stored::Tag => Form::Tag(Turn::new(arg).ok_or(DecodeError::Damaged("a name of no turn"))?),
         Stored::Nudge => Form::Nudge,
+        Stored::Placeholder => Form::Placeholder(SpanKey::new(arg)),
         Stored::MarkerSnipped => Form::Marker(MarkerReason::Snipped),
         Stored::DroppedSnipped => Form::Dropped(DropReason::Snipped),
         Stored::Unspecified => return Err(DecodeError::Damaged("a piece without a form")),

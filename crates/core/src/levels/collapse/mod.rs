@@ -1,0 +1,241 @@
+//! Level 4: runs of old rounds for which a short summary can stand, and what stands in their place.
+//!
+//! A round is what the model said at once and what its tools answered. What people said and what the
+//! model answered them stays: only the work in between folds. Choosing spans reads all of the view
+//! and is done in the background; putting placeholders in their places is not.
+
+mod describe;
+mod rounds;
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+use self::describe::{Described, describe, paths};
+use self::rounds::{Round, runs};
+use crate::ids::{Ordinal, SpanKey, Turn};
+use crate::message::Message;
+use crate::policy::{ModelTool, Policy, Risk};
+use crate::session::{NotHeld, Placeholder, Session, Span};
+use crate::tokens::estimate_text;
+
+/// A span has no more rounds than this, so that one answer of a tool can show all of it.
+const MAX_ROUNDS: usize = 12;
+/// Nor more tokens, by the estimate.
+const MAX_TOKENS: u32 = 12_000;
+/// No more spans wait at any time.
+const MAX_STAGED: usize = 256;
+
+/// The spans that may be staged: those within the risk that the policy takes, the best of them when
+/// there are too many, in the order of the transcript.
+pub fn choose(session: &Session) -> Result<Vec<Span>, NotHeld> {
+    let Some(current) = session.current_turn() else {
+        return Ok(Vec::new());
+    };
+    let runs = runs(session);
+    let mentions = last_mentions(session)?;
+    let policy = &session.policy().collapse;
+    let mut spans = Vec::new();
+    for chunk in runs.iter().flat_map(|run| chunks(session, run)) {
+        let Some(span) = span(session, chunk, current, &mentions)? else {
+            continue;
+        };
+        if span.risk <= policy.max_risk && span.freed >= policy.min_freed_tokens.max(1) {
+            spans.push(span);
+        }
+    }
+    if spans.len() > MAX_STAGED {
+        spans.sort_by_key(|span| std::cmp::Reverse(worth(span)));
+        spans.truncate(MAX_STAGED);
+        spans.sort_by_key(Span::first);
+    }
+    name(session, &mut spans);
+    Ok(spans)
+}
+
+/// Gives spans their keys: that of the staged one with the same messages, else a new one.
+fn name(session: &Session, spans: &mut [Span]) {
+    let place = |span: &Span| (span.first(), span.last());
+    let staged = session.spans().staged().iter();
+    let known: HashMap<_, _> = staged.map(|span| (place(span), span.key)).collect();
+    let mut next = session.spans().next().get();
+    for span in spans {
+        span.key = known.get(&place(span)).copied().unwrap_or_else(|| {
+            next += 1;
+            SpanKey::new(next - 1)
+        });
+    }
+}
+
+/// Whether so much has come since spans were chosen that they are to be chosen again.
+pub fn is_due(session: &Session) -> bool {
+    let policy = &session.policy().collapse;
+    let grown = session.spans().pass_tokens() + u64::from(policy.pass_every_tokens);
+    policy.enabled && session.tokens().tokens >= grown
+}
+
+/// A staged span as the view holds it now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// What stands in its place.
+    pub placeholder: Placeholder,
+    /// Its pieces.
+    pub pieces: Range<usize>,
+    /// What it frees, by the estimate.
+    pub freed: u32,
+}
+
+/// Those of some spans that the view still holds whole.
+pub fn standing(session: &Session, spans: &[Span]) -> Vec<Standing> {
+    let runs = runs(session);
+    let mut at: HashMap<Ordinal, (usize, usize)> = HashMap::new();
+    for (run, rounds) in runs.iter().enumerate() {
+        for (round, first) in rounds.iter().map(|round| round.messages[0]).enumerate() {
+            at.insert(first, (run, round));
+        }
+    }
+    spans
+        .iter()
+        .filter_map(|span| {
+            let (run, from) = *at.get(&span.first())?;
+            let rounds = &runs[run][from..];
+            let ends = |round: &Round| round.messages.contains(&span.last());
+            let rounds = &rounds[..=rounds.iter().position(ends)?];
+            if messages_of(rounds) != span.messages {
+                return None;
+            }
+            let tokens = rounds.iter().map(|round| round.tokens(session)).sum::<u32>();
+            let placeholder = placeholder(session.policy(), span);
+            let freed = tokens.saturating_sub(placeholder.tokens);
+            (freed > 0).then(|| Standing {
+                pieces: rounds[0].pieces.start..rounds[rounds.len() - 1].pieces.end,
+                freed,
+                placeholder,
+            })
+        })
+        .collect()
+}
+
+/// What stands in the place of a span.
+pub fn placeholder(policy: &Policy, span: &Span) -> Placeholder {
+    let tools = &policy.model_tools;
+    let way_back = if tools.enabled_tools.contains(&ModelTool::ReadTranscript) {
+        let (prefix, key) = (&tools.name_prefix, span.key);
+        format!("\nThe originals: {prefix}ReadTranscript with collapse_id \"{key}\".")
+    } else {
+        String::new()
+    };
+    let text = format!(
+        "[{}: {} earlier messages were folded into this note.\n{}{way_back}]",
+        span.key,
+        span.messages.len(),
+        span.summary,
+    );
+    Placeholder {
+        span: span.clone(),
+        tokens: estimate_text(&text),
+        text: text.into(),
+    }
+}
+
+fn messages_of(rounds: &[Round]) -> Vec<Ordinal> {
+    let messages = rounds.iter().flat_map(|round| round.messages.iter().copied());
+    let mut messages: Vec<Ordinal> = messages.collect();
+    messages.sort_unstable();
+    messages
+}
+
+/// What a span is worth: what it frees, less what it may lose.
+fn worth(span: &Span) -> u64 {
+    u64::from(span.freed) * u64::from(1_000 - span.risk.milli())
+}
+
+/// Cuts a run into spans of bounded size.
+fn chunks<'r>(session: &Session, run: &'r [Round]) -> Vec<&'r [Round]> {
+    let mut chunks = Vec::new();
+    let (mut from, mut tokens) = (0, 0_u32);
+    for (at, round) in run.iter().enumerate() {
+        let size = round.tokens(session);
+        if at > from && (at - from >= MAX_ROUNDS || tokens.saturating_add(size) > MAX_TOKENS) {
+            chunks.push(&run[from..at]);
+            (from, tokens) = (at, 0);
+        }
+        tokens = tokens.saturating_add(size);
+    }
+    chunks.push(&run[from..]);
+    chunks
+}
+
+/// A span of some rounds; its key is still to come.
+fn span(
+    session: &Session,
+    rounds: &[Round],
+    current: Turn,
+    mentions: &BTreeMap<Box<str>, Ordinal>,
+) -> Result<Option<Span>, NotHeld> {
+    let messages = messages_of(rounds);
+    let (Some(first), Some(last)) = (messages.first(), messages.last()) else {
+        return Ok(None);
+    };
+    let contents = messages.iter().map(|message| session.transcript().held(*message));
+    let contents: Vec<&Message> = contents
+        .map(|held| held.map(AsRef::as_ref))
+        .collect::<Result<_, _>>()?;
+    let described = describe(&contents);
+    let risk = risk(session, (*first, *last), &described, current, mentions);
+    let mut span = Span {
+        key: session.spans().next(),
+        messages,
+        summary: described.summary.into(),
+        risk,
+        freed: 0,
+    };
+    let tokens = rounds.iter().map(|round| round.tokens(session)).sum::<u32>();
+    span.freed = tokens.saturating_sub(placeholder(session.policy(), &span).tokens);
+    Ok(Some(span))
+}
+
+/// How much might be lost, in thousandths: recent work, work that was gone back to, failures that were
+/// not made good and decisions weigh; what was done again and again does not.
+fn risk(
+    session: &Session,
+    (first, last): (Ordinal, Ordinal),
+    described: &Described,
+    current: Turn,
+    mentions: &BTreeMap<Box<str>, Ordinal>,
+) -> Risk {
+    const BASE: u64 = 100;
+    const RECENT: u64 = 400;
+    const REFERRED: u64 = 300;
+    const FAILED: u64 = 150;
+    const DECIDED: u64 = 50;
+    const MAX_DECIDED: u64 = 150;
+    const REPEATED: u64 = 100;
+    let turn = session.turns().of(first).map_or(0, Turn::get);
+    let back = u64::from(current.get().saturating_sub(turn).max(1));
+    let later = |path: &&Box<str>| mentions.get(*path).is_some_and(|at| *at > last);
+    let referred = described.paths.iter().filter(later).count() as u64;
+    let share = |part: u64, of: u64| if of == 0 { 0 } else { part.min(of) * 1_000 / of };
+    let risk = BASE
+        + RECENT / back
+        + REFERRED * share(referred, described.paths.len() as u64) / 1_000
+        + FAILED * u64::from(described.ends_in_failure)
+        + (DECIDED * described.decisions).min(MAX_DECIDED);
+    let repeated = REPEATED * share(described.repeated, described.calls) / 1_000;
+    Risk::from_milli(u16::try_from(risk.saturating_sub(repeated)).unwrap_or(u16::MAX))
+}
+
+/// The last message that names each path in the input of a tool.
+fn last_mentions(session: &Session) -> Result<BTreeMap<Box<str>, Ordinal>, NotHeld> {
+    let mut mentions = BTreeMap::new();
+    let mut before = None;
+    for (_, call) in session.calls().iter() {
+        if before == Some(call.message) || !session.transcript().is_visible(call.message) {
+            continue;
+        }
+        before = Some(call.message);
+        for path in paths(session.transcript().held(call.message)?) {
+            mentions.insert(path, call.message);
+        }
+    }
+    Ok(mentions)
+}

@@ -1,0 +1,189 @@
+//! What a model gets when it reads the transcript: messages as they first came, with the numbers and
+//! the ids by which it can ask for more. Several messages come in outline, one comes whole.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use crate::ids::{CallKey, Ordinal};
+use crate::message::{Block, Message, ResultContent, Role, Thinking, ToolResult};
+use crate::session::{Call, Calls};
+
+/// Among others, a result is shown up to here.
+const MAX_RESULT_BYTES: usize = 1_500;
+/// And any other block up to here.
+const MAX_BLOCK_BYTES: usize = 4_000;
+
+/// A page of the transcript.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// What the model reads.
+    pub text: String,
+    /// The first message that found no place any more.
+    pub next: Option<Ordinal>,
+}
+
+/// Several messages, as many as have their place in `max_bytes`; always one.
+pub fn outline<'m>(
+    messages: impl IntoIterator<Item = (Ordinal, &'m Message)>,
+    calls: &Calls,
+    max_bytes: usize,
+) -> Page {
+    let mut page = Page {
+        text: String::new(),
+        next: None,
+    };
+    let mut answers = Answers::default();
+    for (ordinal, message) in messages {
+        answers.learn(calls, ordinal);
+        let mut shown = heading(ordinal, message);
+        for (at, block) in (0_u16..).zip(&message.blocks) {
+            let (text, max) = match block {
+                Block::ToolResult(result) => (result_text(result), MAX_RESULT_BYTES),
+                other => (text(other), MAX_BLOCK_BYTES),
+            };
+            let call = calls.at(ordinal, at).or_else(|| answers.call(ordinal, at));
+            shown.push_str(&label(block, call, calls));
+            let cut = &text[..text.floor_char_boundary(max)];
+            shown.push_str(cut);
+            if cut.len() < text.len() {
+                shown.push_str(&way_on(block, message, call, calls, text.len()));
+            }
+            shown.push('\n');
+        }
+        if !page.text.is_empty() && page.text.len() + shown.len() > max_bytes {
+            page.next = Some(ordinal);
+            break;
+        }
+        page.text.push_str(&shown);
+    }
+    page
+}
+
+/// One message, from a byte on; the second part of the answer is where the rest begins.
+pub fn whole(
+    (ordinal, message): (Ordinal, &Message),
+    calls: &Calls,
+    from: usize,
+    max_bytes: usize,
+) -> (String, Option<usize>) {
+    let mut all = heading(ordinal, message);
+    let mut answers = Answers::default();
+    answers.learn(calls, ordinal);
+    for (at, block) in (0_u16..).zip(&message.blocks) {
+        let call = calls.at(ordinal, at).or_else(|| answers.call(ordinal, at));
+        all.push_str(&label(block, call, calls));
+        match block {
+            Block::ToolResult(result) => all.push_str(&result_text(result)),
+            other => all.push_str(&text(other)),
+        }
+        all.push('\n');
+    }
+    let start = all.floor_char_boundary(from);
+    let end = all.floor_char_boundary(start.saturating_add(max_bytes));
+    let next = (end < all.len()).then_some(end);
+    (all[start..end].to_owned(), next)
+}
+
+/// The words of a block, for reading and for searching.
+pub fn text(block: &Block) -> std::borrow::Cow<'_, str> {
+    match block {
+        Block::Text { text, .. } => (&**text).into(),
+        Block::ToolUse(call) => call.input.as_str().into(),
+        Block::ToolResult(result) => result_text(result),
+        Block::Thinking(Thinking::Plain { thinking, .. }) => (&**thinking).into(),
+        Block::Opaque { json, .. } => json.as_str().into(),
+        Block::Media(_) | Block::Thinking(Thinking::Redacted { .. }) => "".into(),
+    }
+}
+
+fn result_text(result: &ToolResult) -> std::borrow::Cow<'_, str> {
+    match &result.content {
+        ResultContent::None => "".into(),
+        ResultContent::Text(text) => (&**text).into(),
+        ResultContent::Blocks(blocks) => {
+            let texts: Vec<_> = blocks.iter().map(text).collect();
+            texts.join("\n").into()
+        }
+    }
+}
+
+fn heading(ordinal: Ordinal, message: &Message) -> String {
+    let role = match message.role {
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::System => "system",
+        Role::Developer => "developer",
+    };
+    format!("[{}] {role} {}\n", u64::from(ordinal.get()) + 1, message.id)
+}
+
+fn label(block: &Block, call: Option<CallKey>, calls: &Calls) -> String {
+    match block {
+        Block::ToolUse(tool) => format!("call {} {}: ", tool.name, named(call, calls, &tool.id)),
+        Block::ToolResult(result) => {
+            format!("result of {}: ", named(call, calls, &result.tool_use_id))
+        }
+        Block::Media(_) => "a picture or a document".into(),
+        Block::Text { .. } | Block::Thinking(_) | Block::Opaque { .. } => String::new(),
+    }
+}
+
+/// An id that leads to this call and no other.
+fn named(call: Option<CallKey>, calls: &Calls, id: &str) -> String {
+    match call {
+        Some(call) if calls.with_id(id).len() != 1 => calls.own_id(call),
+        _ => id.to_owned(),
+    }
+}
+
+fn way_on(
+    block: &Block,
+    message: &Message,
+    call: Option<CallKey>,
+    calls: &Calls,
+    bytes: usize,
+) -> String {
+    let mut note = format!("\n[cut: {bytes} bytes in all; ");
+    let _ = match block {
+        Block::ToolResult(result) => write!(
+            note,
+            "ReadToolResult with tool_use_id \"{}\" has the rest]",
+            named(call, calls, &result.tool_use_id)
+        ),
+        _ => write!(
+            note,
+            "ReadTranscript with message_id \"{}\" has the rest]",
+            message.id
+        ),
+    };
+    note
+}
+
+/// The calls that results answer.
+#[derive(Default)]
+struct Answers {
+    calls: HashMap<(Ordinal, u16), CallKey>,
+    learnt: Option<Ordinal>,
+}
+
+impl Answers {
+    /// Learns the calls of the messages up to one; results come after their calls, and not long after.
+    fn learn(&mut self, calls: &Calls, upto: Ordinal) {
+        const BACK: u32 = 64;
+        let from = match self.learnt {
+            Some(last) => last.get() + 1,
+            None => upto.get().saturating_sub(BACK),
+        };
+        for message in from..=upto.get() {
+            for (key, call) in calls.of(Ordinal::new(message)) {
+                let Call { original, .. } = call;
+                self.calls.extend(original.map(|place| (place, key)));
+            }
+        }
+        self.learnt = Some(upto);
+    }
+
+    fn call(&self, message: Ordinal, block: u16) -> Option<CallKey> {
+        self.calls.get(&(message, block)).copied()
+    }
+}
