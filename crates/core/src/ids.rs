@@ -229,7 +229,7 @@ impl Timestamp {
 }
 
 /// A message's place in its session: 0 is the first message ever appended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ordinal(u32);
 
 impl Ordinal {

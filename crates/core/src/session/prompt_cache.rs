@@ -6,7 +6,7 @@
 //! moves the view away from what is held, or back to it. Only the difference is written down.
 //! Not here: what tokens cost (`policy`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{NotHeld, Session};
 use crate::event::{ChangeKind, Event};
@@ -49,8 +49,6 @@ pub struct Held {
     pub target: Target,
     /// How many pieces it had.
     pub pieces: u32,
-    /// The first message that was not in it.
-    pub next: Ordinal,
     /// Its estimated tokens.
     pub tokens: u64,
     /// How many of them earlier requests would have had beside these.
@@ -192,7 +190,6 @@ impl Session {
         cache.held = Held {
             target: self.last_served.target.clone(),
             pieces: count(self.sealed.pieces().len()),
-            next: self.transcript.next(),
             tokens: self.ledger.all.total(),
             saving: cache.saving,
         };
@@ -231,15 +228,17 @@ impl Session {
 
     /// Notes how the view differs now from what is held.
     fn drift_from(&mut self, held: &[Piece]) {
-        let (next, pieces) = (self.prompt_cache.held.next, self.sealed.pieces());
-        let was_sent = |piece: &Piece| piece.message < next;
+        let pieces = self.sealed.pieces();
+        if pieces.starts_with(held) {
+            self.prompt_cache.drift = None;
+            return;
+        }
+        let sent: HashSet<Ordinal> = held.iter().map(|piece| piece.message).collect();
+        let was_sent = |piece: &Piece| sent.contains(&piece.message);
         // What came since follows; it is no part of the difference.
         let end = pieces.iter().rposition(was_sent).map_or(0, |last| last + 1);
         let mut back = LayoutChange::between(&pieces[..end], held);
-        let Some(first) = back.first() else {
-            self.prompt_cache.drift = None;
-            return;
-        };
+        let first = back.first().unwrap_or(end);
         back.kept_tokens = self.tokens_of(|index, _| index < first);
         let rewritten = self.tokens_of(|index, piece| index >= first && was_sent(piece));
         let earlier = self.prompt_cache.drift.as_ref();

@@ -135,7 +135,11 @@ pub(crate) fn kept_messages(
     let all = session.sealed().pieces();
     let (kept, rest) = all.split_at(pieces.min(all.len()));
     let key = |piece: &Piece| group_key(session, piece, target);
-    let next = rest.iter().map(key).find_map(Result::transpose).transpose()?;
+    let next = rest
+        .iter()
+        .map(key)
+        .find_map(Result::transpose)
+        .transpose()?;
     let (start, last) = last_group(kept, key)?;
     let whole = if next.is_some() && next == last {
         &kept[..start]

@@ -6,6 +6,7 @@
 mod appended;
 mod blocks_in;
 mod blocks_out;
+mod cache_ledger;
 mod digest;
 mod events;
 mod filter;
@@ -27,6 +28,7 @@ mod transcript;
 
 pub use appended::{append_result, call_ref, not_sendable, open_calls, tool_call, warnings};
 pub use blocks_out::view_message;
+pub use cache_ledger::cache_ledger;
 pub use digest::{Canonical, body_digest, request_stamp};
 pub use events::{event_kind, event_kinds, events, rewind_effect, rewound};
 pub use filter::{Filter, message_filter};

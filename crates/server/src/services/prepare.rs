@@ -11,7 +11,7 @@ use palimpsest_proto::context::v1::{self, PrepareContextRequest, PrepareContextR
 use serde_json::json;
 
 use super::append::{Appended, Incoming, budget, tokens};
-use super::{Service, etag};
+use super::{Service, etag, ledger};
 use crate::convert::{self, Form, PrefixTokens};
 use crate::errors::ServiceError;
 use crate::sessions::{Outcome, Transaction};
@@ -83,7 +83,9 @@ pub(super) async fn prepare(
     let missing = service.create_if_missing(&key.project);
     let decide = |transaction: &mut Transaction<'_>| call.decide(transaction);
     let finish = |session: &Session, done: &Done| {
-        let response = call.answer(session, done)?;
+        let mut response = call.answer(session, done)?;
+        let (target, _) = call.target(session);
+        response.cache_ledger = Some(ledger::prepared(service, session, &target, &response)?);
         let before = match &done.appended {
             Appended::Before(revision) => Some(*revision),
             Appended::Now { .. } => None,

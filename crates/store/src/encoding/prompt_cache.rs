@@ -1,7 +1,7 @@
 //! What the prompt cache holds, and the list of view-changing events.
 
 use palimpsest_core::event::ChangeKind;
-use palimpsest_core::ids::{Ordinal, Revision, Timestamp};
+use palimpsest_core::ids::{Revision, Timestamp};
 use palimpsest_core::session::{Drift, Held, LastServed, PromptCache, ViewChange};
 
 use super::{DecodeError, v1, view};
@@ -11,7 +11,9 @@ const CUT: DecodeError = DecodeError::Damaged("a list of view changes is cut");
 pub(super) fn write_changes(changes: &[ViewChange], stored: &mut v1::Snapshot) {
     for change in changes {
         stored.view_changes.push(change.revision.get());
-        stored.view_change_kinds.push(write_kind(change.kind).into());
+        stored
+            .view_change_kinds
+            .push(write_kind(change.kind).into());
         stored.view_change_savings.push(change.saving);
     }
 }
@@ -57,7 +59,6 @@ pub(super) fn write(cache: &PromptCache) -> v1::PromptCache {
         since_ms: cache.since.map(Timestamp::as_millis),
         target: Some(view::write_served(&target)),
         pieces: cache.held.pieces,
-        next: cache.held.next.get(),
         tokens: cache.held.tokens,
         held_saving: cache.held.saving,
         saving: cache.saving,
@@ -89,7 +90,6 @@ pub(super) fn read(stored: Option<v1::PromptCache>) -> Result<PromptCache, Decod
         held: Held {
             target: view::read_served(stored.target)?.target,
             pieces: stored.pieces,
-            next: Ordinal::new(stored.next),
             tokens: stored.tokens,
             saving: stored.held_saving,
         },
