@@ -3,4 +3,5 @@
 
 pub mod clear;
 pub mod mend;
+pub mod recovery;
 pub mod results;

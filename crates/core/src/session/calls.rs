@@ -129,8 +129,14 @@ impl Calls {
     pub fn wire_id(&self, key: CallKey, max_len: usize) -> std::borrow::Cow<'_, str> {
         match self.get(key) {
             Some(call) if !call.mapped && call.id.len() <= max_len => (&*call.id).into(),
-            _ => format!("{MAPPED_PREFIX}{key}").into(),
+            _ => self.own_id(key).into(),
         }
+    }
+
+    /// The service's own wire id of a call, which leads to no other.
+    #[expect(clippy::unused_self, reason = "it reads as what it is about")]
+    pub fn own_id(&self, key: CallKey) -> String {
+        format!("{MAPPED_PREFIX}{key}")
     }
 
     /// The call that a service's own wire id stands for.

@@ -8,6 +8,7 @@ use palimpsest_core::event::{
 use palimpsest_core::ids::{CallKey, Ordinal};
 use palimpsest_core::levels::results::{Stored, reference};
 use palimpsest_core::session::{CachePin, Session};
+use palimpsest_core::view::Provider;
 use palimpsest_proto::context::v1;
 use serde_json::{Value, json};
 
@@ -253,7 +254,7 @@ fn calls(session: &Session, calls: &[CallKey]) -> Vec<v1::CallRef> {
 /// The edits that one message carries, in the provider's schema.
 pub fn cache_edit(session: &Session, pin: &CachePin, place: u32, new: bool) -> v1::CacheEdit {
     let edit = |call: &CallKey| {
-        let id = session.calls().wire_id(*call, MAX_ID_LEN);
+        let id = session.calls().wire_id(*call, Provider::Anthropic.max_call_id_len());
         json!({"type": "delete", "cache_reference": id})
     };
     let edits: Vec<Value> = pin.calls.iter().map(edit).collect();
@@ -277,6 +278,3 @@ pub fn edited_tokens(session: &Session, pin: &CachePin) -> u32 {
     };
     pin.calls.iter().map(size).fold(0, u32::saturating_add)
 }
-
-/// The longest call id that the provider with cache edits takes.
-const MAX_ID_LEN: usize = 64;

@@ -9,6 +9,7 @@ mod blocks_out;
 mod cache_ledger;
 mod digest;
 mod events;
+mod fidelity;
 mod filter;
 mod levels;
 mod messages_in;
@@ -31,6 +32,7 @@ pub use blocks_out::view_message;
 pub use cache_ledger::cache_ledger;
 pub use digest::{Canonical, body_digest, request_stamp};
 pub use events::{event_kind, event_kinds, events, rewind_effect, rewound};
+pub use fidelity::{fidelity, model_tool, returned};
 pub use filter::{Filter, message_filter};
 pub use levels::{
     cache_edit, edited_tokens, level_effect, persisted_result, reference_of, refused, restored,

@@ -11,12 +11,22 @@ use crate::sessions::{Missing, Outcome, Transaction};
 
 /// What came of a change.
 pub(super) enum Happened {
-    /// This event; of a dry run, it would.
-    Event(Box<Event>),
+    /// This event, which has this revision; of a dry run, it would.
+    Event(Box<Event>, Revision),
     /// Nothing, because the view is as it was to be.
     Nothing,
     /// Nothing, because a level has nothing to do.
     Skipped(Skip),
+}
+
+impl Happened {
+    /// The event, and its revision.
+    pub(super) fn event(&self) -> Option<(Revision, &Event)> {
+        match self {
+            Self::Event(event, revision) => Some((*revision, event)),
+            Self::Nothing | Self::Skipped(_) => None,
+        }
+    }
 }
 
 /// What came of a change, or when it came.
@@ -33,8 +43,8 @@ impl Done {
             Outcome::Answered(revision) => Self::Before(revision),
             Outcome::Skipped(skip) => Self::Now(Happened::Skipped(skip)),
             Outcome::Done(None) => Self::Now(Happened::Nothing),
-            Outcome::Done(Some(_)) => Self::Now(match transaction.events().last() {
-                Some(recorded) => Happened::Event(Box::new(recorded.event.clone())),
+            Outcome::Done(Some(revision)) => Self::Now(match transaction.events().last() {
+                Some(recorded) => Happened::Event(Box::new(recorded.event.clone()), revision),
                 None => Happened::Nothing,
             }),
         }
@@ -87,7 +97,7 @@ impl Change<'_> {
             doing: "find the answer of an earlier call",
             source: None,
         })?;
-        let happened = Happened::Event(Box::new(recorded.event));
+        let happened = Happened::Event(Box::new(recorded.event), revision);
         let tell = |session: &Session| answer(session, &happened, false);
         match sessions.read(self.key, tell).await? {
             Ok(response) => Ok(response),

@@ -8,6 +8,7 @@ use palimpsest_proto::context::v1::{self, CompactRequest, CompactResponse, Level
 use super::Service;
 use super::append::{budget, expected, tokens};
 use super::change::{Change, Happened};
+use super::fidelity::removed;
 use super::ledger::ledger;
 use crate::convert;
 use crate::errors::ServiceError;
@@ -86,7 +87,7 @@ fn decide(transaction: &mut Transaction<'_>, clear: &Clear) -> Result<Outcome, R
 /// Why nothing happened.
 const fn skip(happened: &Happened) -> Option<Skip> {
     match happened {
-        Happened::Event(_) => None,
+        Happened::Event(..) => None,
         Happened::Nothing => Some(Skip::NothingEligible),
         Happened::Skipped(skip) => Some(*skip),
     }
@@ -100,7 +101,7 @@ fn answer(
     dry_run: bool,
 ) -> Result<CompactResponse, NotHeld> {
     let stage = match (happened, skip(happened)) {
-        (Happened::Event(event), _) => convert::stage(event, session, dry_run),
+        (Happened::Event(event, _), _) => convert::stage(event, session, dry_run),
         (_, skip) => skip.map(|skip| convert::skipped(Level::Microcompact, skip)),
     };
     Ok(CompactResponse {
@@ -110,6 +111,7 @@ fn answer(
         tokens: Some(tokens(session, None)),
         budget: Some(budget(session, target)),
         cache_ledger: Some(ledger(service, session, target)?),
+        fidelity: removed(session, target, happened.event()),
         ..CompactResponse::default()
     })
 }

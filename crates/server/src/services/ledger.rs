@@ -13,10 +13,14 @@ pub(super) fn ledger(
     session: &Session,
     target: Option<&v1::Target>,
 ) -> Result<v1::CacheLedger, NotHeld> {
+    of_target(service, session, &target_of(session, target), None)
+}
+
+/// The target of a call, which is the one used last when it does not say.
+pub(super) fn target_of(session: &Session, target: Option<&v1::Target>) -> Target {
     let last = session.last_served();
-    let target = convert::target(target.cloned(), last)
-        .map_or_else(|_| last.target.clone(), |(target, _)| target);
-    of_target(service, session, &target, None)
+    convert::target(target.cloned(), last)
+        .map_or_else(|_| last.target.clone(), |(target, _)| target)
 }
 
 /// The ledger in the reply to a caller that keeps so many messages of the array and gets others: they

@@ -11,6 +11,7 @@ mod etag;
 mod events;
 mod export;
 mod failure;
+mod fidelity;
 mod ledger;
 mod list;
 mod manage;

@@ -9,6 +9,7 @@ use palimpsest_proto::context::v1::{self, RestoreContextRequest, RestoreContextR
 use super::Service;
 use super::append::{budget, expected, tokens};
 use super::change::{Change, Happened};
+use super::fidelity::{removed, returned};
 use super::ledger::ledger;
 use crate::convert;
 use crate::errors::ServiceError;
@@ -46,9 +47,18 @@ pub(super) async fn restore(
         |transaction| decide(transaction, &restore),
         |session, happened, _| answer(service, session, happened, target),
     );
-    outcome
+    let mut response = outcome
         .await
-        .map_err(|error| error.with_request_id(&request_id))
+        .map_err(|error| error.with_request_id(&request_id))?;
+    let undone = response.restored.as_ref().map(|it| it.undone.as_slice());
+    if let Some(undone) = undone.filter(|undone| !undone.is_empty()) {
+        let back = returned(service, &key, undone, request.dry_run).await?;
+        let report = response.fidelity.get_or_insert_default();
+        report.returned_items = back.returned_items;
+        report.total_returned_items = back.total_returned_items;
+        report.incomplete = back.incomplete;
+    }
+    Ok(response)
 }
 
 fn decide(transaction: &mut Transaction<'_>, restore: &Restore) -> Result<Outcome, Rejection> {
@@ -70,11 +80,10 @@ fn answer(
         tokens: Some(tokens(session, None)),
         budget: Some(budget(session, target)),
         cache_ledger: Some(ledger(service, session, target)?),
+        fidelity: removed(session, target, happened.event()),
         ..RestoreContextResponse::default()
     };
-    if let Happened::Event(event) = happened
-        && let Event::Restored(restored) = &**event
-    {
+    if let Some((_, event @ Event::Restored(restored))) = happened.event() {
         response.restored = Some(convert::restored(restored, session));
         response.effect = convert::level_effect(event, session);
     }

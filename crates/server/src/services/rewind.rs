@@ -10,6 +10,7 @@ use palimpsest_proto::context::v1::{self, RewindSessionRequest, RewindSessionRes
 use super::Service;
 use super::append::{budget, expected, tokens};
 use super::change::{Change, Happened};
+use super::fidelity::removed;
 use super::ledger::ledger;
 use crate::convert;
 use crate::errors::ServiceError;
@@ -99,11 +100,10 @@ fn answer(
         tokens: Some(tokens(session, None)),
         budget: Some(budget(session, target)),
         cache_ledger: Some(ledger(service, session, target)?),
+        fidelity: removed(session, target, happened.event()),
         ..RewindSessionResponse::default()
     };
-    if let Happened::Event(event) = happened
-        && let Event::Rewound(rewound) = &**event
-    {
+    if let Some((_, Event::Rewound(rewound))) = happened.event() {
         response.rewound = Some(convert::rewound(rewound, session));
         response.effect = Some(convert::rewind_effect(rewound, session));
     }

@@ -8,6 +8,7 @@ use palimpsest_proto::context::v1::{self, ErrorReason, SnipRequest, SnipResponse
 
 use super::append::{budget, expected, tokens};
 use super::change::{Change, Happened};
+use super::fidelity::removed;
 use super::ledger::ledger;
 use super::list::children;
 use super::{Service, etag};
@@ -116,11 +117,10 @@ fn answer(
         tokens: Some(tokens(session, None)),
         budget: Some(budget(session, target)),
         cache_ledger: Some(ledger(service, session, target)?),
+        fidelity: removed(session, target, happened.event()),
         ..SnipResponse::default()
     };
-    if let Happened::Event(event) = happened
-        && let Event::ContentSnipped(snipped) = &**event
-    {
+    if let Some((_, event @ Event::ContentSnipped(snipped))) = happened.event() {
         response.snipped = Some(convert::snipped(snipped, session));
         response.effect = convert::level_effect(event, session);
     }
