@@ -163,9 +163,7 @@ impl<'s> Recovery<'s> {
             return Handle::None;
         };
         match self.form_of(call) {
-            Some(Form::Stored(_)) => self
-                .reference(call)
-                .map_or(Handle::None, Handle::Reference),
+            Some(Form::Stored(_)) => self.reference(call).map_or(Handle::None, Handle::Reference),
             Some(_) if self.calls.contains(&call) => Handle::CallId(self.wire_id(call)),
             _ => Handle::None,
         }
@@ -269,7 +267,9 @@ impl<'s> Recovery<'s> {
         let call = of_block.and_then(|form| form.answers());
         let calls = self.session.calls();
         let call = call.or_else(|| {
-            let mut all = calls.iter().filter(|(_, call)| call.original == Some((message, block)));
+            let mut all = calls
+                .iter()
+                .filter(|(_, call)| call.original == Some((message, block)));
             all.next().map(|(key, _)| key)
         });
         call.map_or(What::Block(message, block), What::Result)

@@ -375,7 +375,8 @@ impl<'a, 't> Renderer<'a, 't> {
     }
 
     fn id(&self, call: CallKey) -> Cow<'a, str> {
-        self.calls.wire_id(call, self.target.provider.max_call_id_len())
+        self.calls
+            .wire_id(call, self.target.provider.max_call_id_len())
     }
 
     fn block(&self, piece: &Piece, side: Side, message: &'a Message) -> Option<WireBlock<'a>> {

@@ -70,11 +70,13 @@ fn item(session: &Session, recovery: &Recovery<'_>, departed: &Departed) -> v1::
         Handle::Reference(reference) => (v1::HandleKind::Reference, reference),
         Handle::CallId(id) => (v1::HandleKind::CallId, id),
     };
-    let tool_use = recovery.tool_call(departed.what).map(|call| v1::ModelToolUse {
-        tool: model_tool(call.tool).into(),
-        name: call.name,
-        input_json: call.input.to_string().into(),
-    });
+    let tool_use = recovery
+        .tool_call(departed.what)
+        .map(|call| v1::ModelToolUse {
+            tool: model_tool(call.tool).into(),
+            name: call.name,
+            input_json: call.input.to_string().into(),
+        });
     v1::FidelityItem {
         level: level.into(),
         cause: cause.into(),
@@ -113,9 +115,7 @@ fn what(session: &Session, recovery: &Recovery<'_>, what: What) -> v1::FidelityI
             turn_id: session.turns().name(turn),
             ..row(v1::FidelityKind::Turn, messages)
         },
-        What::Messages(messages) if messages.count == 1 => {
-            row(v1::FidelityKind::Message, messages)
-        }
+        What::Messages(messages) if messages.count == 1 => row(v1::FidelityKind::Message, messages),
         What::Messages(messages) => row(v1::FidelityKind::Span, messages),
         What::Block(message, block) => part(v1::FidelityKind::Block, (message, block)),
         What::Result(call) => {

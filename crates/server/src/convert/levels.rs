@@ -254,7 +254,9 @@ fn calls(session: &Session, calls: &[CallKey]) -> Vec<v1::CallRef> {
 /// The edits that one message carries, in the provider's schema.
 pub fn cache_edit(session: &Session, pin: &CachePin, place: u32, new: bool) -> v1::CacheEdit {
     let edit = |call: &CallKey| {
-        let id = session.calls().wire_id(*call, Provider::Anthropic.max_call_id_len());
+        let id = session
+            .calls()
+            .wire_id(*call, Provider::Anthropic.max_call_id_len());
         json!({"type": "delete", "cache_reference": id})
     };
     let edits: Vec<Value> = pin.calls.iter().map(edit).collect();

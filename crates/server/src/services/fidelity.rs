@@ -65,7 +65,10 @@ pub(super) async fn returned(
     undone: &[v1::UndoneEvent],
     would: bool,
 ) -> Result<v1::FidelityReport, ServiceError> {
-    let revisions: Vec<_> = undone.iter().map(|event| Revision::new(event.revision)).collect();
+    let revisions: Vec<_> = undone
+        .iter()
+        .map(|event| Revision::new(event.revision))
+        .collect();
     let events = read(service, key, &revisions).await?;
     let look = |session: &Session| {
         let target = &session.last_served().target;

@@ -11,9 +11,9 @@ use palimpsest_proto::context::v1::{
 };
 use uuid::Builder;
 
-use super::{Service, fidelity};
 use super::append::expected;
 use super::list::children;
+use super::{Service, fidelity};
 use crate::convert::{self, ChangedSession};
 use crate::errors::ServiceError;
 use crate::sessions::{Missing, SessionsError, Transaction};

@@ -42,7 +42,9 @@ struct Done {
 
 impl Done {
     fn levels(&self) -> impl Iterator<Item = (Revision, &Event)> {
-        self.levels.iter().map(|(revision, event)| (*revision, event))
+        self.levels
+            .iter()
+            .map(|(revision, event)| (*revision, event))
     }
 
     fn stages(&self, session: &Session, dry_run: bool) -> Vec<v1::StageReport> {
