@@ -237,7 +237,7 @@ async fn every_way_back_that_is_told_leads_to_the_original() {
         (2, &turn)
     );
     assert_eq!(report.visible_handles, 0);
-    go(&mut client, session, &report, &originals).await;
+    go(&mut client, session, report, &originals).await;
 
     let request = RewindSessionRequest {
         session: name(session),

@@ -137,12 +137,38 @@ impl<'s> Recovery<'s> {
         sized.map(departed).collect()
     }
 
-    /// Whether it is not in the view.
-    pub fn is_gone(&self, what: What) -> bool {
+    /// The parts of it that are not in the view, or those that are: an undo may bring back the beginning
+    /// of a row and not its end.
+    pub fn parts(&self, departed: Departed, gone: bool) -> Vec<Departed> {
+        let row = match departed.what {
+            What::Turn(_, row) | What::Messages(row) => row,
+            what if self.is_gone(what) == gone => return vec![departed],
+            _ => return Vec::new(),
+        };
         let transcript = self.session.transcript();
+        let asked = |message: &Ordinal| transcript.is_visible(*message) != gone;
+        // What the operator says belongs to no turn.
+        let of_turn = matches!(departed.what, What::Turn(..));
+        let counts = |message: &Ordinal| !(of_turn && transcript.role(*message).is_system());
+        let all = (row.first.get()..=row.last.get()).map(Ordinal::new);
+        let all: Vec<Ordinal> = all.filter(counts).collect();
+        if all.iter().all(asked) {
+            return vec![departed];
+        }
+        let parts = self.sized(rows(all.into_iter().filter(asked))).into_iter();
+        let part = |(what, estimated)| Departed {
+            what,
+            cause: departed.cause,
+            tokens: self.session.ledger().calibration.apply(estimated),
+        };
+        parts.map(part).collect()
+    }
+
+    /// Whether it is not in the view.
+    fn is_gone(&self, what: What) -> bool {
         match what {
             What::Turn(_, row) | What::Messages(row) => {
-                !transcript.is_visible(row.first) && !transcript.is_visible(row.last)
+                !self.session.transcript().is_visible(row.first)
             }
             What::Block(message, block) => match self.forms.get(&(message, block)) {
                 None
@@ -153,7 +179,10 @@ impl<'s> Recovery<'s> {
                 ) => true,
                 Some(_) => false,
             },
-            What::Result(call) => !self.session.sealed().shows_result(call),
+            What::Result(call) => !matches!(
+                self.form_of(call),
+                Some(Form::Result(_) | Form::ResultWithoutMedia(_) | Form::Text(_))
+            ),
         }
     }
 

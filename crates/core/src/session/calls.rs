@@ -134,7 +134,6 @@ impl Calls {
     }
 
     /// The service's own wire id of a call, which leads to no other.
-    #[expect(clippy::unused_self, reason = "it reads as what it is about")]
     pub fn own_id(&self, key: CallKey) -> String {
         format!("{MAPPED_PREFIX}{key}")
     }

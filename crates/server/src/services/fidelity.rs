@@ -48,7 +48,7 @@ pub(super) async fn whole(
             .iter()
             .flat_map(|(revision, event)| recovery.removed_by(event, *revision).into_iter().rev());
         let all = removed.chain(recovery.replaced().into_iter().rev());
-        let mut gone = latest_first(all.filter(|departed| recovery.is_gone(departed.what)));
+        let mut gone = latest_first(all.flat_map(|it| recovery.parts(it, true)));
         gone.reverse();
         v1::FidelityReport {
             incomplete: revisions.len() > events.len(),
@@ -76,7 +76,7 @@ pub(super) async fn returned(
         let removed = events
             .iter()
             .flat_map(|(revision, event)| recovery.removed_by(event, *revision).into_iter().rev());
-        let mut back = latest_first(removed.filter(|it| recovery.is_gone(it.what) == would));
+        let mut back = latest_first(removed.flat_map(|it| recovery.parts(it, would)));
         back.reverse();
         let mut report = v1::FidelityReport {
             incomplete: revisions.len() > events.len(),
