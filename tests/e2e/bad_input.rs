@@ -69,6 +69,7 @@ async fn what_is_not_a_message_in_json_is_refused() {
     let shared = SERVER.get();
     let get = GetSessionRequest {
         session: name("bad"),
+        ..GetSessionRequest::default()
     };
     let status = shared
         .0
@@ -139,7 +140,10 @@ async fn a_name_is_of_its_form() {
     ] {
         refused_field(&refusal(&bad, vec![user("x")]).await, "session");
         let shared = SERVER.get();
-        let get = GetSessionRequest { session: bad };
+        let get = GetSessionRequest {
+            session: bad,
+            ..GetSessionRequest::default()
+        };
         let status = shared
             .0
             .sessions()

@@ -223,6 +223,7 @@ async fn a_dry_run_writes_nothing() {
     assert_eq!((reply.view_messages, reply.sendable), (1, true));
     let get = GetSessionRequest {
         session: name("dry"),
+        ..GetSessionRequest::default()
     };
     let status = sessions.get_session(get.clone()).await.unwrap_err();
     refused(&status, Code::NotFound, "SESSION_NOT_FOUND");

@@ -83,6 +83,7 @@ async fn p24_another_body_under_the_same_request_id_is_a_conflict() {
     assert_ne!(metadata["stored_digest"], metadata["given_digest"]);
     let get = GetSessionRequest {
         session: name("conflict"),
+        ..GetSessionRequest::default()
     };
     let session = shared
         .0

@@ -38,6 +38,7 @@ async fn create(client: &mut Sessions, id: &str, overrides: Policy) -> Result<Se
 async fn get(client: &mut Sessions, session: &str) -> Session {
     let request = GetSessionRequest {
         session: session.to_owned(),
+        ..GetSessionRequest::default()
     };
     let reply = client.get_session(request).await.unwrap();
     reply.into_inner().session.unwrap()

@@ -151,6 +151,7 @@ async fn a_dry_run_only_tells() {
     let array = five(&mut client, "rewind-dry").await;
     let get = GetSessionRequest {
         session: name("rewind-dry"),
+        ..GetSessionRequest::default()
     };
     let mut sessions = shared.0.sessions().await;
     let before = sessions

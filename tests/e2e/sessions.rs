@@ -25,6 +25,7 @@ fn new(project: &str, id: &str, session: Session) -> CreateSessionRequest {
 async fn get(client: &mut Sessions, session: &str) -> Result<Session, Status> {
     let request = GetSessionRequest {
         session: session.to_owned(),
+        ..GetSessionRequest::default()
     };
     let reply = client.get_session(request).await?;
     Ok(reply.into_inner().session.unwrap())

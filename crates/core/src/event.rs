@@ -276,6 +276,23 @@ pub struct SpansCollapsed {
     pub request: Option<RequestStamp>,
 }
 
+/// The kinds of view-changing events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ChangeKind {
+    /// Level 2 acted.
+    ContentSnipped,
+    /// Level 3 acted.
+    ResultsCleared,
+    /// Level 4 acted.
+    SpansCollapsed,
+    /// Others were taken back.
+    Restored,
+    /// Later messages left.
+    Rewound,
+    /// The settings changed.
+    PolicyChanged,
+}
+
 /// View-changing events were taken back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restored {
@@ -328,7 +345,26 @@ pub struct Rewound {
 impl Event {
     /// Whether sealed bytes of the view may change.
     pub fn changes_view(&self) -> bool {
-        self.layout_change().is_some() || matches!(self, Self::PolicyChanged(_))
+        self.change_kind().is_some()
+    }
+
+    /// What kind of view-changing event it is; none when it is not one.
+    pub const fn change_kind(&self) -> Option<ChangeKind> {
+        match self {
+            Self::ContentSnipped(_) => Some(ChangeKind::ContentSnipped),
+            Self::ResultsCleared(_) => Some(ChangeKind::ResultsCleared),
+            Self::Restored(_) => Some(ChangeKind::Restored),
+            Self::Rewound(_) => Some(ChangeKind::Rewound),
+            Self::SpansCollapsed(_) => Some(ChangeKind::SpansCollapsed),
+            Self::PolicyChanged(_) => Some(ChangeKind::PolicyChanged),
+            Self::SessionCreated(_)
+            | Self::SessionUpdated(_)
+            | Self::MessagesAppended(_)
+            | Self::ViewServed(_)
+            | Self::ResultsPersisted(_)
+            | Self::SpansStaged(_)
+            | Self::CacheEditsIssued(_) => None,
+        }
     }
 
     /// What it makes of the sealed pieces.

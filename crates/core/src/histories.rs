@@ -399,10 +399,10 @@ impl World {
             }
             Operation::Restore(back) => {
                 let changes = self.session.view_changes();
-                let Some(at) = changes.iter().nth_back(usize::from(*back)) else {
+                let Some(change) = changes.iter().nth_back(usize::from(*back)) else {
                     return;
                 };
-                let to = Revision::new(at.get() - 1);
+                let to = Revision::new(change.revision.get() - 1);
                 self.run(Command::Restore(Restore {
                     past: Box::new(self.at(to)),
                     force: true,

@@ -37,7 +37,8 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
         context.ids,
         context.mutations,
         context.draining,
-    );
+    )
+    .with_prices(context.config.prices);
     let handlers = Services {
         context: ContextHandlers(service.clone()),
         sessions: SessionHandlers(service),

@@ -41,7 +41,8 @@ impl Restore {
             return Err(Rejection::NoSuchRevision(to, session.revision()));
         }
         let changes = session.view_changes();
-        let undone = changes[changes.partition_point(|at| *at <= to)..].to_vec();
+        let later = &changes[changes.partition_point(|change| change.revision <= to)..];
+        let undone: Vec<Revision> = later.iter().map(|change| change.revision).collect();
         if undone.is_empty() {
             return Ok(Decision::Skipped(Skip::NothingEligible));
         }

@@ -282,7 +282,7 @@ pub(super) fn freed(
 }
 
 /// The tokens of a result as it is shown.
-pub(super) fn shown_tokens(session: &Session, form: Form, call: CallKey) -> u32 {
+pub(crate) fn shown_tokens(session: &Session, form: Form, call: CallKey) -> u32 {
     match form {
         Form::Result(_) | Form::ResultWithoutMedia(_) => session
             .calls()

@@ -30,12 +30,8 @@ pub(crate) fn is_clearable(session: &Session, call: CallKey) -> bool {
 
 /// The tool with which the model reads a stored result.
 pub(crate) fn read_tool(policy: &Policy) -> String {
-    let tools = &policy.model_tools;
-    if tools.enabled_tools.contains(&ModelTool::ReadToolResult) {
-        format!("{}ReadToolResult", tools.name_prefix)
-    } else {
-        "Read".into()
-    }
+    let own = policy.model_tools.name_of(ModelTool::ReadToolResult);
+    own.unwrap_or_else(|| "Read".into())
 }
 
 /// The paths that the model read through some calls and does not see through any other.

@@ -82,18 +82,8 @@ pub fn mend(
 
 /// A change with what a prompt cache can still use after it.
 pub fn measured(mut change: LayoutChange, session: &Session) -> LayoutChange {
-    let pieces = session.sealed().pieces();
-    let kept = &pieces[..change.first().unwrap_or(pieces.len()).min(pieces.len())];
-    let mut last = None;
-    let mut tokens = 0;
-    for piece in kept {
-        if last != Some(piece.message) {
-            last = Some(piece.message);
-            let entry = session.transcript().get(piece.message);
-            tokens += entry.map_or(0, |entry| u64::from(entry.size.tokens));
-        }
-    }
-    change.kept_tokens = tokens;
+    let first = change.first().unwrap_or(usize::MAX);
+    change.kept_tokens = session.tokens_of(|index, _| index < first);
     change
 }
 

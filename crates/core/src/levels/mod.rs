@@ -4,4 +4,5 @@
 pub mod clear;
 pub mod collapse;
 pub mod mend;
+pub mod recovery;
 pub mod results;

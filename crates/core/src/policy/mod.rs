@@ -131,6 +131,34 @@ pub enum ModelTool {
     SearchTranscript,
 }
 
+impl ModelTool {
+    /// All of them, in the order in which they are listed.
+    pub const ALL: [Self; 4] = [
+        Self::Snip,
+        Self::ReadToolResult,
+        Self::ReadTranscript,
+        Self::SearchTranscript,
+    ];
+
+    /// Its name, without a policy's prefix.
+    pub const fn base_name(self) -> &'static str {
+        match self {
+            Self::Snip => "Snip",
+            Self::ReadToolResult => "ReadToolResult",
+            Self::ReadTranscript => "ReadTranscript",
+            Self::SearchTranscript => "SearchTranscript",
+        }
+    }
+}
+
+impl ModelToolPolicy {
+    /// The name of a tool for the model, when the model is given it.
+    pub fn name_of(&self, tool: ModelTool) -> Option<String> {
+        let is_given = self.enabled_tools.contains(&tool);
+        is_given.then(|| format!("{}{}", self.name_prefix, tool.base_name()))
+    }
+}
+
 /// The tools that the model itself is given.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -48,6 +48,26 @@ pub struct Prices {
     pub cache_read: Price,
 }
 
+impl Prices {
+    /// After how many requests, the next one included, a change of the view has paid for itself; none
+    /// when nothing was invalidated, or when it never does.
+    ///
+    /// Say that the cache holds `k` tokens before the change, and behind it `i` that stay in the view
+    /// and `s` that leave it. Without the change a request reads `k + i + s`. With it the next one
+    /// reads `k` and writes `i`, and each one after that reads `k + i`. So `n` requests cost
+    /// `i * (write - read) - n * s * read` more than without, which is nothing any more at
+    /// `n = i * (write - read) / (s * read)`.
+    pub fn break_even(&self, invalidated: u64, saved: u64) -> Option<f64> {
+        let (read, write) = (self.cache_read.get(), self.cache_write.get());
+        if invalidated == 0 || saved == 0 || read <= 0.0 {
+            return None;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "views are far smaller")]
+        let (invalidated, saved) = (invalidated as f64, saved as f64);
+        Some((invalidated * (write - read) / (saved * read)).max(0.0))
+    }
+}
+
 impl Default for Prices {
     fn default() -> Self {
         Self {
@@ -61,6 +81,26 @@ impl Default for Prices {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_change_pays_when_what_it_saves_outweighs_what_is_written_again() {
+        let prices = Prices::default();
+        // 70,000 are written for 1.15 more each; each request reads 10,000 fewer for 0.1 each.
+        let requests = prices.break_even(70_000, 10_000).unwrap();
+        assert!((requests - 80.5).abs() < 1e-9, "{requests}");
+        assert_eq!(prices.break_even(0, 10_000), None);
+        assert_eq!(prices.break_even(70_000, 0), None);
+        let free = Prices {
+            cache_read: Price::from_milli(0),
+            ..prices
+        };
+        assert_eq!(free.break_even(70_000, 10_000), None);
+        let cheap = Prices {
+            cache_write: Price::from_milli(50),
+            ..prices
+        };
+        assert_eq!(cheap.break_even(70_000, 10_000), Some(0.0));
+    }
 
     #[test]
     fn a_price_is_a_number_that_is_not_negative() {

@@ -9,6 +9,8 @@
 mod caller;
 mod driver;
 mod facts;
+#[cfg(test)]
+mod ledger_tests;
 mod measure;
 mod prefix_cache;
 mod probes;

@@ -6,9 +6,9 @@ use crate::policy::Prices;
 
 /// How long a provider keeps a prefix that nobody asks for: five minutes is the default, and each use
 /// begins them anew.
-const TIME_TO_LIVE_MS: u64 = 5 * 60 * 1_000;
+pub(super) const TIME_TO_LIVE_MS: u64 = 5 * 60 * 1_000;
 /// A provider caches no prompt that is shorter.
-const MIN_CACHEABLE_TOKENS: u64 = 1_024;
+pub(super) const MIN_CACHEABLE_TOKENS: u64 = 1_024;
 
 /// The tokens of requests, by what a provider does with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

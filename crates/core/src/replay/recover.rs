@@ -12,11 +12,12 @@ use super::driver::Driver;
 use super::facts::Needle;
 use super::probes::Home;
 use crate::ids::{CallKey, Ordinal, SpanKey};
+use crate::levels::recovery::resolve;
 use crate::levels::results::{file_content, file_of, is_json};
 use crate::message::{Block, Message, ToolResult};
 use crate::policy::ModelTool;
 use crate::reading;
-use crate::session::{Calls, Session};
+use crate::session::Session;
 use crate::view::{Form, Piece, Target, WireBlock, WireMessage, WireResult, wire};
 
 /// More calls of tools than these are no way back.
@@ -195,8 +196,8 @@ impl<'d> Reader<'d> {
     }
 
     fn has_reader(&self) -> bool {
-        let tools = &self.session.policy().model_tools.enabled_tools;
-        tools.contains(&ModelTool::ReadToolResult)
+        let tools = &self.session.policy().model_tools;
+        tools.name_of(ModelTool::ReadToolResult).is_some()
     }
 
     /// What a piece looks like on the wire.
@@ -213,20 +214,6 @@ impl<'d> Reader<'d> {
         match message.blocks.get(usize::from(block))? {
             Block::ToolResult(result) => Some(result),
             _ => None,
-        }
-    }
-}
-
-/// The call that an id in the view leads to, and in how many calls of a tool: an id that the caller has
-/// used again is refused with its candidates, and then the right one is named by its key.
-fn resolve(calls: &Calls, id: &str) -> Option<(CallKey, u32)> {
-    match calls.with_id(id) {
-        // An id of our own making holds the key.
-        [] => Some((CallKey::parse(id.rsplit_once('_')?.1)?, 1)),
-        [only] => Some((*only, 1)),
-        candidates => {
-            let goes_by_it = |call: &&CallKey| calls.get(**call).is_some_and(|call| !call.mapped);
-            Some((*candidates.iter().find(goes_by_it)?, 2))
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::view::{Provider, flatten};
 
 /// What happens in a tape.
 #[derive(Debug, Clone)]
-enum Op {
+pub(super) enum Op {
     /// A person speaks.
     Say,
     /// The model runs a command, and it says so many characters, or fails with as many.
@@ -35,14 +35,14 @@ enum Op {
 }
 
 /// Writes a tape.
-struct Writer {
+pub(super) struct Writer {
     tape: Tape,
     now: i64,
     said: Vec<MessageId>,
 }
 
 impl Writer {
-    fn write(ops: &[Op]) -> Tape {
+    pub(super) fn write(ops: &[Op]) -> Tape {
         let mut writer = Self {
             tape: Tape {
                 steps: Vec::new(),
@@ -60,13 +60,16 @@ impl Writer {
     }
 
     fn op(&mut self, op: &Op) {
-        let number = self.said.len();
+        // What is said again after a rewind is not the same again.
+        let number = self.tape.steps.len();
         match op {
             Op::Say => {
                 let words = Block::text(format!("Question {number}. And more of it."));
                 self.message(Role::User, words);
             }
-            Op::Answer => self.message(Role::Assistant, Block::text("So it is.")),
+            Op::Answer => {
+                self.message(Role::Assistant, Block::text(format!("So it is: {number}.")))
+            }
             Op::Hang => self.call(number),
             Op::Run { chars, fails } => {
                 self.call(number);
@@ -115,7 +118,7 @@ impl Writer {
     }
 }
 
-fn policies() -> Vec<Policy> {
+pub(super) fn policies() -> Vec<Policy> {
     let mut policies = Preset::ALL.map(Preset::policy).to_vec();
     // The same with numbers that small tapes reach.
     let mut tight = Policy::default();
@@ -143,7 +146,7 @@ fn measured(ops: &[Op], policy: Policy) -> Measured {
     measure(&Writer::write(ops), Provider::Anthropic, &Arc::new(policy))
 }
 
-fn op() -> impl Strategy<Value = Op> {
+pub(super) fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         3 => Just(Op::Say),
         6 => (0_usize..6_000, any::<bool>()).prop_map(|(chars, fails)| Op::Run { chars, fails }),

@@ -11,7 +11,7 @@ use super::spans::Spans;
 use super::stored::StoredResults;
 use super::transcript::{Entry, Standing, Transcript};
 use super::turns::Turns;
-use super::{About, Growth, LastServed, Session, WaitsFor, first_words};
+use super::{About, Growth, LastServed, PromptCache, Session, WaitsFor, first_words};
 use crate::event::{
     Appended, ContentSnipped, Event, MessagesAppended, PolicyChanged, Recorded, Restored,
     ResultSize, Rewound, SessionCreated, SessionUpdated, SpansCollapsed, ViewServed,
@@ -73,6 +73,7 @@ impl Session {
             last_response: None,
             since_snip: Growth::default(),
             view_changes: Vec::new(),
+            prompt_cache: PromptCache::default(),
         };
         if let Some(request) = &event.request {
             session.remember(request, at);
@@ -101,6 +102,8 @@ impl Session {
     pub fn apply(&mut self, recorded: &Recorded) -> Result<(), ReplayError> {
         self.revision = self.revision.plus(1);
         self.about.modified = recorded.at;
+        let change = recorded.event.change_kind();
+        let change = change.map(|kind| (kind, self.before_change()));
         match &recorded.event {
             Event::SessionCreated(_) => return Err(ReplayError::CreatedTwice(self.revision)),
             Event::SessionUpdated(event) => self.updated(event),
@@ -128,8 +131,8 @@ impl Session {
         }
         self.about.epoch = self.sealed.epoch();
         self.about.waits_for = self.waits_for();
-        if recorded.event.changes_view() {
-            self.view_changes.push(self.revision);
+        if let Some((kind, before)) = change {
+            self.after_change(&recorded.event, kind, &before);
             let live = |call| self.sealed.shows_result(call);
             let stands = |message| self.transcript.is_visible(message);
             self.cache_edits.retain(live, stands);
@@ -184,6 +187,11 @@ impl Session {
             size: appended.size,
             content: visible.then(|| Arc::clone(message)),
         };
+        let at = message.at.unwrap_or(self.about.modified);
+        if visible && message.role == Role::Assistant {
+            self.answered_at(at);
+            self.last_response = Some(at);
+        }
         let ordinal = self.transcript.push(entry, message);
         self.describe(message);
         self.last_reemitted = match appended.standing {
@@ -193,9 +201,6 @@ impl Session {
         if visible {
             self.since_snip.messages += 1;
             self.since_snip.tokens += u64::from(appended.size.tokens);
-        }
-        if visible && message.role == Role::Assistant {
-            self.last_response = message.at.or(Some(self.about.modified));
         }
         if visible && message.is_real_user_input() {
             self.turns.begin(ordinal);
@@ -323,6 +328,7 @@ impl Session {
     }
 
     fn served(&mut self, event: &ViewServed) {
+        self.prompt_cache.since.get_or_insert(self.about.modified);
         for piece in &event.pieces {
             if let Form::Interrupted(call) = piece.form {
                 self.calls.set(call, CallState::Interrupted);

@@ -129,11 +129,11 @@ impl Calls {
     pub fn wire_id(&self, key: CallKey, max_len: usize) -> std::borrow::Cow<'_, str> {
         match self.get(key) {
             Some(call) if !call.mapped && call.id.len() <= max_len => (&*call.id).into(),
-            _ => format!("{MAPPED_PREFIX}{key}").into(),
+            _ => self.own_id(key).into(),
         }
     }
 
-    /// The id of our own making that leads to a call whatever its caller's id is.
+    /// The service's own wire id of a call, which leads to no other.
     pub fn own_id(&self, key: CallKey) -> String {
         format!("{MAPPED_PREFIX}{key}")
     }

@@ -8,6 +8,7 @@ mod cache_edits;
 mod calls;
 mod later;
 mod pending;
+mod prompt_cache;
 mod requests;
 mod snapshot;
 mod spans;
@@ -20,6 +21,7 @@ pub use cache_edits::{CacheEdits, CachePin};
 pub use calls::{Call, CallState, Calls, Pairing};
 pub use pending::Pending;
 pub(crate) use pending::settle;
+pub use prompt_cache::{CacheReport, Drift, Held, PromptCache, ViewChange};
 pub use requests::{Answered, Method, RequestStamp, Requests};
 pub use snapshot::{Needed, Snapshot, SnapshotEntry};
 pub use spans::{Placeholder, Span, Spans};
@@ -65,7 +67,8 @@ pub struct Session {
     last_reemitted: Option<Ordinal>,
     last_response: Option<Timestamp>,
     since_snip: Growth,
-    view_changes: Vec<Revision>,
+    view_changes: Vec<ViewChange>,
+    prompt_cache: PromptCache,
 }
 
 /// What a list of sessions shows of one.
@@ -284,13 +287,14 @@ impl Session {
     }
 
     /// The view-changing events, oldest first.
-    pub fn view_changes(&self) -> &[Revision] {
+    pub fn view_changes(&self) -> &[ViewChange] {
         &self.view_changes
     }
 
     /// The epoch of the view after an event.
     pub fn epoch_at(&self, revision: Revision) -> Epoch {
-        let changes = self.view_changes.partition_point(|at| *at <= revision);
+        let earlier = |change: &ViewChange| change.revision <= revision;
+        let changes = self.view_changes.partition_point(earlier);
         Epoch::new(crate::view::count(changes))
     }
 

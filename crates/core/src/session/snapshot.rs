@@ -15,7 +15,7 @@ use super::spans::Spans;
 use super::stored::StoredResults;
 use super::transcript::{Entry, Standing, Transcript};
 use super::turns::Turns;
-use super::{About, Growth, LastServed, Session};
+use super::{About, Growth, LastServed, PromptCache, Session, ViewChange};
 use crate::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
 use crate::levels::results::Stored;
 use crate::message::{Digest, Kind, Message, Role};
@@ -67,7 +67,9 @@ pub struct Snapshot {
     /// What came since something was snipped.
     pub since_snip: Growth,
     /// The view-changing events, oldest first.
-    pub view_changes: Vec<Revision>,
+    pub view_changes: Vec<ViewChange>,
+    /// What the prompt cache holds.
+    pub prompt_cache: PromptCache,
 }
 
 /// A message without its content.
@@ -188,6 +190,7 @@ impl Snapshot {
             last_response: self.last_response,
             since_snip: self.since_snip,
             view_changes: self.view_changes,
+            prompt_cache: self.prompt_cache,
         })
     }
 }
@@ -235,6 +238,7 @@ impl Session {
             last_response: self.last_response,
             since_snip: self.since_snip,
             view_changes: self.view_changes.clone(),
+            prompt_cache: self.prompt_cache.clone(),
         }
     }
 }

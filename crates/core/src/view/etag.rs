@@ -125,6 +125,30 @@ impl Etag {
     }
 }
 
+/// How many messages of the array are made of the first `pieces` pieces alone. The last of them counts
+/// only when nothing that follows belongs to it.
+pub(crate) fn kept_messages(
+    session: &Session,
+    pieces: usize,
+    target: &Target,
+) -> Result<u32, NotHeld> {
+    let all = session.sealed().pieces();
+    let (kept, rest) = all.split_at(pieces.min(all.len()));
+    let key = |piece: &Piece| group_key(session, piece, target);
+    let next = rest
+        .iter()
+        .map(key)
+        .find_map(Result::transpose)
+        .transpose()?;
+    let (start, last) = last_group(kept, key)?;
+    let whole = if next.is_some() && next == last {
+        &kept[..start]
+    } else {
+        kept
+    };
+    Ok(super::in_array(&wire(session, whole, target)?, target))
+}
+
 /// Where the last wire message of some pieces begins, and its key.
 fn last_group<K: PartialEq + Copy>(
     pieces: &[Piece],

@@ -16,6 +16,7 @@ mod target;
 mod wire;
 
 pub use change::{LayoutChange, Rewriter, Splice};
+pub(crate) use etag::kept_messages;
 pub use etag::{Etag, Prefix};
 pub use layout::{Layout, lay_out};
 pub use piece::{DropReason, Form, MarkerReason, Piece, Repair, RepairKind, TextReason};

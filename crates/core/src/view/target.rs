@@ -13,6 +13,16 @@ pub enum Provider {
     OpenAi,
 }
 
+impl Provider {
+    /// The longest id of a call that it takes.
+    pub const fn max_call_id_len(self) -> usize {
+        match self {
+            Self::Anthropic => 64,
+            Self::OpenAi => 40,
+        }
+    }
+}
+
 /// For whom a view is made. Two targets may see different blocks of the same pieces: thinking goes
 /// back to the model that wrote it, and to no other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]

@@ -16,11 +16,6 @@ use crate::message::{
 };
 use crate::session::{Calls, NotHeld, Session, Transcript};
 
-/// The longest call id that `OpenAI` takes.
-const OPENAI_MAX_ID_LEN: usize = 40;
-/// The longest call id that Anthropic takes.
-const ANTHROPIC_MAX_ID_LEN: usize = 64;
-
 /// What the user is made to say where a transcript begins with the model.
 const OPENING: &str = "[The conversation begins with the assistant.]";
 /// What stands for the result of a call that will not be answered in time.
@@ -384,11 +379,8 @@ impl<'a, 't> Renderer<'a, 't> {
     }
 
     fn id(&self, call: CallKey) -> Cow<'a, str> {
-        let max_len = match self.target.provider {
-            Provider::Anthropic => ANTHROPIC_MAX_ID_LEN,
-            Provider::OpenAi => OPENAI_MAX_ID_LEN,
-        };
-        self.calls.wire_id(call, max_len)
+        self.calls
+            .wire_id(call, self.target.provider.max_call_id_len())
     }
 
     fn block(&self, piece: &Piece, side: Side, message: &'a Message) -> Option<WireBlock<'a>> {
@@ -624,7 +616,7 @@ fn told_in_words(result: &ToolResult, reason: TextReason, calls: &Calls) -> Stri
     match reason {
         TextReason::Orphan => format!("[Result of a tool call that is not shown]\n{said}"),
         TextReason::Late(call) => {
-            let id = calls.wire_id(call, OPENAI_MAX_ID_LEN);
+            let id = calls.wire_id(call, Provider::OpenAi.max_call_id_len());
             format!("[Late result of the interrupted tool call {id}]\n{said}")
         }
     }

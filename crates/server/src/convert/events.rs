@@ -50,7 +50,7 @@ pub fn events(
         Event::CacheEditsIssued(event) => {
             vec![Out::CacheEditsIssued(levels::edits_issued(event, session))]
         }
-        Event::Restored(event) => vec![Out::ContextRestored(levels::restored(event))],
+        Event::Restored(event) => vec![Out::ContextRestored(levels::restored(event, session))],
         Event::Rewound(event) => {
             effect = Some(rewind_effect(event, session));
             vec![Out::SessionRewound(rewound(event, session))]

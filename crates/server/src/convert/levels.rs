@@ -5,13 +5,15 @@ use palimpsest_core::event::{
     Asked, CacheEditsIssued, ClearMode, ContentSnipped, Event, Restored, ResultsCleared,
     ResultsPersisted,
 };
-use palimpsest_core::ids::{CallKey, Ordinal, Revision};
+use palimpsest_core::ids::{CallKey, Ordinal};
 use palimpsest_core::levels::results::{Stored, reference};
 use palimpsest_core::session::{CachePin, Session};
+use palimpsest_core::view::Provider;
 use palimpsest_proto::context::v1;
 use serde_json::{Value, json};
 
 use super::appended::call_ref;
+use super::cache_ledger;
 use super::tokens32;
 
 /// How the model is told where a call's stored result is; empty when it was not stored.
@@ -87,15 +89,13 @@ pub(super) fn edits_issued(event: &CacheEditsIssued, session: &Session) -> v1::R
     }
 }
 
-/// Undo. `kind` tells what each event was that was taken back.
-pub fn restored(event: &Restored) -> v1::ContextRestored {
-    let undone = |revision: &Revision| v1::UndoneEvent {
-        revision: revision.get(),
-        kind: v1::EventKind::Unspecified.into(),
-    };
+/// Undo.
+pub fn restored(event: &Restored, session: &Session) -> v1::ContextRestored {
+    let undone = event.undone.iter().rev();
+    let known = undone.filter_map(|revision| session.view_change(*revision));
     v1::ContextRestored {
         to_revision: event.to.get(),
-        undone: event.undone.iter().map(undone).collect(),
+        undone: known.map(|change| cache_ledger::undone(&change)).collect(),
     }
 }
 
@@ -254,7 +254,9 @@ fn calls(session: &Session, calls: &[CallKey]) -> Vec<v1::CallRef> {
 /// The edits that one message carries, in the provider's schema.
 pub fn cache_edit(session: &Session, pin: &CachePin, place: u32, new: bool) -> v1::CacheEdit {
     let edit = |call: &CallKey| {
-        let id = session.calls().wire_id(*call, MAX_ID_LEN);
+        let id = session
+            .calls()
+            .wire_id(*call, Provider::Anthropic.max_call_id_len());
         json!({"type": "delete", "cache_reference": id})
     };
     let edits: Vec<Value> = pin.calls.iter().map(edit).collect();
@@ -278,6 +280,3 @@ pub fn edited_tokens(session: &Session, pin: &CachePin) -> u32 {
     };
     pin.calls.iter().map(size).fold(0, u32::saturating_add)
 }
-
-/// The longest call id that the provider with cache edits takes.
-const MAX_ID_LEN: usize = 64;

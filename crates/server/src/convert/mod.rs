@@ -6,8 +6,10 @@
 mod appended;
 mod blocks_in;
 mod blocks_out;
+mod cache_ledger;
 mod digest;
 mod events;
+mod fidelity;
 mod filter;
 mod levels;
 mod messages_in;
@@ -27,8 +29,10 @@ mod transcript;
 
 pub use appended::{append_result, call_ref, not_sendable, open_calls, tool_call, warnings};
 pub use blocks_out::view_message;
+pub use cache_ledger::cache_ledger;
 pub use digest::{Canonical, body_digest, request_stamp};
 pub use events::{event_kind, event_kinds, events, rewind_effect, rewound};
+pub use fidelity::{fidelity, model_tool, returned};
 pub use filter::{Filter, message_filter};
 pub use levels::{
     cache_edit, edited_tokens, level_effect, persisted_result, reference_of, refused, restored,

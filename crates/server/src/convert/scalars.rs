@@ -86,6 +86,14 @@ pub fn export_timestamp(time: Timestamp) -> prost_types::Timestamp {
     prost_types::Timestamp { seconds, nanos: 0 }
 }
 
+/// A duration, of milliseconds.
+pub(super) fn export_millis(millis: u64) -> prost_types::Duration {
+    prost_types::Duration {
+        seconds: i64::try_from(millis / 1_000).unwrap_or(i64::MAX),
+        nanos: i32::try_from(millis % 1_000 * 1_000_000).unwrap_or_default(),
+    }
+}
+
 /// How messages are to come back; JSON unless said otherwise.
 pub fn form(form: i32, field: &str) -> Result<Form, FieldError> {
     match v1::MessageForm::try_from(form) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_stream::try_stream;
-use palimpsest_core::event::{Event, Recorded};
+use palimpsest_core::event::{ChangeKind, Event, Recorded};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::policy::Policy;
 use palimpsest_core::session::Session;
@@ -185,7 +185,11 @@ async fn policy_before(
     key: &SessionKey,
     revision: Revision,
 ) -> Result<Option<Arc<Policy>>, ServiceError> {
-    let changes = |session: &Session| session.view_changes().to_vec();
+    let changes = |session: &Session| {
+        let changes = session.view_changes().iter();
+        let of_policy = changes.filter(|change| change.kind == ChangeKind::PolicyChanged);
+        of_policy.map(|change| change.revision).collect::<Vec<_>>()
+    };
     let changes = service.sessions.read(key, changes).await?;
     let before = changes.into_iter().filter(|at| *at < revision).rev();
     for at in before.chain([Revision::new(1)]) {

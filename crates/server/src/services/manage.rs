@@ -11,9 +11,9 @@ use palimpsest_proto::context::v1::{
 };
 use uuid::Builder;
 
-use super::Service;
 use super::append::expected;
 use super::list::children;
+use super::{Service, fidelity};
 use crate::convert::{self, ChangedSession};
 use crate::errors::ServiceError;
 use crate::sessions::{Missing, SessionsError, Transaction};
@@ -110,9 +110,14 @@ pub(super) async fn get(
     let key = convert::session_key(&request.session, "session")?;
     let look = |session: &Session| convert::session(session);
     let session = service.sessions.read(&key, look).await?;
-    Ok(GetSessionResponse {
+    let mut response = GetSessionResponse {
         session: Some(session),
-    })
+        fidelity: None,
+    };
+    if request.include_fidelity {
+        response.fidelity = Some(fidelity::whole(service, &key).await?);
+    }
+    Ok(response)
 }
 
 pub(super) async fn update(

@@ -4,12 +4,15 @@
 //! the parts of a request or a reply mean is `convert`'s.
 
 mod append;
+mod change;
 mod compact;
 mod context;
 mod etag;
 mod events;
 mod export;
 mod failure;
+mod fidelity;
+mod ledger;
 mod list;
 mod manage;
 mod messages;
@@ -29,6 +32,7 @@ use std::sync::Arc;
 use palimpsest_core::command::Create;
 use palimpsest_core::ids::{MessageId, ProjectId};
 use palimpsest_core::limits::Limits;
+use palimpsest_core::policy::Prices;
 use palimpsest_store::blobs::Blobs;
 use tokio_util::sync::CancellationToken;
 use tonic::{Response, Status};
@@ -49,6 +53,7 @@ pub struct Service {
     ids: Arc<IdSource>,
     mutations: Mutations,
     draining: CancellationToken,
+    prices: Prices,
 }
 
 impl Service {
@@ -66,7 +71,15 @@ impl Service {
             ids,
             mutations,
             draining,
+            prices: Prices::default(),
         }
+    }
+
+    /// The same where tokens have other prices.
+    #[must_use]
+    pub fn with_prices(mut self, prices: Prices) -> Self {
+        self.prices = prices;
+        self
     }
 
     fn limits(&self) -> &Limits {

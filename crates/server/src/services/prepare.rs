@@ -4,6 +4,7 @@ use bytes::Bytes;
 use palimpsest_core::codec;
 use palimpsest_core::command::{Clear, Clearing, Command, Rejection, Serve, Skip};
 use palimpsest_core::event::Event;
+use palimpsest_core::ids::Revision;
 use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::{LastServed, Method, NotHeld, Session, View};
 use palimpsest_core::view::{Provider, Target, WireMessage};
@@ -11,7 +12,8 @@ use palimpsest_proto::context::v1::{self, PrepareContextRequest, PrepareContextR
 use serde_json::json;
 
 use super::append::{Appended, Incoming, budget, tokens};
-use super::{Service, etag};
+use super::fidelity::removed;
+use super::{Service, etag, ledger};
 use crate::convert::{self, Form, PrefixTokens};
 use crate::errors::ServiceError;
 use crate::sessions::{Outcome, Transaction};
@@ -33,15 +35,21 @@ struct Call {
 struct Done {
     appended: Appended,
     /// What levels did.
-    levels: Vec<Event>,
+    levels: Vec<(Revision, Event)>,
     /// Why level 3 did nothing.
     skipped: Option<Skip>,
 }
 
 impl Done {
+    fn levels(&self) -> impl Iterator<Item = (Revision, &Event)> {
+        self.levels
+            .iter()
+            .map(|(revision, event)| (*revision, event))
+    }
+
     fn stages(&self, session: &Session, dry_run: bool) -> Vec<v1::StageReport> {
         let done = self.levels.iter();
-        let done = done.filter_map(|event| convert::stage(event, session, dry_run));
+        let done = done.filter_map(|(_, event)| convert::stage(event, session, dry_run));
         let skipped = self
             .skipped
             .map(|skip| convert::skipped(v1::Level::Microcompact, skip));
@@ -83,7 +91,9 @@ pub(super) async fn prepare(
     let missing = service.create_if_missing(&key.project);
     let decide = |transaction: &mut Transaction<'_>| call.decide(transaction);
     let finish = |session: &Session, done: &Done| {
-        let response = call.answer(session, done)?;
+        let mut response = call.answer(session, done)?;
+        let (target, _) = call.target(session);
+        response.cache_ledger = Some(ledger::prepared(service, session, &target, &response)?);
         let before = match &done.appended {
             Appended::Before(revision) => Some(*revision),
             Appended::Now { .. } => None,
@@ -138,10 +148,11 @@ impl Call {
         if let Outcome::Skipped(skip) = transaction.run(Command::Clear(clear))? {
             done.skipped = Some(skip);
         }
-        let events = transaction.events().iter().map(|recorded| &recorded.event);
+        let revisions = transaction.revision_before().get() + 1..;
+        let events = revisions.zip(transaction.events());
         done.levels = events
-            .filter(|event| is_of_a_level(event))
-            .cloned()
+            .filter(|(_, recorded)| is_of_a_level(&recorded.event))
+            .map(|(revision, recorded)| (Revision::new(revision), recorded.event.clone()))
             .collect();
         Ok(done)
     }
@@ -179,6 +190,7 @@ impl Call {
             stages: done.stages(session, self.dry_run),
             cache_edits: self.edits(session, &target, &done.levels)?,
             context_management_json: management(session, &target),
+            fidelity: removed(session, self.target.as_ref(), done.levels()),
             ..PrepareContextResponse::default()
         };
         if !self.incoming.is_empty() {
@@ -193,13 +205,13 @@ impl Call {
         &self,
         session: &Session,
         target: &Target,
-        events: &[Event],
+        events: &[(Revision, Event)],
     ) -> Result<Option<v1::CacheEdits>, NotHeld> {
         let pins = session.cache_edits().pins();
         if !self.cache_edits || pins.is_empty() || target.provider != Provider::Anthropic {
             return Ok(None);
         }
-        let new = events.iter().find_map(|event| match event {
+        let new = events.iter().find_map(|(_, event)| match event {
             Event::CacheEditsIssued(event) => Some(event.message),
             _ => None,
         });

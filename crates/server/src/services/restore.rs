@@ -1,24 +1,19 @@
 //! `RestoreContext`: view-changing events are taken back.
 
 use palimpsest_core::command::{Command, Rejection, Restore};
-use palimpsest_core::event::{Event, Restored};
+use palimpsest_core::event::Event;
 use palimpsest_core::ids::Revision;
-use palimpsest_core::session::{LastServed, Method, Session};
+use palimpsest_core::session::{LastServed, Method, NotHeld, Session};
 use palimpsest_proto::context::v1::{self, RestoreContextRequest, RestoreContextResponse};
 
 use super::Service;
 use super::append::{budget, expected, tokens};
+use super::change::{Change, Happened};
+use super::fidelity::{removed, returned};
+use super::ledger::ledger;
 use crate::convert;
 use crate::errors::ServiceError;
-use crate::sessions::{Missing, Outcome, Transaction};
-
-/// What came of it.
-enum Done {
-    /// It happened, or would; nothing did when there was nothing to take back.
-    Now(Option<Box<Restored>>),
-    /// It had happened, in the event with this revision.
-    Before(Revision),
-}
+use crate::sessions::{Outcome, Transaction};
 
 pub(super) async fn restore(
     service: &Service,
@@ -42,63 +37,55 @@ pub(super) async fn restore(
         expected_revision: request.expected_revision.map(Revision::new),
         request: stamp,
     };
-    let decide = |transaction: &mut Transaction<'_>| decide(transaction, &restore);
-    let target = request.target.as_ref();
-    let finish = |session: &Session, done: &Done| {
-        Ok(match done {
-            Done::Now(event) => Ok(answer(session, event.as_deref(), target)),
-            Done::Before(revision) => Err(*revision),
-        })
+    let change = Change {
+        service,
+        key: &key,
+        dry_run: request.dry_run,
     };
-    let sessions = &service.sessions;
-    let missing = &Missing::Refuse;
-    let outcome = service
-        .sessions
-        .run(&key, missing, request.dry_run, decide, finish)
-        .await;
-    match outcome.map_err(|error| ServiceError::from(error).with_request_id(&request_id))? {
-        Ok(response) => Ok(response),
-        Err(revision) => {
-            let recorded = sessions.event(&key, revision).await?;
-            let event = recorded.and_then(|recorded| match recorded.event {
-                Event::Restored(event) => Some(event),
-                _ => None,
-            });
-            let tell = |session: &Session| answer(session, event.as_ref(), target);
-            Ok(sessions.read(&key, tell).await?)
-        }
+    let target = request.target.as_ref();
+    let outcome = change.run(
+        |transaction| decide(transaction, &restore),
+        |session, happened, _| answer(service, session, happened, target),
+    );
+    let mut response = outcome
+        .await
+        .map_err(|error| error.with_request_id(&request_id))?;
+    let undone = response.restored.as_ref().map(|it| it.undone.as_slice());
+    if let Some(undone) = undone.filter(|undone| !undone.is_empty()) {
+        let back = returned(service, &key, undone, request.dry_run).await?;
+        let report = response.fidelity.get_or_insert_default();
+        report.returned_items = back.returned_items;
+        report.total_returned_items = back.total_returned_items;
+        report.incomplete = back.incomplete;
     }
+    Ok(response)
 }
 
-fn decide(transaction: &mut Transaction<'_>, restore: &Restore) -> Result<Done, Rejection> {
+fn decide(transaction: &mut Transaction<'_>, restore: &Restore) -> Result<Outcome, Rejection> {
     let mut restore = restore.clone();
     restore.expected_revision = expected(restore.expected_revision, transaction)?;
-    Ok(match transaction.run(Command::Restore(restore))? {
-        Outcome::Answered(revision) => Done::Before(revision),
-        Outcome::Done(_) | Outcome::Skipped(_) => {
-            let last = transaction.events().last().map(|recorded| &recorded.event);
-            Done::Now(match last {
-                Some(Event::Restored(event)) => Some(Box::new(event.clone())),
-                _ => None,
-            })
-        }
-    })
+    transaction.run(Command::Restore(restore))
 }
 
 fn answer(
+    service: &Service,
     session: &Session,
-    event: Option<&Restored>,
+    happened: &Happened,
     target: Option<&v1::Target>,
-) -> RestoreContextResponse {
-    RestoreContextResponse {
-        restored: Some(event.map(convert::restored).unwrap_or_default()),
-        effect: event
-            .and_then(|event| convert::level_effect(&Event::Restored(event.clone()), session)),
+) -> Result<RestoreContextResponse, NotHeld> {
+    let mut response = RestoreContextResponse {
+        restored: Some(v1::ContextRestored::default()),
         revision: session.revision().get(),
         epoch: session.sealed().epoch().get().into(),
         tokens: Some(tokens(session, None)),
         budget: Some(budget(session, target)),
-        cache_ledger: None,
-        warnings: Vec::new(),
+        cache_ledger: Some(ledger(service, session, target)?),
+        fidelity: removed(session, target, happened.event()),
+        ..RestoreContextResponse::default()
+    };
+    if let Some((_, event @ Event::Restored(restored))) = happened.event() {
+        response.restored = Some(convert::restored(restored, session));
+        response.effect = convert::level_effect(event, session);
     }
+    Ok(response)
 }

@@ -1,25 +1,20 @@
 //! `RewindSession`: later messages leave the view.
 
 use palimpsest_core::command::{Command, Rejection, Rewind};
-use palimpsest_core::event::{Event, Rewound};
+use palimpsest_core::event::Event;
 use palimpsest_core::ids::{MessageId, Revision};
-use palimpsest_core::session::{LastServed, Method, RequestStamp, Session, Standing};
+use palimpsest_core::session::{LastServed, Method, NotHeld, RequestStamp, Session, Standing};
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{self, RewindSessionRequest, RewindSessionResponse};
 
 use super::Service;
 use super::append::{budget, expected, tokens};
+use super::change::{Change, Happened};
+use super::fidelity::removed;
+use super::ledger::ledger;
 use crate::convert;
 use crate::errors::ServiceError;
-use crate::sessions::{Missing, Outcome, Transaction};
-
-/// What a rewind came to.
-enum Done {
-    /// This happened; nothing did when there was nothing to take away.
-    Now(Option<Box<Rewound>>),
-    /// It had happened, in the event with this revision.
-    Before(Revision),
-}
+use crate::sessions::{Outcome, Transaction};
 
 pub(super) async fn rewind(
     service: &Service,
@@ -43,32 +38,19 @@ pub(super) async fn rewind(
     let body = || convert::body_digest(&request);
     let stamp = convert::request_stamp(&request_id, Method::Rewind, body, service.limits())?;
     let revision = request.expected_revision.map(Revision::new);
-    let decide =
-        |transaction: &mut Transaction<'_>| decide(transaction, target, revision, stamp.clone());
-    let target = request.target.as_ref();
-    let finish = |session: &Session, done: &Done| {
-        Ok(match done {
-            Done::Now(rewound) => Ok(answer(session, rewound.as_deref(), target)),
-            Done::Before(revision) => Err(*revision),
-        })
+    let change = Change {
+        service,
+        key: &key,
+        dry_run: request.dry_run,
     };
-    let missing = &Missing::Refuse;
-    let outcome = service
-        .sessions
-        .run(&key, missing, request.dry_run, decide, finish)
-        .await;
-    match outcome.map_err(|error| ServiceError::from(error).with_request_id(&request_id))? {
-        Ok(response) => Ok(response),
-        Err(revision) => {
-            let recorded = service.sessions.event(&key, revision).await?;
-            let rewound = recorded.and_then(|recorded| match recorded.event {
-                Event::Rewound(rewound) => Some(rewound),
-                _ => None,
-            });
-            let tell = |session: &Session| answer(session, rewound.as_ref(), target);
-            Ok(service.sessions.read(&key, tell).await?)
-        }
-    }
+    let given = request.target.as_ref();
+    let outcome = change.run(
+        |transaction| decide(transaction, target, revision, stamp.clone()),
+        |session, happened, _| answer(service, session, happened, given),
+    );
+    outcome
+        .await
+        .map_err(|error| error.with_request_id(&request_id))
 }
 
 fn decide(
@@ -76,7 +58,7 @@ fn decide(
     (id, before): (MessageId, bool),
     revision: Option<Revision>,
     request: Option<RequestStamp>,
-) -> Result<Done, Rejection> {
+) -> Result<Outcome, Rejection> {
     let expected_revision = expected(revision, transaction)?;
     let Some(session) = transaction.session() else {
         return Err(Rejection::NoSuchMessage { id });
@@ -86,21 +68,11 @@ fn decide(
     } else {
         Some(id)
     };
-    let outcome = transaction.run(Command::Rewind(Rewind {
+    transaction.run(Command::Rewind(Rewind {
         to,
         expected_revision,
         request,
-    }))?;
-    Ok(match outcome {
-        Outcome::Answered(revision) => Done::Before(revision),
-        Outcome::Done(_) | Outcome::Skipped(_) => {
-            let last = transaction.events().last().map(|recorded| &recorded.event);
-            Done::Now(match last {
-                Some(Event::Rewound(rewound)) => Some(Box::new(rewound.clone())),
-                _ => None,
-            })
-        }
-    })
+    }))
 }
 
 /// The message before one, in the order of the transcript; none before the first.
@@ -116,22 +88,24 @@ fn preceding(session: &Session, id: MessageId) -> Result<Option<MessageId>, Reje
 }
 
 fn answer(
+    service: &Service,
     session: &Session,
-    rewound: Option<&Rewound>,
+    happened: &Happened,
     target: Option<&v1::Target>,
-) -> RewindSessionResponse {
-    RewindSessionResponse {
-        rewound: Some(
-            rewound
-                .map(|rewound| convert::rewound(rewound, session))
-                .unwrap_or_default(),
-        ),
-        effect: rewound.map(|rewound| convert::rewind_effect(rewound, session)),
+) -> Result<RewindSessionResponse, NotHeld> {
+    let mut response = RewindSessionResponse {
+        rewound: Some(v1::SessionRewound::default()),
         revision: session.revision().get(),
         epoch: session.sealed().epoch().get().into(),
         tokens: Some(tokens(session, None)),
         budget: Some(budget(session, target)),
-        cache_ledger: None,
-        warnings: Vec::new(),
+        cache_ledger: Some(ledger(service, session, target)?),
+        fidelity: removed(session, target, happened.event()),
+        ..RewindSessionResponse::default()
+    };
+    if let Some((_, Event::Rewound(rewound))) = happened.event() {
+        response.rewound = Some(convert::rewound(rewound, session));
+        response.effect = Some(convert::rewind_effect(rewound, session));
     }
+    Ok(response)
 }

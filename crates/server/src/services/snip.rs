@@ -1,25 +1,20 @@
 //! `Snip`: turns, messages or blocks leave the view.
 
 use palimpsest_core::command::{Command, Rejection, Serve, Snip};
-use palimpsest_core::event::{Asked, ContentSnipped, Event};
+use palimpsest_core::event::{Asked, Event};
 use palimpsest_core::ids::{MessageId, Revision, SessionKey};
-use palimpsest_core::session::{LastServed, Method, Session};
+use palimpsest_core::session::{LastServed, Method, NotHeld, Session};
 use palimpsest_proto::context::v1::{self, ErrorReason, SnipRequest, SnipResponse};
 
 use super::append::{budget, expected, tokens};
+use super::change::{Change, Happened};
+use super::fidelity::removed;
+use super::ledger::ledger;
 use super::list::children;
 use super::{Service, etag};
 use crate::convert;
 use crate::errors::ServiceError;
-use crate::sessions::{Missing, Outcome, SessionsError, Transaction};
-
-/// What came of it.
-enum Done {
-    /// It happened, or would.
-    Now(Box<ContentSnipped>),
-    /// It had happened, in the event with this revision.
-    Before(Revision),
-}
+use crate::sessions::{Outcome, Transaction};
 
 pub(super) async fn snip(
     service: &Service,
@@ -66,43 +61,24 @@ pub(super) async fn run(
     target: Option<&v1::Target>,
     dry_run: bool,
 ) -> Result<SnipResponse, ServiceError> {
-    let decide = |transaction: &mut Transaction<'_>| decide(transaction, &snip);
-    let finish = |session: &Session, done: &Done| {
-        Ok(match done {
-            Done::Now(event) => Ok(answer(session, event, target)),
-            Done::Before(revision) => Err(*revision),
-        })
+    let change = Change {
+        service,
+        key,
+        dry_run,
     };
-    let sessions = &service.sessions;
-    let missing = &Missing::Refuse;
-    let outcome = service
-        .sessions
-        .run(key, missing, dry_run, decide, finish)
+    let outcome = change
+        .run(
+            |transaction| decide(transaction, &snip),
+            |session, happened, _| answer(service, session, happened, target),
+        )
         .await;
-    let outcome = match outcome {
-        Err(SessionsError::Rejected(Rejection::NotSnippable(targets))) => {
-            let error = Rejection::NotSnippable(targets).into();
-            return Err(foreign(service, key, error).await?);
-        }
-        outcome => outcome.map_err(ServiceError::from)?,
-    };
     match outcome {
-        Ok(response) => Ok(response),
-        Err(revision) => {
-            let recorded = sessions.event(key, revision).await?;
-            let Some(Event::ContentSnipped(event)) = recorded.map(|recorded| recorded.event) else {
-                return Err(ServiceError::Internal {
-                    doing: "find the answer of an earlier call",
-                    source: None,
-                });
-            };
-            let tell = |session: &Session| answer(session, &event, target);
-            Ok(sessions.read(key, tell).await?)
-        }
+        Err(error @ ServiceError::NotSnippable { .. }) => Err(foreign(service, key, error).await?),
+        outcome => outcome,
     }
 }
 
-fn decide(transaction: &mut Transaction<'_>, snip: &Snip) -> Result<Done, Rejection> {
+fn decide(transaction: &mut Transaction<'_>, snip: &Snip) -> Result<Outcome, Rejection> {
     let mut snip = snip.clone();
     snip.expected_revision = expected(snip.expected_revision, transaction)?;
     // What waits is placed first, so that every block has a place to be removed from.
@@ -126,37 +102,29 @@ fn decide(transaction: &mut Transaction<'_>, snip: &Snip) -> Result<Done, Reject
             interrupt_open_calls: false,
         }))?;
     }
-    match transaction.run(Command::Snip(snip))? {
-        Outcome::Answered(revision) => Ok(Done::Before(revision)),
-        Outcome::Done(_) | Outcome::Skipped(_) => {
-            let snipped =
-                transaction
-                    .events()
-                    .iter()
-                    .rev()
-                    .find_map(|recorded| match &recorded.event {
-                        Event::ContentSnipped(event) => Some(event.clone()),
-                        _ => None,
-                    });
-            let nothing = Rejection::invalid("turn_ids", "names nothing to remove");
-            snipped
-                .map(|event| Done::Now(Box::new(event)))
-                .ok_or(nothing)
-        }
-    }
+    transaction.run(Command::Snip(snip))
 }
 
-fn answer(session: &Session, event: &ContentSnipped, target: Option<&v1::Target>) -> SnipResponse {
-    SnipResponse {
-        snipped: Some(convert::snipped(event, session)),
-        effect: convert::level_effect(&Event::ContentSnipped(event.clone()), session),
+fn answer(
+    service: &Service,
+    session: &Session,
+    happened: &Happened,
+    target: Option<&v1::Target>,
+) -> Result<SnipResponse, NotHeld> {
+    let mut response = SnipResponse {
         revision: session.revision().get(),
         epoch: session.sealed().epoch().get().into(),
         tokens: Some(tokens(session, None)),
         budget: Some(budget(session, target)),
-        cache_ledger: None,
-        warnings: Vec::new(),
+        cache_ledger: Some(ledger(service, session, target)?),
+        fidelity: removed(session, target, happened.event()),
+        ..SnipResponse::default()
+    };
+    if let Some((_, event @ Event::ContentSnipped(snipped))) = happened.event() {
+        response.snipped = Some(convert::snipped(snipped, session));
+        response.effect = convert::level_effect(event, session);
     }
+    Ok(response)
 }
 
 fn block_ref(block: &v1::BlockRef, path: &str) -> Result<(MessageId, u16), ServiceError> {

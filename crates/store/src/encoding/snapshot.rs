@@ -13,12 +13,14 @@ use palimpsest_core::tokens::Size;
 use palimpsest_core::view::{Seal, Sealed};
 use uuid::Uuid;
 
-use super::{DecodeError, event, levels, message, sixteen, sixteens, spans, state, v1, view};
+use super::{
+    DecodeError, event, levels, message, prompt_cache, sixteen, sixteens, spans, state, v1, view,
+};
 
 const CUT: DecodeError = DecodeError::Damaged("a list in a snapshot is cut");
 
 pub(super) fn write(snapshot: &Snapshot) -> v1::Snapshot {
-    v1::Snapshot {
+    let mut stored = v1::Snapshot {
         revision: snapshot.revision.get(),
         rules: snapshot.rules,
         policy: Some(event::write_policy(&snapshot.policy)),
@@ -31,24 +33,26 @@ pub(super) fn write(snapshot: &Snapshot) -> v1::Snapshot {
         requests: snapshot.requests.iter().map(write_request).collect(),
         served: Some(view::write_served(&snapshot.last_served)),
         last_reemitted: snapshot.last_reemitted.map(Ordinal::get),
-        view_changes: snapshot
-            .view_changes
-            .iter()
-            .map(|revision| revision.get())
-            .collect(),
         stored: snapshot.stored.iter().map(levels::write_stored).collect(),
         cache_edits: snapshot.cache_edits.iter().map(write_pin).collect(),
         last_response_ms: snapshot.last_response.map(Timestamp::as_millis),
         messages_since_snip: snapshot.since_snip.messages,
         tokens_since_snip: snapshot.since_snip.tokens,
         spans: Some(spans::write_spans(&snapshot.spans)),
-    }
+        prompt_cache: Some(prompt_cache::write(&snapshot.prompt_cache)),
+        ..v1::Snapshot::default()
+    };
+    prompt_cache::write_changes(&snapshot.view_changes, &mut stored);
+    stored
 }
 
 pub(super) fn read(key: SessionKey, stored: v1::Snapshot) -> Result<Snapshot, DecodeError> {
+    let view_changes = prompt_cache::read_changes(&stored)?;
     let entries = stored.entries.unwrap_or_default();
     Ok(Snapshot {
         key,
+        view_changes,
+        prompt_cache: prompt_cache::read(stored.prompt_cache)?,
         revision: Revision::new(stored.revision),
         rules: stored.rules,
         policy: Arc::new(event::read_policy(stored.policy)?),
@@ -75,7 +79,6 @@ pub(super) fn read(key: SessionKey, stored: v1::Snapshot) -> Result<Snapshot, De
             .collect::<Result<_, _>>()?,
         last_served: view::read_served(stored.served)?,
         last_reemitted: stored.last_reemitted.map(Ordinal::new),
-        view_changes: stored.view_changes.into_iter().map(Revision::new).collect(),
         stored: stored
             .stored
             .into_iter()

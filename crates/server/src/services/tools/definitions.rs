@@ -3,43 +3,23 @@
 use palimpsest_core::message::Block;
 use palimpsest_core::policy::{ModelTool, Policy};
 use palimpsest_core::tokens::{estimate_block, estimate_text};
-use palimpsest_proto::context::v1::{self, ToolDefinition};
+use palimpsest_proto::context::v1::ToolDefinition;
 use serde_json::{Value, json};
 
-/// The tools in the order in which they are listed.
-const ALL: [ModelTool; 4] = [
-    ModelTool::Snip,
-    ModelTool::ReadToolResult,
-    ModelTool::ReadTranscript,
-    ModelTool::SearchTranscript,
-];
-
-/// A tool's name, without the policy's prefix.
-pub(super) const fn base_name(tool: ModelTool) -> &'static str {
-    match tool {
-        ModelTool::Snip => "Snip",
-        ModelTool::ReadToolResult => "ReadToolResult",
-        ModelTool::ReadTranscript => "ReadTranscript",
-        ModelTool::SearchTranscript => "SearchTranscript",
-    }
-}
+use crate::convert::model_tool;
 
 /// The tool of a name, when the policy gives it to the model.
 pub(super) fn by_name(policy: &Policy, name: &str) -> Option<ModelTool> {
-    let base = name.strip_prefix(&*policy.model_tools.name_prefix)?;
-    let tool = ALL.into_iter().find(|tool| base_name(*tool) == base)?;
-    policy
-        .model_tools
-        .enabled_tools
-        .contains(&tool)
-        .then_some(tool)
+    let tools = &policy.model_tools;
+    ModelTool::ALL
+        .into_iter()
+        .find(|tool| tools.name_of(*tool).as_deref() == Some(name))
 }
 
 /// The definitions of all tools that the policy gives to the model.
 pub(super) fn all(policy: &Policy, openai: bool) -> Vec<ToolDefinition> {
-    let enabled = |tool: &ModelTool| policy.model_tools.enabled_tools.contains(tool);
     let define = |tool| definition(policy, tool, openai);
-    ALL.into_iter().filter(enabled).map(define).collect()
+    ModelTool::ALL.into_iter().filter_map(define).collect()
 }
 
 /// What the definitions add to a request.
@@ -55,30 +35,21 @@ pub(super) fn tokens(definitions: &[ToolDefinition]) -> u32 {
         .fold(frame, u32::saturating_add)
 }
 
-fn definition(policy: &Policy, tool: ModelTool, openai: bool) -> ToolDefinition {
-    let name = format!("{}{}", policy.model_tools.name_prefix, base_name(tool));
+fn definition(policy: &Policy, tool: ModelTool, openai: bool) -> Option<ToolDefinition> {
+    let name = policy.model_tools.name_of(tool)?;
     let (description, schema) = (description(tool), schema(tool));
     let definition = if openai {
         json!({"type": "function", "function": {"name": name, "description": description, "parameters": schema}})
     } else {
         json!({"name": name, "description": description, "input_schema": schema})
     };
-    ToolDefinition {
-        tool: out(tool).into(),
+    Some(ToolDefinition {
+        tool: model_tool(tool).into(),
         name,
         description: description.into(),
         input_schema_json: schema.to_string().into(),
         definition_json: definition.to_string().into(),
-    }
-}
-
-const fn out(tool: ModelTool) -> v1::ModelTool {
-    match tool {
-        ModelTool::Snip => v1::ModelTool::Snip,
-        ModelTool::ReadToolResult => v1::ModelTool::ReadToolResult,
-        ModelTool::ReadTranscript => v1::ModelTool::ReadTranscript,
-        ModelTool::SearchTranscript => v1::ModelTool::SearchTranscript,
-    }
+    })
 }
 
 const fn description(tool: ModelTool) -> &'static str {

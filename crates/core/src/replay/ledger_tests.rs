@@ -1,0 +1,137 @@
+//! The ledger that a session keeps of the prompt cache, beside the cache of the replay, which compares
+//! the bytes of what was sent.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::caller::Shown;
+use super::driver::{Driver, Setup, drive};
+use super::prefix_cache::{MIN_CACHEABLE_TOKENS, PrefixCache, TIME_TO_LIVE_MS};
+use super::tests::{Op, Writer, op, policies};
+use super::{Pace, Tape};
+use crate::ids::Timestamp;
+use crate::policy::{Millis, Policy};
+use crate::tokens::Calibration;
+use crate::view::Provider;
+
+/// What a message, a marker or a tag is estimated at in one way and not in the other.
+const ERROR_TOKENS: u64 = 12;
+/// What frames words that came while the model was at work.
+const FRAME_TOKENS: u64 = 40;
+
+/// How the two agree.
+#[derive(Debug, Default)]
+struct Agreement {
+    /// Views that were sent into a warm cache.
+    warm: usize,
+    /// Those of them that lost a part of it.
+    invalidated: usize,
+}
+
+/// Compares the two at every view of a tape that is sent.
+fn compare(tape: &Tape, provider: Provider, mut policy: Policy) -> Agreement {
+    policy.microcompact.time.idle = Millis::new(TIME_TO_LIVE_MS);
+    let error_tokens = if policy.snip.wrap_interjections {
+        FRAME_TOKENS
+    } else {
+        ERROR_TOKENS
+    };
+    let setup = Setup {
+        provider,
+        policy: Arc::new(policy),
+        pace: Pace::PerResponse,
+        levels: true,
+    };
+    let mut cache = PrefixCache::default();
+    let mut sent: Vec<Shown> = Vec::new();
+    let mut sent_at = None;
+    let mut agreement = Agreement::default();
+    drive(tape, setup, |driver: &Driver, look| {
+        if !look.sendable {
+            return;
+        }
+        let tokens = |part: &[Shown]| driver.caller.tokens(part, Calibration::default());
+        let flat = driver.caller.flat();
+        let split = cache.send(flat, driver.now, tokens);
+        let expired = |at: Timestamp| driver.now.millis_since(at) >= TIME_TO_LIVE_MS;
+        let is_cold = sent_at.is_none_or(expired);
+        let report = driver
+            .session
+            .cache_report(driver.caller.target(), driver.now);
+        // A response that came to nothing that was sent here makes the ledger think that the cache was
+        // used. A prefix that is too short to be cached is not in the ledger.
+        if is_cold {
+            assert!(!report.cold || report.reused + report.invalidated == 0);
+        } else if split.cache_read >= MIN_CACHEABLE_TOKENS {
+            let messages = error_tokens * (2 + flat.len() as u64);
+            let off = report.reused.abs_diff(split.cache_read);
+            let bound = split.cache_read / 50 + messages;
+            assert!(off <= bound, "reads {} of {split:?}", report.reused);
+            let again = sent_again(flat, &sent);
+            let again: u64 = again.iter().map(|block| tokens(&[*block])).sum();
+            let off = report.invalidated.abs_diff(again);
+            let bound = again / 50 + messages;
+            assert!(
+                off <= bound,
+                "{} written again of {again}",
+                report.invalidated
+            );
+            assert_eq!(report.cause.is_some(), !flat.starts_with(&sent));
+            agreement.warm += 1;
+            agreement.invalidated += usize::from(again > 0);
+        }
+        sent_at = Some(driver.now);
+        sent = flat.to_vec();
+    });
+    agreement
+}
+
+/// The blocks behind the first difference that were sent before.
+fn sent_again(view: &[Shown], sent: &[Shown]) -> Vec<Shown> {
+    let same = |(a, b): &(&Shown, &Shown)| a == b;
+    let shared = view.iter().zip(sent).take_while(same).count();
+    let mut held: HashMap<Shown, usize> = HashMap::new();
+    for block in &sent[shared..] {
+        *held.entry(*block).or_default() += 1;
+    }
+    let mut again = view[shared..].to_vec();
+    again.retain(|block| {
+        let left = held.get_mut(block).filter(|left| **left > 0);
+        left.map(|left| *left -= 1).is_some()
+    });
+    again
+}
+
+proptest! {
+    #[test]
+    fn the_ledger_agrees_with_the_bytes(
+        ops in prop::collection::vec(op(), 0..60), which in 0_usize..6, openai in any::<bool>()
+    ) {
+        let provider = if openai { Provider::OpenAi } else { Provider::Anthropic };
+        compare(&Writer::write(&ops), provider, policies().swap_remove(which));
+    }
+}
+
+/// Work of an hour in which results are cleared because they grow too many.
+#[test]
+fn a_long_session_loses_and_saves_what_the_bytes_say() {
+    let turn = [
+        Op::Say,
+        Op::Run {
+            chars: 5_000,
+            fails: false,
+        },
+        Op::Run {
+            chars: 2_000,
+            fails: false,
+        },
+        Op::Answer,
+    ];
+    let ops: Vec<Op> = std::iter::repeat_n(turn, 40).flatten().collect();
+    let tight = policies().swap_remove(4);
+    let agreement = compare(&Writer::write(&ops), Provider::Anthropic, tight);
+    assert!(agreement.warm > 100, "{agreement:?}");
+    assert!(agreement.invalidated > 3, "{agreement:?}");
+}

@@ -1,0 +1,273 @@
+//! What a session says of the provider's prompt cache: in numbers worked out by hand, and against a
+//! ledger that keeps every piece that was sent.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on should say where"
+)]
+
+use std::sync::Arc;
+
+use palimpsest_core::command::{Append, Command, Restore, Rewind, Serve, Snip};
+use palimpsest_core::event::{Asked, ChangeKind, Event};
+use palimpsest_core::histories::{Operation, World, operation};
+use palimpsest_core::ids::{MessageId, Revision, Timestamp};
+use palimpsest_core::message::{Block, Message, Role};
+use palimpsest_core::policy::{Policy, Prices};
+use palimpsest_core::session::{CacheReport, Session, Standing};
+use palimpsest_core::view::{Piece, Target};
+use proptest::prelude::*;
+use uuid::Uuid;
+
+const HOUR_MS: i64 = 60 * 60 * 1_000;
+
+/// A conversation of long words.
+struct Talk(World);
+
+impl Talk {
+    fn new() -> Self {
+        let mut policy = Policy::default();
+        policy.snip.tag_turns = false;
+        Self(World::with_policy(policy))
+    }
+
+    /// Says so many characters of prose, which are a third as many tokens and four for the message.
+    fn say(&mut self, role: Role, chars: usize) -> MessageId {
+        let number = self.0.session.transcript().len() + 1;
+        let id = MessageId::new(Uuid::from_u128(number as u128));
+        let words = format!("{number:-<4}").repeat(chars / 4);
+        let mut message = Message::new(id, role, vec![Block::text(words)]);
+        message.at = Some(Timestamp::from_millis(0));
+        self.0.run(Command::Append(Append {
+            messages: vec![Arc::new(message)],
+            ..Append::default()
+        }));
+        id
+    }
+
+    fn serve(&mut self) {
+        self.0.run(Command::Serve(Serve {
+            overhead_tokens: Some(5_000),
+            ..Serve::default()
+        }));
+    }
+
+    /// A person speaks, and the model answers what it was sent.
+    fn turn(&mut self, chars: usize) -> [MessageId; 2] {
+        let asked = self.say(Role::User, chars);
+        self.serve();
+        [asked, self.say(Role::Assistant, chars)]
+    }
+
+    fn snip(&mut self, messages: &[MessageId]) {
+        self.serve();
+        self.0.run(Command::Snip(Snip {
+            turns: Vec::new(),
+            messages: messages.to_vec(),
+            blocks: Vec::new(),
+            reason: "".into(),
+            asked: Asked::Manual,
+            expected_revision: None,
+            request: None,
+        }));
+    }
+
+    /// Takes the last change back.
+    fn undo(&mut self) {
+        let last = self.0.session.view_changes().last().unwrap().revision;
+        let past = self.0.at(Revision::new(last.get() - 1));
+        self.0.run(Command::Restore(Restore {
+            past: Box::new(past),
+            force: false,
+            expected_revision: None,
+            request: None,
+        }));
+    }
+
+    fn report(&self) -> CacheReport {
+        let session = &self.0.session;
+        session.cache_report(&Target::default(), Timestamp::from_millis(HOUR_MS - 1))
+    }
+}
+
+#[test]
+fn a_change_costs_what_follows_it_and_saves_what_leaves() {
+    let mut talk = Talk::new();
+    assert_eq!(talk.report(), CacheReport::default());
+    // A third of the characters, and four for the message: 304, 404, 1,004 and 3,004 tokens.
+    let first = talk.turn(900);
+    let _second = talk.turn(1_200);
+    let third = talk.turn(3_000);
+    talk.turn(9_000);
+    let size = |talk: &Talk, id: MessageId| {
+        let transcript = talk.0.session.transcript();
+        let found = transcript.find(id).unwrap();
+        transcript.get(found).unwrap().size.tokens
+    };
+    assert_eq!(size(&talk, first[0]), 304);
+    assert_eq!(size(&talk, third[0]), 1_004);
+
+    // The fourth question was sent with what precedes it; its answer was not.
+    let sent = 2 * 304 + 2 * 404 + 2 * 1_004 + 3_004;
+    let idle = CacheReport {
+        reused_pieces: 7,
+        reused: 5_000 + sent,
+        idle_ms: Some(HOUR_MS.unsigned_abs() - 1),
+        since: talk.report().since,
+        ..CacheReport::default()
+    };
+    assert_eq!(talk.report(), idle);
+
+    // The third turn leaves: the fourth question is to be written again, and its answer never was.
+    talk.snip(&third);
+    let snipped = talk.report();
+    assert_eq!(snipped.reused, 5_000 + 2 * 304 + 2 * 404);
+    assert_eq!((snipped.invalidated, snipped.saved), (3_004, 2_008));
+    assert_eq!(snipped.cause.unwrap().kind, ChangeKind::ContentSnipped);
+    let even = Prices::default().break_even(snipped.invalidated, snipped.saved);
+    assert!((even.unwrap() - 3_004.0 * 1.15 / 200.8).abs() < 1e-9);
+
+    // The first question leaves too, and then comes back: what was lost first is lost still.
+    let revision = snipped.cause.unwrap().revision;
+    talk.snip(&first[..1]);
+    assert_eq!(talk.report().reused, 5_000);
+    assert_eq!(talk.report().invalidated, 304 + 2 * 404 + 3_004);
+    assert_eq!(talk.report().saved, 2_008 + 304);
+    assert!(talk.report().cause.unwrap().revision > revision);
+    talk.undo();
+    assert_eq!(talk.report().invalidated, 3_004);
+    assert_eq!(talk.report().saved, 2_008);
+
+    // When all is taken back before anything was sent, nothing was lost.
+    let past = talk.0.at(Revision::new(revision.get() - 1));
+    talk.0.run(Command::Restore(Restore {
+        past: Box::new(past),
+        force: false,
+        expected_revision: None,
+        request: None,
+    }));
+    assert_eq!(talk.report(), idle);
+}
+
+#[test]
+fn sums_are_of_requests_that_were_answered() {
+    let mut talk = Talk::new();
+    let first = talk.turn(900);
+    talk.turn(900);
+    talk.snip(&first);
+    assert_eq!(talk.report().total_invalidated, 0);
+    // The second question is written again, once; two requests do without the first turn.
+    talk.turn(900);
+    assert_eq!(talk.report().total_invalidated, 304);
+    assert_eq!(talk.report().total_saved, 608);
+    talk.turn(900);
+    assert_eq!(talk.report().total_invalidated, 304);
+    assert_eq!(talk.report().total_saved, 2 * 608);
+    assert_eq!(talk.report().saved, 0);
+    // From then on it is there again.
+    talk.undo();
+    talk.turn(900);
+    assert_eq!(talk.report().total_invalidated, 304 + 5 * 304);
+    assert_eq!(talk.report().total_saved, 2 * 608);
+}
+
+#[test]
+fn a_rewind_loses_nothing_that_is_written_again_and_saves_nothing() {
+    let mut talk = Talk::new();
+    let first = talk.turn(900);
+    talk.turn(900);
+    talk.turn(900);
+    talk.0.run(Command::Rewind(Rewind {
+        to: Some(first[1]),
+        ..Rewind::default()
+    }));
+    let report = talk.report();
+    assert_eq!(report.reused, 5_000 + 2 * 304);
+    assert_eq!((report.invalidated, report.saved), (0, 0));
+    assert_eq!(report.cause.unwrap().kind, ChangeKind::Rewound);
+}
+
+#[test]
+fn in_a_cold_cache_and_in_anothers_nothing_is_lost() {
+    let mut talk = Talk::new();
+    let first = talk.turn(900);
+    talk.turn(900);
+    talk.snip(&first);
+    let session = &talk.0.session;
+    let warm = session.cache_report(&Target::default(), Timestamp::from_millis(HOUR_MS - 1));
+    assert_eq!((warm.cold, warm.invalidated), (false, 304));
+    let cold = session.cache_report(&Target::default(), Timestamp::from_millis(HOUR_MS));
+    assert_eq!((cold.cold, cold.reused, cold.invalidated), (true, 0, 0));
+    assert_eq!(cold.saved, 608);
+    let other = Target {
+        model: "another".into(),
+        ..Target::default()
+    };
+    let other = session.cache_report(&other, Timestamp::from_millis(0));
+    assert_eq!((other.reused, other.invalidated), (0, 0));
+    assert_eq!(other.cause, None);
+}
+
+/// A ledger that keeps all that was sent last, and for whom.
+#[derive(Default)]
+struct Naive {
+    sent: Vec<Piece>,
+    target: Target,
+}
+
+impl Naive {
+    /// What an event finds was sent, if the event is the answer to it.
+    fn see(&mut self, session: &Session, event: &Event) {
+        let Event::MessagesAppended(event) = event else {
+            return;
+        };
+        // What says nothing has no place in the view, and so does not wait for one.
+        let mut said = event.messages.iter().filter(|appended| {
+            appended.standing == Standing::Visible
+                && (appended.message.role == Role::Assistant || !appended.message.blocks.is_empty())
+        });
+        let answers = said
+            .next()
+            .is_some_and(|first| first.message.role == Role::Assistant);
+        if answers && session.unsendable().is_none() {
+            self.sent = session.sealed().pieces().to_vec();
+            self.target = session.last_served().target.clone();
+        }
+    }
+
+    fn check(&self, session: &Session) {
+        let report = session.cache_report(&self.target, session.about().modified);
+        let pieces = session.sealed().pieces();
+        let same = |(a, b): &(&Piece, &Piece)| a == b;
+        let shared = pieces.iter().zip(&self.sent).take_while(same).count();
+        assert_eq!(report.reused_pieces, shared);
+        assert_eq!(report.cause.is_some(), shared < self.sent.len());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_difference_is_that_of_the_pieces_whatever_the_history(
+        operations in prop::collection::vec(operation(), 1..40)
+    ) {
+        let mut world = World::new();
+        let mut naive = Naive::default();
+        for operation in &operations {
+            let (before, seen) = (world.session.clone(), world.log.len());
+            world.step(operation);
+            if let Operation::Serve { target, interrupt } = operation {
+                world.run(Command::Serve(Serve {
+                    target: Target { thinking: *target == 0, ..Target::default() },
+                    interrupt_open_calls: *interrupt,
+                    ..Serve::default()
+                }));
+            }
+            if let Some(first) = world.log.get(seen) {
+                naive.see(&before, &first.event);
+            }
+            naive.check(&world.session);
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Whatever the history: all that is not in the view any more is told, once, and has a way back.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on should say where"
+)]
+
+use std::collections::HashSet;
+
+use palimpsest_core::command::{Command, Serve};
+use palimpsest_core::histories::{Operation, World, operation};
+use palimpsest_core::ids::{CallKey, Ordinal, Revision};
+use palimpsest_core::levels::recovery::{Departed, Recovery, What, latest_first};
+use palimpsest_core::policy::ModelTool;
+use palimpsest_core::session::{Session, Standing};
+use palimpsest_core::view::{DropReason, Form, MarkerReason, Target};
+use proptest::prelude::*;
+
+/// What is told of a session, as a server does it.
+fn told(world: &World, recovery: &Recovery<'_>) -> Vec<Departed> {
+    let changes = world.session.view_changes().iter().rev();
+    let removed = changes.flat_map(|change| {
+        let at = usize::try_from(change.revision.get()).unwrap();
+        let event = &world.log[at - 1].event;
+        recovery.removed_by(event, change.revision)
+    });
+    let all = removed.chain(recovery.replaced());
+    latest_first(all.flat_map(|departed| recovery.parts(departed, true)))
+}
+
+/// The messages and the parts of others that the view does not show, by the state alone.
+fn gone(session: &Session) -> (HashSet<Ordinal>, HashSet<CallKey>, HashSet<(Ordinal, u16)>) {
+    let left = |standing| matches!(standing, Standing::Snipped | Standing::Rewound);
+    let entries = session.transcript().entries();
+    let messages = entries.filter(|(_, entry)| left(entry.standing));
+    let (mut calls, mut blocks) = (HashSet::new(), HashSet::new());
+    for piece in session.sealed().pieces() {
+        match piece.form {
+            Form::Stored(call) | Form::Cleared(call) | Form::SnippedResult(call) => {
+                calls.insert(call);
+            }
+            Form::Marker(MarkerReason::Snipped)
+            | Form::SnippedCall(_)
+            | Form::Dropped(DropReason::Snipped) => {
+                blocks.insert((piece.message, piece.block));
+            }
+            _ => {}
+        }
+    }
+    (messages.map(|(at, _)| at).collect(), calls, blocks)
+}
+
+fn check(world: &mut World) {
+    world.fill();
+    let session = &world.session;
+    let target = Target::default();
+    let recovery = Recovery::new(session, &target);
+    let (mut messages, mut calls, mut blocks) = gone(session);
+    let mut last = Revision::new(u64::MAX);
+    for departed in told(world, &recovery) {
+        let cause = departed.cause.unwrap_or(Revision::ZERO);
+        assert!(cause <= last, "the latest is told first");
+        last = cause;
+        let tool = recovery.tool_call(departed.what).unwrap();
+        let input = tool.input.as_object().unwrap();
+        match departed.what {
+            What::Turn(_, row) | What::Messages(row) => {
+                assert_eq!(tool.tool, ModelTool::ReadTranscript);
+                for number in row.first.get()..=row.last.get() {
+                    messages.remove(&Ordinal::new(number));
+                }
+                let first = u64::from(row.first.get()) + 1;
+                if row.first == row.last {
+                    let entry = session.transcript().get(row.first).unwrap();
+                    assert_eq!(input["message_id"], entry.id.to_string());
+                } else {
+                    assert_eq!(input["first"], first);
+                }
+            }
+            What::Block(message, block) => {
+                blocks.remove(&(message, block));
+            }
+            What::Result(call) => {
+                assert_eq!(tool.tool, ModelTool::ReadToolResult);
+                calls.remove(&call);
+                let place = recovery.place(call).unwrap();
+                blocks.remove(&place);
+                if let Some(id) = input.get("tool_use_id").and_then(|id| id.as_str()) {
+                    let found = session
+                        .calls()
+                        .mapped(id)
+                        .map_or_else(|| session.calls().with_id(id).to_vec(), |call| vec![call]);
+                    assert_eq!(found, [call], "{id} leads elsewhere");
+                } else {
+                    let reference = input["reference"].as_str().unwrap();
+                    let file = reference.rsplit('/').next().unwrap();
+                    assert_eq!(session.stored().in_file(file).unwrap().call, call);
+                }
+            }
+        }
+        if let Some(to) = recovery.restore_to(&departed) {
+            let past = world.at(to);
+            let before = Recovery::new(&past, &target);
+            // What level 1 replaced comes back as it was replaced.
+            let replaced = before.replaced();
+            let was_there = !before.parts(departed.clone(), false).is_empty()
+                || replaced.iter().any(|it| it.what == departed.what);
+            assert!(was_there, "{departed:?} at {to:?}");
+        }
+    }
+    assert!(messages.is_empty(), "{messages:?} are not told of");
+    assert!(calls.is_empty(), "{calls:?} are not told of");
+    assert!(blocks.is_empty(), "{blocks:?} are not told of");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn all_that_left_is_told_and_has_a_way_back(
+        operations in prop::collection::vec(operation(), 1..24)
+    ) {
+        let mut world = World::new();
+        for operation in &operations {
+            world.step(operation);
+            if let Operation::Serve { interrupt, .. } = operation {
+                world.run(Command::Serve(Serve {
+                    interrupt_open_calls: *interrupt,
+                    ..Serve::default()
+                }));
+            }
+        }
+        check(&mut world);
+    }
+}

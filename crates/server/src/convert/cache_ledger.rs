@@ -1,0 +1,49 @@
+//! What became of the prompt cache, in the contract's words.
+
+use palimpsest_core::event::ChangeKind;
+use palimpsest_core::policy::Prices;
+use palimpsest_core::session::{CacheReport, ViewChange};
+use palimpsest_proto::context::v1;
+
+use super::scalars::{export_millis, export_timestamp};
+use super::tokens32;
+
+/// What became of the prompt cache. `messages` are those at the start of the array that are as they
+/// were sent.
+pub fn cache_ledger(report: &CacheReport, messages: u32, prices: &Prices) -> v1::CacheLedger {
+    let cause = report.cause.map(|cause| change_kind(cause.kind));
+    v1::CacheLedger {
+        reused_messages: messages,
+        reused_tokens: tokens32(report.reused),
+        invalidated_tokens: tokens32(report.invalidated),
+        saved_tokens: tokens32(report.saved),
+        break_even_requests: prices.break_even(report.invalidated, report.saved),
+        cause: cause.unwrap_or_default().into(),
+        cause_revision: report.cause.map_or(0, |cause| cause.revision.get()),
+        idle: report.idle_ms.map(export_millis),
+        probably_cold: report.cold,
+        total_invalidated_tokens: report.total_invalidated,
+        total_saved_tokens: report.total_saved,
+        since_time: report.since.map(export_timestamp),
+    }
+}
+
+/// A view-changing event that was taken back.
+pub(super) fn undone(change: &ViewChange) -> v1::UndoneEvent {
+    v1::UndoneEvent {
+        revision: change.revision.get(),
+        kind: change_kind(change.kind).into(),
+    }
+}
+
+/// The kind of a view-changing event.
+pub(super) const fn change_kind(kind: ChangeKind) -> v1::EventKind {
+    match kind {
+        ChangeKind::ContentSnipped => v1::EventKind::ContentSnipped,
+        ChangeKind::ResultsCleared => v1::EventKind::ResultsCleared,
+        ChangeKind::SpansCollapsed => v1::EventKind::SpansCollapsed,
+        ChangeKind::Restored => v1::EventKind::ContextRestored,
+        ChangeKind::Rewound => v1::EventKind::SessionRewound,
+        ChangeKind::PolicyChanged => v1::EventKind::PolicyChanged,
+    }
+}

@@ -1,0 +1,148 @@
+//! What left a view and the ways back to it, in the contract's words.
+
+use palimpsest_core::event::ChangeKind;
+use palimpsest_core::ids::Ordinal;
+use palimpsest_core::levels::recovery::{Departed, Handle, Messages, Recovery, What};
+use palimpsest_core::policy::ModelTool;
+use palimpsest_core::session::Session;
+use palimpsest_proto::context::v1;
+
+use super::appended::call_ref;
+use super::cache_ledger::change_kind;
+use super::tokens32;
+
+/// How many things one report lists.
+const MAX_ITEMS: usize = 100;
+
+/// What left, oldest first.
+pub fn fidelity(
+    session: &Session,
+    recovery: &Recovery<'_>,
+    departed: &[Departed],
+) -> v1::FidelityReport {
+    let is_reachable = |departed: &&Departed| recovery.handle(departed.what) != Handle::None;
+    v1::FidelityReport {
+        items: items(session, recovery, departed),
+        total_items: count(departed.len()),
+        total_tokens: departed.iter().map(|departed| departed.tokens).sum(),
+        visible_handles: count(departed.iter().filter(is_reachable).count()),
+        ..v1::FidelityReport::default()
+    }
+}
+
+/// Adds what came back.
+pub fn returned(
+    report: &mut v1::FidelityReport,
+    session: &Session,
+    recovery: &Recovery<'_>,
+    departed: &[Departed],
+) {
+    report.returned_items = items(session, recovery, departed);
+    report.total_returned_items = count(departed.len());
+}
+
+/// The latest of them.
+fn items(
+    session: &Session,
+    recovery: &Recovery<'_>,
+    departed: &[Departed],
+) -> Vec<v1::FidelityItem> {
+    let latest = departed.len().saturating_sub(MAX_ITEMS);
+    let item = |departed| item(session, recovery, departed);
+    departed[latest..].iter().map(item).collect()
+}
+
+fn item(session: &Session, recovery: &Recovery<'_>, departed: &Departed) -> v1::FidelityItem {
+    let change = departed.cause.and_then(|cause| session.view_change(cause));
+    let level = match change.map(|change| change.kind) {
+        None => v1::Level::ToolResultBudget,
+        Some(ChangeKind::ContentSnipped) => v1::Level::Snip,
+        Some(ChangeKind::ResultsCleared) => v1::Level::Microcompact,
+        Some(ChangeKind::SpansCollapsed) => v1::Level::Collapse,
+        Some(ChangeKind::Restored | ChangeKind::Rewound | ChangeKind::PolicyChanged) => {
+            v1::Level::Unspecified
+        }
+    };
+    let cause = change.map_or(v1::EventKind::ResultsPersisted, |change| {
+        change_kind(change.kind)
+    });
+    let (handle_kind, handle) = match recovery.handle(departed.what) {
+        Handle::None => (v1::HandleKind::Unspecified, String::new()),
+        Handle::Reference(reference) => (v1::HandleKind::Reference, reference),
+        Handle::CallId(id) => (v1::HandleKind::CallId, id),
+        Handle::Placeholder(span) => (v1::HandleKind::Placeholder, span.to_string()),
+    };
+    let tool_use = recovery
+        .tool_call(departed.what)
+        .map(|call| v1::ModelToolUse {
+            tool: model_tool(call.tool).into(),
+            name: call.name,
+            input_json: call.input.to_string().into(),
+        });
+    v1::FidelityItem {
+        level: level.into(),
+        cause: cause.into(),
+        cause_revision: departed.cause.map_or(0, |cause| cause.get()),
+        tokens: tokens32(departed.tokens),
+        handle_kind: handle_kind.into(),
+        handle,
+        tool_use,
+        restore_to_revision: recovery.restore_to(departed).map_or(0, |to| to.get()),
+        ..what(session, recovery, departed.what)
+    }
+}
+
+/// What it is, and where it stands in the transcript.
+fn what(session: &Session, recovery: &Recovery<'_>, what: What) -> v1::FidelityItem {
+    let id = |message: Ordinal| {
+        let entry = session.transcript().get(message);
+        entry.map(|entry| entry.id.to_string()).unwrap_or_default()
+    };
+    let row = |kind: v1::FidelityKind, row: Messages| v1::FidelityItem {
+        kind: kind.into(),
+        first_message_id: id(row.first),
+        last_message_id: id(row.last),
+        messages: row.count,
+        ..v1::FidelityItem::default()
+    };
+    let part = |kind: v1::FidelityKind, (message, block): (Ordinal, u16)| v1::FidelityItem {
+        kind: kind.into(),
+        first_message_id: id(message),
+        last_message_id: id(message),
+        block_index: Some(block.into()),
+        ..v1::FidelityItem::default()
+    };
+    match what {
+        What::Turn(turn, messages) => v1::FidelityItem {
+            turn_id: session.turns().name(turn),
+            ..row(v1::FidelityKind::Turn, messages)
+        },
+        What::Messages(messages) if messages.count == 1 => row(v1::FidelityKind::Message, messages),
+        What::Messages(messages) | What::Span(_, messages) => {
+            row(v1::FidelityKind::Span, messages)
+        }
+        What::Block(message, block) => part(v1::FidelityKind::Block, (message, block)),
+        What::Result(call) => {
+            let place = recovery.place(call);
+            let of_place = place.map(|place| part(v1::FidelityKind::ToolResult, place));
+            v1::FidelityItem {
+                call: Some(call_ref(session, call)),
+                ..of_place.unwrap_or_default()
+            }
+        }
+    }
+}
+
+/// A tool of the service.
+pub const fn model_tool(tool: ModelTool) -> v1::ModelTool {
+    match tool {
+        ModelTool::Snip => v1::ModelTool::Snip,
+        ModelTool::ReadToolResult => v1::ModelTool::ReadToolResult,
+        ModelTool::ReadTranscript => v1::ModelTool::ReadTranscript,
+        ModelTool::SearchTranscript => v1::ModelTool::SearchTranscript,
+    }
+}
+
+fn count(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}

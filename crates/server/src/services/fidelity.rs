@@ -1,0 +1,103 @@
+//! What left a session's view, and how to get it back: of a call that changes the view, and of all that
+//! happened to it.
+
+use palimpsest_core::event::Event;
+use palimpsest_core::ids::{Revision, SessionKey};
+use palimpsest_core::levels::recovery::{Recovery, latest_first};
+use palimpsest_core::session::Session;
+use palimpsest_proto::context::v1;
+
+use super::Service;
+use crate::convert;
+use crate::errors::ServiceError;
+
+/// How many view-changing events one report looks at.
+const MAX_EVENTS: usize = 200;
+
+/// What left the view through some events of one call; none when nothing did.
+pub(super) fn removed<'e>(
+    session: &Session,
+    target: Option<&v1::Target>,
+    events: impl IntoIterator<Item = (Revision, &'e Event)>,
+) -> Option<v1::FidelityReport> {
+    let target = super::ledger::target_of(session, target);
+    let mut events = events.into_iter().peekable();
+    events.peek()?;
+    let recovery = Recovery::new(session, &target);
+    let removed = |(revision, event): (Revision, &Event)| recovery.removed_by(event, revision);
+    let departed: Vec<_> = events.flat_map(removed).collect();
+    (!departed.is_empty()).then(|| convert::fidelity(session, &recovery, &departed))
+}
+
+/// All that is not in the view any more, for the target used last.
+pub(super) async fn whole(
+    service: &Service,
+    key: &SessionKey,
+) -> Result<v1::FidelityReport, ServiceError> {
+    let changes = |session: &Session| {
+        let changes = session.view_changes().iter().rev();
+        let revisions = changes.map(|change| change.revision);
+        revisions.collect::<Vec<_>>()
+    };
+    let revisions = service.sessions.read(key, changes).await?;
+    let events = read(service, key, &revisions).await?;
+    let look = |session: &Session| {
+        let target = &session.last_served().target;
+        let recovery = Recovery::new(session, target);
+        let removed = events
+            .iter()
+            .flat_map(|(revision, event)| recovery.removed_by(event, *revision).into_iter().rev());
+        let all = removed.chain(recovery.replaced().into_iter().rev());
+        let mut gone = latest_first(all.flat_map(|it| recovery.parts(it, true)));
+        gone.reverse();
+        v1::FidelityReport {
+            incomplete: revisions.len() > events.len(),
+            ..convert::fidelity(session, &recovery, &gone)
+        }
+    };
+    Ok(service.sessions.read_whole(key, look).await?)
+}
+
+/// Adds to the report of an undo what came back by it, or would.
+pub(super) async fn returned(
+    service: &Service,
+    key: &SessionKey,
+    undone: &[v1::UndoneEvent],
+    would: bool,
+) -> Result<v1::FidelityReport, ServiceError> {
+    let revisions: Vec<_> = undone
+        .iter()
+        .map(|event| Revision::new(event.revision))
+        .collect();
+    let events = read(service, key, &revisions).await?;
+    let look = |session: &Session| {
+        let target = &session.last_served().target;
+        let recovery = Recovery::new(session, target);
+        let removed = events
+            .iter()
+            .flat_map(|(revision, event)| recovery.removed_by(event, *revision).into_iter().rev());
+        let mut back = latest_first(removed.flat_map(|it| recovery.parts(it, would)));
+        back.reverse();
+        let mut report = v1::FidelityReport {
+            incomplete: revisions.len() > events.len(),
+            ..v1::FidelityReport::default()
+        };
+        convert::returned(&mut report, session, &recovery, &back);
+        report
+    };
+    Ok(service.sessions.read_whole(key, look).await?)
+}
+
+/// The events with some revisions; of too many the first.
+async fn read(
+    service: &Service,
+    key: &SessionKey,
+    revisions: &[Revision],
+) -> Result<Vec<(Revision, Event)>, ServiceError> {
+    let mut events = Vec::new();
+    for revision in revisions.iter().take(MAX_EVENTS) {
+        let recorded = service.sessions.event(key, *revision).await?;
+        events.extend(recorded.map(|recorded| (*revision, recorded.event)));
+    }
+    Ok(events)
+}
