@@ -16,7 +16,7 @@ use palimpsest_core::histories::{Operation, World, operation};
 use palimpsest_core::ids::Revision;
 use palimpsest_core::session::Standing;
 use palimpsest_core::validate::validate;
-use palimpsest_core::view::{Form, Etag, Provider, Target, WireRole, flatten};
+use palimpsest_core::view::{Etag, Form, Provider, Target, WireRole, flatten};
 use proptest::prelude::*;
 
 fn targets() -> [Target; 4] {
@@ -197,7 +197,11 @@ impl Stage {
             }
         }
         assert_eq!(told, distinct, "a placeholder stands for nothing");
-        assert_eq!(session.ledger().all.total(), tokens, "a count of something else");
+        assert_eq!(
+            session.ledger().all.total(),
+            tokens,
+            "a count of something else"
+        );
     }
 
     fn check_replay(&mut self) {

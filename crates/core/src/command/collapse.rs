@@ -107,7 +107,9 @@ impl Collapse {
     }
 
     fn event(self, session: &Session, spans: &[Standing]) -> Result<SpansCollapsed, Rejection> {
-        let messages = spans.iter().flat_map(|span| &span.placeholder.span.messages);
+        let messages = spans
+            .iter()
+            .flat_map(|span| &span.placeholder.span.messages);
         let messages: BTreeSet<Ordinal> = messages.copied().collect();
         let change = mend(session, |index, piece| {
             let before = spans.partition_point(|span| span.pieces.end <= index);
@@ -160,6 +162,8 @@ fn safest(session: &Session, mut spans: Vec<Standing>, target: u64) -> Vec<Stand
 }
 
 fn calls_of(session: &Session, messages: &BTreeSet<Ordinal>) -> Vec<CallKey> {
-    let calls = messages.iter().flat_map(|message| session.calls().of(*message));
+    let calls = messages
+        .iter()
+        .flat_map(|message| session.calls().of(*message));
     calls.map(|(call, _)| call).collect()
 }

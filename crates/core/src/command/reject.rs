@@ -44,6 +44,12 @@ pub enum Rejection {
         /// The id.
         id: MessageId,
     },
+    /// There is no such folded span.
+    #[error("the session has no folded span {id}")]
+    NoSuchSpan {
+        /// The id, as it was given.
+        id: Box<str>,
+    },
     /// The message has left the view.
     #[error("message {id} is not in the view any more: name one that is")]
     NotVisible {

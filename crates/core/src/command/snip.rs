@@ -173,7 +173,12 @@ impl Leaving {
     /// Calls and results leave together, and so do all for which one placeholder stands.
     fn take_along(&mut self, session: &Session) {
         for fold in session.folds() {
-            if fold.span.messages.iter().any(|message| self.messages.contains(message)) {
+            if fold
+                .span
+                .messages
+                .iter()
+                .any(|message| self.messages.contains(message))
+            {
                 self.messages.extend(&fold.span.messages);
             }
         }

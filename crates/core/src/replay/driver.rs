@@ -7,8 +7,8 @@ use super::caller::{Caller, Look};
 use super::tape::{Tape, TapeStep};
 use super::verify::Pace;
 use crate::command::{
-    Append, Clear, Clearing, Collapse, Collapsing, Command, Context, Create, Decision, Rejection, Restore,
-    Rewind, Serve, Stage, create, decide,
+    Append, Clear, Clearing, Collapse, Collapsing, Command, Context, Create, Decision, Rejection,
+    Restore, Rewind, Serve, Stage, create, decide,
 };
 use crate::event::{ClearMode, Event, Recorded};
 use crate::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};

@@ -166,7 +166,8 @@ impl<'d> Reader<'d> {
                 _ => None,
             });
             // A result is searched for the line, whatever its size.
-            let mut results = results.map(|result| needle.is_in(&file_content(result), is_json(result)));
+            let mut results =
+                results.map(|result| needle.is_in(&file_content(result), is_json(result)));
             Some(says(&text) || (self.has_reader() && results.any(|says| says)))
         };
         found().unwrap_or(false)
@@ -178,7 +179,8 @@ impl<'d> Reader<'d> {
         let mut from = messages.first().copied();
         while let Some(first) = from.filter(|_| pages.len() < MAX_TOOL_CALLS as usize) {
             let rest = messages.iter().filter(|message| **message >= first);
-            let rest = rest.filter_map(|message| Some((*message, self.original_message(*message)?)));
+            let rest =
+                rest.filter_map(|message| Some((*message, self.original_message(*message)?)));
             let page = reading::outline(rest, self.session.calls(), self.max_bytes());
             pages.push(page.text);
             from = page.next;

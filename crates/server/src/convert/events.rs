@@ -13,6 +13,7 @@ use super::filter::known;
 use super::levels;
 use super::policy::{changed_paths, policy};
 use super::scalars::export_timestamp;
+use super::spans;
 use super::target::export_target;
 use super::tokens::last_place;
 use super::{FieldError, tokens32};
@@ -34,6 +35,10 @@ pub fn events(
     let happened = match &recorded.event {
         Event::SessionCreated(event) => vec![Out::SessionCreated(created(event))],
         Event::SessionUpdated(event) => updated(event),
+        Event::SpansStaged(event) => vec![Out::SpansStaged(spans::staged(event, session))],
+        Event::SpansCollapsed(event) => {
+            vec![Out::SpansCollapsed(spans::collapsed(event, session))]
+        }
         Event::PolicyChanged(event) => vec![Out::PolicyChanged(Box::new(v1::PolicyChanged {
             paths: earlier
                 .map(|earlier| changed_paths(earlier, &event.policy))

@@ -118,9 +118,7 @@ fn what(session: &Session, recovery: &Recovery<'_>, what: What) -> v1::FidelityI
             ..row(v1::FidelityKind::Turn, messages)
         },
         What::Messages(messages) if messages.count == 1 => row(v1::FidelityKind::Message, messages),
-        What::Messages(messages) | What::Span(_, messages) => {
-            row(v1::FidelityKind::Span, messages)
-        }
+        What::Messages(messages) | What::Span(_, messages) => row(v1::FidelityKind::Span, messages),
         What::Block(message, block) => part(v1::FidelityKind::Block, (message, block)),
         What::Result(call) => {
             let place = recovery.place(call);

@@ -1,9 +1,9 @@
 //! Which messages of a transcript a request means.
 
 use palimpsest_core::command::Rejection;
-use palimpsest_core::ids::{MessageId, Ordinal, Timestamp};
+use palimpsest_core::ids::{MessageId, Ordinal, SpanKey, Timestamp};
 use palimpsest_core::message::{Block, Message, Role};
-use palimpsest_core::session::{CallState, Entry, Session, Transcript};
+use palimpsest_core::session::{CallState, Entry, Session};
 use palimpsest_proto::context::v1;
 
 use super::FieldError;
@@ -23,6 +23,9 @@ pub struct Filter {
     last: Option<u64>,
     /// No message can be meant.
     nothing: bool,
+    span: Option<Box<str>>,
+    /// The messages of the span.
+    messages: Option<Vec<Ordinal>>,
     from: Option<Timestamp>,
     before: Option<Timestamp>,
     tool_names: Vec<String>,
@@ -44,8 +47,10 @@ pub fn message_filter(filter: Option<v1::MessageFilter>) -> Result<Filter, Field
         last_id: id(&filter.last_message_id, "filter.last_message_id")?,
         first: filter.first_ordinal.saturating_sub(1),
         last: filter.last_ordinal.map(|last| last.saturating_sub(1)),
-        // The contract counts from 1: up to 0 there is nothing. No level collapses spans yet.
-        nothing: filter.last_ordinal == Some(0) || !filter.collapse_id.is_empty(),
+        // The contract counts from 1: up to 0 there is nothing.
+        nothing: filter.last_ordinal == Some(0),
+        span: (!filter.collapse_id.is_empty()).then(|| filter.collapse_id.into()),
+        messages: None,
         from: optional_timestamp(filter.from_time, "filter.from_time")?,
         before: optional_timestamp(filter.before_time, "filter.before_time")?,
         tool_names: filter.tool_names,
@@ -68,7 +73,12 @@ pub(super) fn known<T: TryFrom<i32>>(values: &[i32], field: &str) -> Result<Vec<
 
 impl Filter {
     /// Finds the messages that it names. A name that stands for none is refused.
-    pub fn resolve(mut self, transcript: &Transcript) -> Result<Self, Rejection> {
+    pub fn resolve(mut self, session: &Session) -> Result<Self, Rejection> {
+        let transcript = session.transcript();
+        if let Some(id) = self.span.take() {
+            let messages = messages_of_span(session, &id);
+            self.messages = Some(messages.ok_or(Rejection::NoSuchSpan { id })?);
+        }
         let place = |id: MessageId| match transcript.find(id) {
             Some(ordinal) => Ok(u64::from(ordinal.get())),
             None => Err(Rejection::NoSuchMessage { id }),
@@ -90,6 +100,10 @@ impl Filter {
         if self.nothing {
             return 0..0;
         }
+        if let Some((span_first, span_last)) = self.messages.as_deref().and_then(ends) {
+            let end = end.min(span_last.index() + 1);
+            return place(self.first).max(span_first.index()).min(end)..end;
+        }
         place(self.first).min(end)..end
     }
 
@@ -100,6 +114,10 @@ impl Filter {
         !self.nothing
             && place >= self.first
             && self.last.is_none_or(|last| place <= last)
+            && self
+                .messages
+                .as_ref()
+                .is_none_or(|span| span.binary_search(&ordinal).is_ok())
             && is_among(&self.roles, &export_role(entry.role))
             && is_among(&self.visibilities, &visibility(entry.standing))
             && !(self.user_turns_only && entry.role != Role::User)
@@ -160,6 +178,16 @@ fn answered_tool<'s>(
         .find(|key| calls.state(**key) == answer)
         .or_else(|| same.last())?;
     Some(&calls.get(*key)?.name)
+}
+
+/// The messages of a folded span, by the id that its placeholder tells.
+pub fn messages_of_span(session: &Session, id: &str) -> Option<Vec<Ordinal>> {
+    let placeholder = session.spans().placeholder(SpanKey::parse(id)?)?;
+    Some(placeholder.span.messages.clone())
+}
+
+fn ends(messages: &[Ordinal]) -> Option<(Ordinal, Ordinal)> {
+    Some((*messages.first()?, *messages.last()?))
 }
 
 fn is_among<T: PartialEq>(wanted: &[T], value: &T) -> bool {

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::appended::call_ref;
 use super::cache_ledger;
+use super::spans;
 use super::tokens32;
 
 /// How the model is told where a call's stored result is; empty when it was not stored.
@@ -114,6 +115,11 @@ pub fn level_effect(event: &Event, session: &Session) -> Option<v1::LevelEffect>
             };
             (trigger, event.before_tokens, event.freed_tokens)
         }
+        Event::SpansCollapsed(event) => (
+            trigger(event.asked),
+            event.before_tokens,
+            event.freed_tokens,
+        ),
         Event::CacheEditsIssued(event) => {
             let size = |call: &CallKey| {
                 let call = session.calls().get(*call);
@@ -166,6 +172,10 @@ pub fn stage(event: &Event, session: &Session, dry_run: bool) -> Option<v1::Stag
         Event::ResultsPersisted(event) => (
             v1::Level::ToolResultBudget,
             Detail::ResultsPersisted(persisted(event, session)),
+        ),
+        Event::SpansCollapsed(event) => (
+            v1::Level::Collapse,
+            Detail::SpansCollapsed(spans::collapsed(event, session)),
         ),
         Event::ContentSnipped(event) => (
             v1::Level::Snip,
@@ -232,6 +242,7 @@ const fn trigger(asked: Asked) -> v1::Trigger {
         Asked::Auto => v1::Trigger::Auto,
         Asked::Manual => v1::Trigger::Manual,
         Asked::Model => v1::Trigger::Model,
+        Asked::Provider => v1::Trigger::PromptTooLong,
     }
 }
 

@@ -21,6 +21,7 @@ mod scalars;
 mod session_in;
 mod session_out;
 mod sessions_listed;
+mod spans;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -33,7 +34,7 @@ pub use cache_ledger::cache_ledger;
 pub use digest::{Canonical, body_digest, request_stamp};
 pub use events::{event_kind, event_kinds, events, rewind_effect, rewound};
 pub use fidelity::{fidelity, model_tool, returned};
-pub use filter::{Filter, message_filter};
+pub use filter::{Filter, message_filter, messages_of_span};
 pub use levels::{
     cache_edit, edited_tokens, level_effect, persisted_result, reference_of, refused, restored,
     skip_reason, skipped, snipped, stage,

@@ -77,6 +77,7 @@ pub const fn visibility(standing: Standing) -> v1::Visibility {
         Standing::Reemission(_) => v1::Visibility::ReEmission,
         Standing::Rewound => v1::Visibility::Rewound,
         Standing::Snipped => v1::Visibility::Snipped,
+        Standing::Collapsed => v1::Visibility::Collapsed,
     }
 }
 

@@ -76,6 +76,11 @@ pub enum ServiceError {
         /// The block, where the message is there and the block is not.
         block_index: Option<u32>,
     },
+    /// The session has no such folded span.
+    SpanNotFound {
+        /// Its id, as it was given.
+        id: Box<str>,
+    },
     /// The session has no such call.
     CallNotFound {
         /// The key, where it was asked for.
@@ -383,6 +388,7 @@ impl From<Rejection> for ServiceError {
                 id,
                 block_index: None,
             },
+            Rejection::NoSuchSpan { id } => Self::SpanNotFound { id },
             Rejection::NotVisible { id } => Self::MessageNotVisible {
                 id,
                 visibility: Visibility::Rewound,

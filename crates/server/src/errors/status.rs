@@ -219,6 +219,15 @@ fn refusal(error: ServiceError) -> Refusal {
         )
         .meta("subagents", &subagents)
         .resource(SESSION_TYPE, &session),
+        E::SpanNotFound { id } => {
+            let id: String = id.chars().take(MAX_ID_CHARS).collect();
+            Refusal::new(
+                Code::NotFound,
+                Reason::CollapseNotFound,
+                "the session has no such folded span: its id stands in its placeholder, and in SpansCollapsed",
+            )
+            .meta("collapse_id", &id)
+        }
         E::MessageNotFound { id, block_index } => Refusal::new(
             Code::NotFound,
             Reason::MessageNotFound,
@@ -466,6 +475,8 @@ fn chain(error: &(dyn std::error::Error + Send + Sync + 'static)) -> String {
 
 /// The most targets that a refusal names.
 const MAX_TARGETS: usize = 100;
+/// How much of an id that is none is told back.
+const MAX_ID_CHARS: usize = 64;
 
 /// Status and reason are those of the first target.
 fn not_snippable(targets: &[RefusedTarget]) -> Refusal {

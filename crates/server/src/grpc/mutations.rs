@@ -36,6 +36,11 @@ impl Mutations {
         }
     }
 
+    /// Runs something that nobody waits for; a drain does.
+    pub fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(work.in_current_span());
+    }
+
     /// How many are under way.
     pub fn count(&self) -> usize {
         self.tasks.len()

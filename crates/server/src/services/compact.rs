@@ -1,8 +1,8 @@
-//! `Compact`. Of its levels there is the clearing of old tool results so far.
+//! `Compact`. Of its levels there are the clearing of old tool results and the folding of old rounds.
 
-use palimpsest_core::command::{Clear, Clearing, Command, Rejection, Skip};
+use palimpsest_core::command::{Clear, Clearing, Collapse, Collapsing, Command, Skip};
 use palimpsest_core::ids::Revision;
-use palimpsest_core::session::{LastServed, Method, NotHeld, Session};
+use palimpsest_core::session::{LastServed, Method, NotHeld, RequestStamp, Session};
 use palimpsest_proto::context::v1::{self, CompactRequest, CompactResponse, Level, Trigger};
 
 use super::Service;
@@ -12,16 +12,37 @@ use super::fidelity::removed;
 use super::ledger::ledger;
 use crate::convert;
 use crate::errors::ServiceError;
-use crate::sessions::{Outcome, Transaction};
+
+/// Which level is to act, and how.
+#[derive(Clone, Copy)]
+enum Compacting {
+    Clear(Clearing),
+    Collapse(Collapsing),
+}
 
 pub(super) async fn compact(
     service: &Service,
     request: CompactRequest,
 ) -> Result<CompactResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
-    match Level::try_from(request.level) {
-        Ok(Level::Microcompact) => {}
-        Ok(Level::Unspecified | Level::Autocompact | Level::Collapse) => {
+    let by_hand = match Trigger::try_from(request.trigger) {
+        Ok(Trigger::Unspecified | Trigger::Manual) => true,
+        Ok(Trigger::Auto) => false,
+        _ => return Err(ServiceError::invalid("trigger", "must be MANUAL or AUTO")),
+    };
+    let target_tokens = request.target_tokens.map(u64::from);
+    let compacting = match Level::try_from(request.level) {
+        Ok(Level::Microcompact) => Compacting::Clear(if by_hand {
+            Clearing::Manual { target_tokens }
+        } else {
+            Clearing::Auto { cache_edits: false }
+        }),
+        Ok(Level::Collapse) => Compacting::Collapse(if by_hand {
+            Collapsing::Manual { target_tokens }
+        } else {
+            Collapsing::Auto
+        }),
+        Ok(Level::Unspecified | Level::Autocompact) => {
             return Err(ServiceError::NotImplemented {
                 method: "palimpsest.context.v1.ContextService/Compact".into(),
             });
@@ -32,23 +53,12 @@ pub(super) async fn compact(
                 "must be MICROCOMPACT, COLLAPSE or AUTOCOMPACT",
             ));
         }
-    }
-    let clearing = match Trigger::try_from(request.trigger) {
-        Ok(Trigger::Unspecified | Trigger::Manual) => Clearing::Manual {
-            target_tokens: request.target_tokens.map(u64::from),
-        },
-        Ok(Trigger::Auto) => Clearing::Auto { cache_edits: false },
-        _ => return Err(ServiceError::invalid("trigger", "must be MANUAL or AUTO")),
     };
     convert::target(request.target.clone(), &LastServed::default())?;
     let request_id = request.request_id.clone();
     let body = || convert::body_digest(&request);
     let stamp = convert::request_stamp(&request_id, Method::Compact, body, service.limits())?;
-    let clear = Clear {
-        clearing,
-        expected_revision: request.expected_revision.map(Revision::new),
-        request: stamp,
-    };
+    let revision = request.expected_revision.map(Revision::new);
     let change = Change {
         service,
         key: &key,
@@ -56,9 +66,13 @@ pub(super) async fn compact(
     };
     let target = request.target.as_ref();
     let outcome = change.run(
-        |transaction| decide(transaction, &clear),
+        |transaction| {
+            let revision = expected(revision, transaction)?;
+            transaction.run(compacting.command(revision, stamp.clone()))
+        },
         |session, happened, dry_run| {
-            let response = answer(service, session, happened, target, dry_run)?;
+            let level = compacting.level();
+            let response = answer(service, session, (level, happened), target, dry_run)?;
             Ok((skip(happened), response))
         },
     );
@@ -68,9 +82,9 @@ pub(super) async fn compact(
     {
         (None, response) => Ok(response),
         // Only whoever asks by hand is refused: a threshold that is not reached is no error.
-        (_, response) if matches!(clear.clearing, Clearing::Auto { .. }) => Ok(response),
+        (_, response) if !by_hand => Ok(response),
         (Some(Skip::Disabled), _) => Err(ServiceError::DisabledByPolicy {
-            setting: "microcompact.enabled",
+            setting: compacting.setting(),
         }),
         (Some(skip), _) => Err(ServiceError::NothingToCompact {
             skip: convert::skip_reason(skip),
@@ -78,10 +92,40 @@ pub(super) async fn compact(
     }
 }
 
-fn decide(transaction: &mut Transaction<'_>, clear: &Clear) -> Result<Outcome, Rejection> {
-    let mut clear = clear.clone();
-    clear.expected_revision = expected(clear.expected_revision, transaction)?;
-    transaction.run(Command::Clear(clear))
+impl Compacting {
+    fn command(
+        self,
+        expected_revision: Option<Revision>,
+        request: Option<RequestStamp>,
+    ) -> Command {
+        match self {
+            Self::Clear(clearing) => Command::Clear(Clear {
+                clearing,
+                expected_revision,
+                request,
+            }),
+            Self::Collapse(collapsing) => Command::Collapse(Collapse {
+                collapsing,
+                expected_revision,
+                request,
+            }),
+        }
+    }
+
+    const fn level(self) -> Level {
+        match self {
+            Self::Clear(_) => Level::Microcompact,
+            Self::Collapse(_) => Level::Collapse,
+        }
+    }
+
+    /// The setting that turns it off.
+    const fn setting(self) -> &'static str {
+        match self {
+            Self::Clear(_) => "microcompact.enabled",
+            Self::Collapse(_) => "collapse.enabled",
+        }
+    }
 }
 
 /// Why nothing happened.
@@ -96,13 +140,13 @@ const fn skip(happened: &Happened) -> Option<Skip> {
 fn answer(
     service: &Service,
     session: &Session,
-    happened: &Happened,
+    (level, happened): (Level, &Happened),
     target: Option<&v1::Target>,
     dry_run: bool,
 ) -> Result<CompactResponse, NotHeld> {
     let stage = match (happened, skip(happened)) {
         (Happened::Event(event, _), _) => convert::stage(event, session, dry_run),
-        (_, skip) => skip.map(|skip| convert::skipped(Level::Microcompact, skip)),
+        (_, skip) => skip.map(|skip| convert::skipped(level, skip)),
     };
     Ok(CompactResponse {
         stages: stage.into_iter().collect(),

@@ -24,6 +24,7 @@ mod rewind;
 mod search;
 mod session;
 mod snip;
+mod staging;
 mod stream;
 mod tools;
 
@@ -54,6 +55,7 @@ pub struct Service {
     mutations: Mutations,
     draining: CancellationToken,
     prices: Prices,
+    passes: staging::Passes,
 }
 
 impl Service {
@@ -72,6 +74,7 @@ impl Service {
             mutations,
             draining,
             prices: Prices::default(),
+            passes: staging::Passes::default(),
         }
     }
 

@@ -49,7 +49,7 @@ impl Walk {
     ) -> Result<Self, ServiceError> {
         let start = |session: &Session| {
             let transcript = session.transcript();
-            let filter = filter.resolve(transcript)?;
+            let filter = filter.resolve(session)?;
             let range = filter.range(transcript.len());
             Ok::<_, palimpsest_core::command::Rejection>((filter, range))
         };

@@ -2,9 +2,12 @@
 
 use bytes::Bytes;
 use palimpsest_core::codec;
-use palimpsest_core::command::{Clear, Clearing, Command, Rejection, Serve, Skip};
+use palimpsest_core::command::{
+    Clear, Clearing, Collapse, Collapsing, Command, Rejection, Serve, Skip,
+};
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::Revision;
+use palimpsest_core::levels::collapse::is_due;
 use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::{LastServed, Method, NotHeld, Session, View};
 use palimpsest_core::view::{Provider, Target, WireMessage};
@@ -13,7 +16,7 @@ use serde_json::json;
 
 use super::append::{Appended, Incoming, budget, tokens};
 use super::fidelity::removed;
-use super::{Service, etag, ledger};
+use super::{Service, etag, ledger, staging};
 use crate::convert::{self, Form, PrefixTokens};
 use crate::errors::ServiceError;
 use crate::sessions::{Outcome, Transaction};
@@ -27,6 +30,8 @@ struct Call {
     prefix: Option<PrefixTokens>,
     interrupt_open_calls: bool,
     cache_edits: bool,
+    /// The provider refused the last view as too long.
+    overflow: bool,
     dry_run: bool,
     max_reply_bytes: usize,
 }
@@ -36,8 +41,8 @@ struct Done {
     appended: Appended,
     /// What levels did.
     levels: Vec<(Revision, Event)>,
-    /// Why level 3 did nothing.
-    skipped: Option<Skip>,
+    /// What did nothing, and why.
+    skipped: Vec<(v1::Level, Skip)>,
 }
 
 impl Done {
@@ -50,9 +55,8 @@ impl Done {
     fn stages(&self, session: &Session, dry_run: bool) -> Vec<v1::StageReport> {
         let done = self.levels.iter();
         let done = done.filter_map(|(_, event)| convert::stage(event, session, dry_run));
-        let skipped = self
-            .skipped
-            .map(|skip| convert::skipped(v1::Level::Microcompact, skip));
+        let skipped = self.skipped.iter();
+        let skipped = skipped.map(|(level, skip)| convert::skipped(*level, *skip));
         done.chain(skipped).collect()
     }
 }
@@ -60,7 +64,10 @@ impl Done {
 const fn is_of_a_level(event: &Event) -> bool {
     matches!(
         event,
-        Event::ResultsPersisted(_) | Event::ResultsCleared(_) | Event::CacheEditsIssued(_)
+        Event::ResultsPersisted(_)
+            | Event::ResultsCleared(_)
+            | Event::CacheEditsIssued(_)
+            | Event::SpansCollapsed(_)
     )
 }
 
@@ -85,6 +92,7 @@ pub(super) async fn prepare(
         prefix: convert::prompt_prefix(request.prompt_prefix)?,
         interrupt_open_calls: request.interrupt_open_calls,
         cache_edits: request.cache_edits_supported,
+        overflow: request.prompt_too_long.is_some(),
         dry_run,
         max_reply_bytes: service.limits().max_reply_bytes,
     };
@@ -98,16 +106,19 @@ pub(super) async fn prepare(
             Appended::Before(revision) => Some(*revision),
             Appended::Now { .. } => None,
         };
-        Ok((before, response))
+        Ok((before, response, is_due(session)))
     };
     let outcome = service
         .sessions
         .run(&key, &missing, dry_run, decide, finish)
         .await;
-    let (before, mut response) =
+    let (before, mut response, stages) =
         outcome.map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
     if let Some(revision) = before {
         response.append = Some(call.incoming.earlier(service, &key, revision).await?);
+    }
+    if stages && !dry_run {
+        staging::begin(service, &key);
     }
     Ok(response)
 }
@@ -126,7 +137,7 @@ impl Call {
         let mut done = Done {
             appended,
             levels: Vec::new(),
-            skipped: None,
+            skipped: Vec::new(),
         };
         let Some(session) = transaction.session() else {
             return Ok(done);
@@ -146,7 +157,15 @@ impl Call {
             request: None,
         };
         if let Outcome::Skipped(skip) = transaction.run(Command::Clear(clear))? {
-            done.skipped = Some(skip);
+            done.skipped.push((v1::Level::Microcompact, skip));
+        }
+        let collapse = Collapse {
+            collapsing: self.collapsing(&done.appended),
+            expected_revision: None,
+            request: None,
+        };
+        if let Outcome::Skipped(skip) = transaction.run(Command::Collapse(collapse))? {
+            done.skipped.push((v1::Level::Collapse, skip));
         }
         let revisions = transaction.revision_before().get() + 1..;
         let events = revisions.zip(transaction.events());
@@ -155,6 +174,14 @@ impl Call {
             .map(|(revision, recorded)| (Revision::new(revision), recorded.event.clone()))
             .collect();
         Ok(done)
+    }
+
+    /// A refused prompt is acted upon once, and not when the call is repeated.
+    fn collapsing(&self, appended: &Appended) -> Collapsing {
+        match appended {
+            Appended::Now { .. } if self.overflow => Collapsing::Overflow,
+            _ => Collapsing::Auto,
+        }
     }
 
     /// For whom the view is: what the caller leaves out is as it was the last time.

@@ -1,8 +1,8 @@
 //! `RewindSession`: later messages leave the view.
 
-use palimpsest_core::command::{Command, Rejection, Rewind};
+use palimpsest_core::command::{Command, Rejection, Restore, Rewind};
 use palimpsest_core::event::Event;
-use palimpsest_core::ids::{MessageId, Revision};
+use palimpsest_core::ids::{MessageId, Revision, SessionKey};
 use palimpsest_core::session::{LastServed, Method, NotHeld, RequestStamp, Session, Standing};
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{self, RewindSessionRequest, RewindSessionResponse};
@@ -44,8 +44,17 @@ pub(super) async fn rewind(
         dry_run: request.dry_run,
     };
     let given = request.target.as_ref();
+    let unfolded = unfolded(service, &key, target).await?;
     let outcome = change.run(
-        |transaction| decide(transaction, target, revision, stamp.clone()),
+        |transaction| {
+            decide(
+                transaction,
+                target,
+                unfolded.as_ref(),
+                revision,
+                stamp.clone(),
+            )
+        },
         |session, happened, _| answer(service, session, happened, given),
     );
     outcome
@@ -56,23 +65,54 @@ pub(super) async fn rewind(
 fn decide(
     transaction: &mut Transaction<'_>,
     (id, before): (MessageId, bool),
+    unfolded: Option<&Session>,
     revision: Option<Revision>,
     request: Option<RequestStamp>,
 ) -> Result<Outcome, Rejection> {
-    let expected_revision = expected(revision, transaction)?;
+    let mut expected_revision = expected(revision, transaction)?;
     let Some(session) = transaction.session() else {
         return Err(Rejection::NoSuchMessage { id });
     };
-    let to = if before {
-        preceding(session, id)?
-    } else {
-        Some(id)
-    };
+    let to = kept(session, (id, before))?;
+    if let Some(past) = unfolded {
+        transaction.run(Command::Restore(Restore {
+            past: Box::new(past.clone()),
+            // Nobody sends the view before the rest has left it.
+            force: true,
+            expected_revision: expected_revision.take(),
+            request: None,
+        }))?;
+    }
     transaction.run(Command::Rewind(Rewind {
         to,
         expected_revision,
         request,
     }))
+}
+
+/// The last message that stays.
+fn kept(
+    session: &Session,
+    (id, before): (MessageId, bool),
+) -> Result<Option<MessageId>, Rejection> {
+    if before {
+        preceding(session, id)
+    } else {
+        Ok(Some(id))
+    }
+}
+
+/// The session as it was before the last message that is to stay was folded, when it was.
+async fn unfolded(
+    service: &Service,
+    key: &SessionKey,
+    target: (MessageId, bool),
+) -> Result<Option<Session>, ServiceError> {
+    let folded = |session: &Session| session.shown_until(kept(session, target).ok()??);
+    let Some(shown) = service.sessions.read(key, folded).await? else {
+        return Ok(None);
+    };
+    Ok(service.sessions.past(key, shown).await?)
 }
 
 /// The message before one, in the order of the transcript; none before the first.

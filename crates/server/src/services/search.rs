@@ -1,6 +1,7 @@
 //! `SearchMessages`: a literal or a regular expression in the originals.
 
-use palimpsest_core::message::{Block, Message, ResultContent, Thinking};
+use palimpsest_core::message::{Block, Message};
+use palimpsest_core::reading;
 use palimpsest_core::session::Session;
 use palimpsest_proto::context::v1::{
     BlockRef, CallRef, SearchHit, SearchMessagesRequest, SearchMessagesResponse,
@@ -109,7 +110,7 @@ const MAX_HITS_A_MESSAGE: usize = 100;
 fn find(message: &Message, pattern: &Regex, chars: usize) -> Vec<Found> {
     let mut found = Vec::new();
     for (index, block) in message.blocks.iter().enumerate() {
-        let text = text(block);
+        let text = reading::text(block);
         for hit in pattern.find_iter(&text).filter(|hit| !hit.is_empty()) {
             if found.len() == MAX_HITS_A_MESSAGE {
                 return found;
@@ -136,26 +137,6 @@ fn find(message: &Message, pattern: &Regex, chars: usize) -> Vec<Found> {
         }
     }
     found
-}
-
-/// What a block says, as far as it can be searched.
-/// The words of a block.
-pub(super) fn text(block: &Block) -> std::borrow::Cow<'_, str> {
-    match block {
-        Block::Text { text, .. } => (&**text).into(),
-        Block::ToolUse(call) => call.input.as_str().into(),
-        Block::ToolResult(result) => match &result.content {
-            ResultContent::None => "".into(),
-            ResultContent::Text(text) => (&**text).into(),
-            ResultContent::Blocks(blocks) => {
-                let texts: Vec<_> = blocks.iter().map(text).collect();
-                texts.join("\n").into()
-            }
-        },
-        Block::Thinking(Thinking::Plain { thinking, .. }) => (&**thinking).into(),
-        Block::Opaque { json, .. } => json.as_str().into(),
-        Block::Media(_) | Block::Thinking(Thinking::Redacted { .. }) => "".into(),
-    }
 }
 
 fn hit(session: &Session, original: &Original, found: Found) -> SearchHit {

@@ -122,9 +122,7 @@ pub(super) fn read(stored: v1::Recorded) -> Result<Recorded, DecodeError> {
         Some(Stored::CacheEditsIssued(event)) => Event::CacheEditsIssued(levels::read_edits(event)),
         Some(Stored::Restored(event)) => Event::Restored(levels::read_restored(event)?),
         Some(Stored::SpansStaged(event)) => Event::SpansStaged(spans::read_staged(event)?),
-        Some(Stored::SpansCollapsed(event)) => {
-            Event::SpansCollapsed(spans::read_collapsed(event)?)
-        }
+        Some(Stored::SpansCollapsed(event)) => Event::SpansCollapsed(spans::read_collapsed(event)?),
         Some(Stored::PolicyChanged(event)) => Event::PolicyChanged(PolicyChanged {
             policy: Arc::new(read_policy(event.policy)?),
         }),

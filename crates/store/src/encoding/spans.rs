@@ -124,7 +124,8 @@ pub(super) fn read_spans(stored: Option<v1::Spans>) -> Result<Spans, DecodeError
         all(stored.staged, read_span)?,
         stored.armed,
         stored.pass_tokens,
-        at.zip(all(stored.placeholders, read_placeholder)?).collect(),
+        at.zip(all(stored.placeholders, read_placeholder)?)
+            .collect(),
         stored.next,
     ))
 }

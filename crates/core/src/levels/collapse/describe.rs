@@ -33,7 +33,8 @@ pub(super) fn describe(messages: &[&Message]) -> Described {
                 Block::ToolUse(call) => {
                     described.calls += 1;
                     *tools.entry(&call.name).or_default() += 1;
-                    described.repeated += u64::from(!seen.insert((&call.name, call.input.as_str())));
+                    described.repeated +=
+                        u64::from(!seen.insert((&call.name, call.input.as_str())));
                 }
                 Block::ToolResult(result) => {
                     described.ends_in_failure = result.is_error == Some(true);
@@ -42,7 +43,10 @@ pub(super) fn describe(messages: &[&Message]) -> Described {
             }
         }
     }
-    let tools: Vec<String> = tools.iter().map(|(name, count)| format!("{name} {count}×")).collect();
+    let tools: Vec<String> = tools
+        .iter()
+        .map(|(name, count)| format!("{name} {count}×"))
+        .collect();
     described.summary = format!("Calls: {}.", tools.join(", "));
     described
 }

@@ -103,7 +103,10 @@ pub fn standing(session: &Session, spans: &[Span]) -> Vec<Standing> {
             if messages_of(rounds) != span.messages {
                 return None;
             }
-            let tokens = rounds.iter().map(|round| round.tokens(session)).sum::<u32>();
+            let tokens = rounds
+                .iter()
+                .map(|round| round.tokens(session))
+                .sum::<u32>();
             let placeholder = placeholder(session.policy(), span);
             let freed = tokens.saturating_sub(placeholder.tokens);
             (freed > 0).then(|| Standing {
@@ -138,7 +141,9 @@ pub fn placeholder(policy: &Policy, span: &Span) -> Placeholder {
 }
 
 fn messages_of(rounds: &[Round]) -> Vec<Ordinal> {
-    let messages = rounds.iter().flat_map(|round| round.messages.iter().copied());
+    let messages = rounds
+        .iter()
+        .flat_map(|round| round.messages.iter().copied());
     let mut messages: Vec<Ordinal> = messages.collect();
     messages.sort_unstable();
     messages
@@ -176,7 +181,9 @@ fn span(
     let (Some(first), Some(last)) = (messages.first(), messages.last()) else {
         return Ok(None);
     };
-    let contents = messages.iter().map(|message| session.transcript().held(*message));
+    let contents = messages
+        .iter()
+        .map(|message| session.transcript().held(*message));
     let contents: Vec<&Message> = contents
         .map(|held| held.map(AsRef::as_ref))
         .collect::<Result<_, _>>()?;
@@ -189,7 +196,10 @@ fn span(
         risk,
         freed: 0,
     };
-    let tokens = rounds.iter().map(|round| round.tokens(session)).sum::<u32>();
+    let tokens = rounds
+        .iter()
+        .map(|round| round.tokens(session))
+        .sum::<u32>();
     span.freed = tokens.saturating_sub(placeholder(session.policy(), &span).tokens);
     Ok(Some(span))
 }
@@ -214,7 +224,13 @@ fn risk(
     let back = u64::from(current.get().saturating_sub(turn).max(1));
     let later = |path: &&Box<str>| mentions.get(*path).is_some_and(|at| *at > last);
     let referred = described.paths.iter().filter(later).count() as u64;
-    let share = |part: u64, of: u64| if of == 0 { 0 } else { part.min(of) * 1_000 / of };
+    let share = |part: u64, of: u64| {
+        if of == 0 {
+            0
+        } else {
+            part.min(of) * 1_000 / of
+        }
+    };
     let risk = BASE
         + RECENT / back
         + REFERRED * share(referred, described.paths.len() as u64) / 1_000

@@ -125,7 +125,12 @@ struct Whole {
 impl Whole {
     fn of(session: &Session) -> Self {
         let mut pieces = HashMap::new();
-        for piece in session.sealed().pieces().iter().filter(|piece| piece.form.is_of_a_block()) {
+        for piece in session
+            .sealed()
+            .pieces()
+            .iter()
+            .filter(|piece| piece.form.is_of_a_block())
+        {
             *pieces.entry(piece.message).or_default() += 1;
         }
         Self {
@@ -137,8 +142,14 @@ impl Whole {
     /// The round that some pieces make: with calls, each answered within it, and no message cut.
     fn round(&self, pieces: &[Piece], range: Range<usize>) -> Option<Round> {
         let inside = &pieces[range.clone()];
-        let calls: HashSet<_> = inside.iter().filter_map(|piece| piece.form.calls()).collect();
-        let answers: HashSet<_> = inside.iter().filter_map(|piece| piece.form.answers()).collect();
+        let calls: HashSet<_> = inside
+            .iter()
+            .filter_map(|piece| piece.form.calls())
+            .collect();
+        let answers: HashSet<_> = inside
+            .iter()
+            .filter_map(|piece| piece.form.answers())
+            .collect();
         if calls.is_empty() || calls != answers {
             return None;
         }

@@ -5,12 +5,12 @@ mod report;
 mod run;
 mod table;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use palimpsest_core::policy::{Policy, Preset};
+use palimpsest_core::policy::{Overlay, Policy, Preset};
 use palimpsest_core::replay::{Measured, no_levels};
 
 use self::run::{Replayed, replay};
@@ -31,14 +31,15 @@ something that left a view cannot be found again.
 
 Examples:
   palimpsest replay ~/.claude/projects/my-project --format claude-code --preset claude-code,opencode
-  palimpsest replay session.jsonl --format claude-code --plot tokens.svg
+  palimpsest replay session.jsonl --format claude-code --preset claude-code,mine.toml --plot tokens.svg
   palimpsest replay conversations.jsonl --format openai --json"
 )]
 pub(super) struct Replay {
     /// How the files are written
     #[arg(long)]
     format: Format,
-    /// Presets to compare: claude-code, claude-code-2.1.19, opencode, threshold; `none` always joins
+    /// Presets to compare: claude-code, claude-code-2.1.19, opencode, threshold, or files of settings
+    /// (.toml) over a preset; `none` always joins
     #[arg(long = "preset", value_name = "PRESET", value_delimiter = ',', value_parser = choice)]
     #[arg(default_value = "claude-code")]
     presets: Vec<Choice>,
@@ -53,29 +54,49 @@ pub(super) struct Replay {
     paths: Vec<PathBuf>,
 }
 
-/// A policy to replay under; no preset is no levels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Choice(Option<Preset>);
+/// A policy to replay under.
+#[derive(Debug, Clone)]
+struct Choice {
+    name: String,
+    policy: Arc<Policy>,
+}
 
 fn choice(text: &str) -> Result<Choice, String> {
     if text == NONE {
-        return Ok(Choice(None));
+        return Ok(none());
+    }
+    let is_file = Path::new(text).extension().is_some_and(|it| it == "toml");
+    if is_file {
+        return of_file(Path::new(text));
     }
     let preset = Preset::by_name(text).ok_or_else(|| {
         let names = Preset::ALL.map(Preset::name).join(", ");
-        format!("must be one of {names}, {NONE}")
+        format!("must be one of {names}, {NONE}, or a file that ends with .toml")
     })?;
-    Ok(Choice(Some(preset)))
+    Ok(Choice {
+        name: preset.name().into(),
+        policy: Arc::new(preset.policy()),
+    })
 }
 
-impl Choice {
-    fn name(self) -> &'static str {
-        self.0.map_or(NONE, Preset::name)
+fn none() -> Choice {
+    Choice {
+        name: NONE.into(),
+        policy: Arc::new(no_levels()),
     }
+}
 
-    fn policy(self) -> Arc<Policy> {
-        Arc::new(self.0.map_or_else(no_levels, Preset::policy))
-    }
+/// Settings over a preset, as `[policy]` has them in the server's configuration.
+fn of_file(path: &Path) -> Result<Choice, String> {
+    let text = std::fs::read_to_string(path);
+    let text = text.map_err(|error| format!("cannot be read: {error}"))?;
+    let policy = Overlay::from_toml(&text).and_then(|overlay| overlay.resolve(Preset::default()));
+    let policy = policy.map_err(|error| format!("has a bad setting: {error}"))?;
+    let stem = path.file_stem().unwrap_or_default();
+    Ok(Choice {
+        name: stem.to_string_lossy().into_owned(),
+        policy: Arc::new(policy),
+    })
 }
 
 impl Replay {
@@ -100,15 +121,16 @@ impl Replay {
         conclude(&replayed, self.json)
     }
 
-    /// The presets that were named, each once; then `none`, with which they are compared.
+    /// The policies that were named, each once; then `none`, with which they are compared.
     fn choices(&self) -> Vec<Choice> {
         let mut choices: Vec<Choice> = Vec::new();
         for choice in &self.presets {
-            if choice.0.is_some() && !choices.contains(choice) {
-                choices.push(*choice);
+            let is_new = choices.iter().all(|known| known.name != choice.name);
+            if choice.name != NONE && is_new {
+                choices.push(choice.clone());
             }
         }
-        choices.push(Choice(None));
+        choices.push(none());
         choices
     }
 }

@@ -127,7 +127,7 @@ fn class(index: usize, policy: &str) -> String {
     }
 }
 
-fn legend(svg: &mut String, policies: &[&str]) -> std::fmt::Result {
+fn legend(svg: &mut String, policies: &[String]) -> std::fmt::Result {
     /// Wide enough for the longest name.
     const ENTRY: f64 = 172.0;
     let mut x = LEFT;
@@ -218,7 +218,7 @@ mod tests {
     fn drawn(curve: Vec<u64>, file: &str) -> String {
         let flat = vec![1; curve.len()];
         draw(&Replayed {
-            policies: vec!["opencode", NONE],
+            policies: vec!["opencode".into(), NONE.into()],
             files: vec![FileReplayed {
                 file: file.into(),
                 measured: Vec::new(),

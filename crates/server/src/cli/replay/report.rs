@@ -11,7 +11,7 @@ use super::run::Replayed;
 /// One policy: its sums, and its numbers for each file.
 #[derive(Serialize)]
 struct OfPolicy<'r> {
-    preset: &'static str,
+    preset: &'r str,
     #[serde(flatten)]
     total: Numbers,
     files: Vec<OfFile<'r>>,
@@ -37,6 +37,7 @@ struct Numbers {
     view_changes_by_trigger: BTreeMap<&'static str, usize>,
     stored_results: usize,
     cleared_results: usize,
+    folded_messages: usize,
     invalid_views: usize,
     prefix_violations: usize,
     delta_violations: usize,
@@ -82,6 +83,7 @@ impl Numbers {
             view_changes_by_trigger: measured.changes.clone(),
             stored_results: measured.stored,
             cleared_results: measured.cleared,
+            folded_messages: measured.folded,
             invalid_views: measured.invalid.len(),
             prefix_violations: measured.prefix_breaks.len(),
             delta_violations: measured.delta_breaks.len(),
@@ -101,8 +103,8 @@ impl Numbers {
 }
 
 pub(super) fn json(replayed: &Replayed) -> anyhow::Result<String> {
-    let of_policy = |(index, preset): (usize, &&'static str)| OfPolicy {
-        preset,
+    let of_policy = |index: usize| OfPolicy {
+        preset: &replayed.policies[index],
         total: Numbers::new(&replayed.totals[index], &replayed.totals),
         files: replayed
             .files
@@ -119,12 +121,7 @@ pub(super) fn json(replayed: &Replayed) -> anyhow::Result<String> {
             })
             .collect(),
     };
-    let all: Vec<OfPolicy<'_>> = replayed
-        .policies
-        .iter()
-        .enumerate()
-        .map(of_policy)
-        .collect();
+    let all: Vec<OfPolicy<'_>> = (0..replayed.policies.len()).map(of_policy).collect();
     Ok(serde_json::to_string_pretty(&all)?)
 }
 

@@ -16,7 +16,7 @@ use crate::cli::files::Format;
 #[derive(Debug)]
 pub(super) struct Replayed {
     /// The names of the policies, in the order in which all numbers are.
-    pub(super) policies: Vec<&'static str>,
+    pub(super) policies: Vec<String>,
     pub(super) files: Vec<FileReplayed>,
     /// The sums over all files, by policy.
     pub(super) totals: Vec<Measured>,
@@ -53,7 +53,10 @@ pub(super) fn replay(
     format: Format,
     choices: &[Choice],
 ) -> anyhow::Result<Replayed> {
-    let policies: Vec<Arc<Policy>> = choices.iter().map(|choice| choice.policy()).collect();
+    let policies: Vec<Arc<Policy>> = choices
+        .iter()
+        .map(|choice| Arc::clone(&choice.policy))
+        .collect();
     let files = each_file(files, |file| replay_file(file, format, &policies))?;
     let mut totals = vec![Measured::default(); choices.len()];
     for file in &files {
@@ -62,7 +65,7 @@ pub(super) fn replay(
         }
     }
     Ok(Replayed {
-        policies: choices.iter().map(|choice| choice.name()).collect(),
+        policies: choices.iter().map(|choice| choice.name.clone()).collect(),
         files,
         totals,
     })

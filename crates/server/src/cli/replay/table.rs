@@ -14,7 +14,7 @@ const MAX_SHOWN: usize = 20;
 
 pub(super) fn show(replayed: &Replayed) -> anyhow::Result<()> {
     let mut header = vec![""];
-    header.extend(&replayed.policies);
+    header.extend(replayed.policies.iter().map(String::as_str));
     let mut table = table(&header);
     let totals = &replayed.totals;
     let mut row = |name: &str, value: &dyn Fn(&Measured) -> String| {
@@ -33,6 +33,7 @@ pub(super) fn show(replayed: &Replayed) -> anyhow::Result<()> {
     }
     row("results stored", &|m| count(m.stored));
     row("results cleared", &|m| count(m.cleared));
+    row("messages folded", &|m| count(m.folded));
     row("invalid views", &|m| count(m.invalid.len()));
     row("prefix violations", &|m| count(m.prefix_breaks.len()));
     row("delta violations", &|m| count(m.delta_breaks.len()));

@@ -68,7 +68,8 @@ const fn description(tool: ModelTool) -> &'static str {
         }
         ModelTool::ReadTranscript => {
             "Reads messages of this conversation as they were first written, also those that are no \
-             longer in your context. Messages are numbered from 1."
+             longer in your context. Messages are numbered from 1. Of several messages, long parts \
+             are cut and say how to read the rest; one message alone comes whole."
         }
         ModelTool::SearchTranscript => {
             "Searches this whole conversation, also what is no longer in your context, and tells where \
@@ -110,7 +111,9 @@ fn schema(tool: ModelTool) -> Value {
             "properties": {
                 "first": {"type": "integer", "minimum": 1, "description": "The number of the first message."},
                 "last": {"type": "integer", "minimum": 1, "description": "The number of the last message; the same as the first by default."},
-                "message_id": {"type": "string", "description": "One message by its id, instead of a number."}
+                "message_id": {"type": "string", "description": "One message by its id, instead of a number."},
+                "collapse_id": {"type": "string", "description": "The messages that were folded into a note, by the id that the note tells."},
+                "offset": {"type": "integer", "minimum": 0, "description": "Begin so many bytes into the message, where an answer was cut."}
             },
             "additionalProperties": false
         }),

@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 
 use palimpsest_core::command::Snip;
 use palimpsest_core::event;
-use palimpsest_core::ids::SessionKey;
+use palimpsest_core::ids::{Ordinal, SessionKey};
 use palimpsest_core::message::Digest;
 use palimpsest_core::policy::{ModelTool, Policy};
-use palimpsest_core::session::{Method, Session};
+use palimpsest_core::reading;
+use palimpsest_core::session::{Entry, Method, Session};
 use palimpsest_proto::context::v1::read_tool_result_request::Result as Whose;
 use palimpsest_proto::context::v1::{self, CallRef, SearchMessagesRequest, TextPattern};
 use serde::Deserialize;
@@ -16,7 +17,7 @@ use tonic::{Code, Status};
 
 use super::super::originals::contents;
 use super::super::results::{Selection, original, range, search as search_lines};
-use super::super::search::{search, text};
+use super::super::search::search;
 use super::super::{Service, snip};
 use crate::convert;
 use crate::errors::ServiceError;
@@ -27,7 +28,7 @@ const MAX_CONTEXT_LINES: usize = 100;
 /// What a note on how to go on takes at most.
 const NOTE_BYTES: usize = 200;
 /// How many messages one answer reads.
-const MAX_MESSAGES: u64 = 200;
+const MAX_MESSAGES: u32 = 200;
 
 /// A tool's answer.
 pub(super) struct Outcome {
@@ -90,6 +91,71 @@ struct ReadTranscriptInput {
     first: Option<u64>,
     last: Option<u64>,
     message_id: Option<String>,
+    collapse_id: Option<Box<str>>,
+    #[serde(default)]
+    offset: usize,
+}
+
+/// The messages that are to be read.
+struct Picked {
+    entries: Vec<(Ordinal, Entry)>,
+    /// There is one alone, and it is read as a whole.
+    whole: bool,
+}
+
+impl ReadTranscriptInput {
+    fn pick(&self, session: &Session) -> Result<Picked, ServiceError> {
+        let transcript = session.transcript();
+        let place = |number: u64| u32::try_from(number.saturating_sub(1)).unwrap_or(u32::MAX);
+        let from = self.first.map(place);
+        let messages: Vec<Ordinal> = match (&self.collapse_id, &self.message_id) {
+            (Some(id), _) => {
+                let messages = convert::messages_of_span(session, id);
+                let messages =
+                    messages.ok_or_else(|| ServiceError::SpanNotFound { id: id.clone() })?;
+                let from = Ordinal::new(from.unwrap_or(0));
+                messages
+                    .into_iter()
+                    .filter(|message| *message >= from)
+                    .collect()
+            }
+            (None, Some(id)) => {
+                let id = convert::message_id(id, "message_id")?;
+                transcript.find(id).into_iter().collect()
+            }
+            (None, None) => {
+                let first = from.unwrap_or(0);
+                let last = self.last.map_or(first, place);
+                let last = last.min(first.saturating_add(MAX_MESSAGES - 1));
+                (first..=last).map(Ordinal::new).collect()
+            }
+        };
+        let whole = messages.len() == 1 && self.collapse_id.is_none();
+        let entry = |message: Ordinal| Some((message, transcript.get(message)?.clone()));
+        Ok(Picked {
+            entries: messages.into_iter().map_while(entry).collect(),
+            whole,
+        })
+    }
+
+    /// How to go on where an answer was cut.
+    fn way_on(&self, session: &Session, next: Option<Ordinal>) -> String {
+        let Some(next) = next.map(|next| u64::from(next.get()) + 1) else {
+            return String::new();
+        };
+        match (&self.collapse_id, self.last) {
+            (Some(id), _) => {
+                format!("[cut: ask again with collapse_id \"{id}\" and first {next}]")
+            }
+            (None, last) => {
+                let all = session.transcript().len();
+                let last = last
+                    .map(|last| format!(" and last {last}"))
+                    .unwrap_or_default();
+                format!("[cut: {all} messages in all; ask again with first {next}{last}]")
+            }
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -237,49 +303,49 @@ impl Asked<'_> {
             Ok(input) => input,
             Err(outcome) => return Ok(outcome),
         };
-        let by_id = match &input.message_id {
-            Some(id) => Some(convert::message_id(id, "message_id")?),
-            None => None,
-        };
-        let pick = |session: &Session| {
-            let transcript = session.transcript();
-            let first = match by_id {
-                Some(id) => u64::from(transcript.find(id)?.get()) + 1,
-                None => input.first.unwrap_or(1).max(1),
-            };
-            let last = input.last.filter(|_| by_id.is_none()).unwrap_or(first);
-            let last = last.min(first.saturating_add(MAX_MESSAGES - 1));
-            let skip = usize::try_from(first - 1).ok()?;
-            let take = usize::try_from((last + 1).saturating_sub(first)).ok()?;
-            let entries = transcript.entries().skip(skip).take(take);
-            let entries = entries.map(|(ordinal, entry)| (ordinal, entry.clone()));
-            Some((entries.collect::<Vec<_>>(), transcript.len()))
-        };
-        let picked = self.service.sessions.read(self.key, pick).await?;
-        let Some((entries, all)) = picked.filter(|(entries, _)| !entries.is_empty()) else {
-            return Ok(Outcome::failed("There is no such message."));
+        let picked = self
+            .service
+            .sessions
+            .read(self.key, |session| input.pick(session));
+        let Picked { entries, whole } = match picked.await? {
+            Ok(picked) if !picked.entries.is_empty() => picked,
+            Ok(_) => return Ok(Outcome::failed("There is no such message.")),
+            Err(error) => {
+                return Ok(Outcome::failed(format!(
+                    "{}.",
+                    Status::from(error).message()
+                )));
+            }
         };
         let originals = contents(self.service, self.key, entries).await?;
+        // The note at the end has its place within the limit.
         let max = self.policy.model_tools.max_answer_bytes as usize;
-        let mut out = String::new();
-        for original in originals {
-            let number = original.ordinal.get() + 1;
-            if out.len() > max {
-                let _ = write!(
-                    out,
-                    "[cut: {all} messages in all; ask again with first {number}]"
-                );
-                break;
+        let max = max.saturating_sub(NOTE_BYTES);
+        let show = |session: &Session| {
+            let messages = originals.iter();
+            let mut messages = messages.map(|one| (one.ordinal, &*one.message));
+            let calls = session.calls();
+            match (whole, messages.next()) {
+                (true, Some(one)) => {
+                    let (mut text, next) = reading::whole(one, calls, input.offset, max);
+                    if let Some(next) = next {
+                        let id = one.1.id;
+                        let _ = write!(
+                            text,
+                            "\n[cut: ask again with message_id \"{id}\" and offset {next}]"
+                        );
+                    }
+                    text
+                }
+                (_, first) => {
+                    let page = reading::outline(first.into_iter().chain(messages), calls, max);
+                    page.text + &input.way_on(session, page.next)
+                }
             }
-            let role = convert::export_role(original.entry.role).as_str_name();
-            let role = role.trim_start_matches("ROLE_").to_ascii_lowercase();
-            let _ = writeln!(out, "[{number}] {role} {}", original.entry.id);
-            for block in &original.message.blocks {
-                out.push_str(&text(block));
-                out.push('\n');
-            }
-        }
-        Ok(Outcome::said(out))
+        };
+        Ok(Outcome::said(
+            self.service.sessions.read(self.key, show).await?,
+        ))
     }
 
     async fn search(&self, input: &str) -> Result<Outcome, ServiceError> {
@@ -356,6 +422,7 @@ fn forgiven(error: ServiceError) -> Result<Outcome, ServiceError> {
             | ServiceError::ResultNotFound { .. }
             | ServiceError::AmbiguousCall { .. }
             | ServiceError::MessageNotFound { .. }
+            | ServiceError::SpanNotFound { .. }
             | ServiceError::TooLarge { .. }
     );
     if !is_its_own {

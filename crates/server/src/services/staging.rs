@@ -1,0 +1,79 @@
+//! Level 4's background pass: after a reply, when enough has come, spans are chosen for which summaries
+//! may stand later. It reads a copy of the session, so calls go on meanwhile.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use palimpsest_core::command::{Command, Stage};
+use palimpsest_core::ids::SessionKey;
+use palimpsest_core::levels::collapse::{choose, is_due};
+use palimpsest_core::session::Session;
+
+use super::Service;
+use crate::sessions::{Missing, SessionsError, Transaction};
+
+/// The sessions for which a pass runs. More than these wait for their next call.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Passes(Arc<Mutex<HashSet<SessionKey>>>);
+
+/// Passes that run at the same time.
+const MAX_PASSES: usize = 4;
+
+impl Passes {
+    fn begin(&self, key: &SessionKey) -> Option<Running> {
+        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let begins = running.len() < MAX_PASSES && running.insert(key.clone());
+        begins.then(|| Running {
+            passes: self.clone(),
+            key: key.clone(),
+        })
+    }
+}
+
+/// One pass; it is over when this is dropped.
+struct Running {
+    passes: Passes,
+    key: SessionKey,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut running = self.passes.0.lock().unwrap_or_else(PoisonError::into_inner);
+        running.remove(&self.key);
+    }
+}
+
+/// Begins a pass for a session, unless one runs already or too many do.
+pub(super) fn begin(service: &Service, key: &SessionKey) {
+    let Some(running) = service.passes.begin(key) else {
+        return;
+    };
+    let (inner, key) = (service.clone(), key.clone());
+    service.mutations.in_background(async move {
+        if let Err(error) = pass(&inner, &key).await {
+            tracing::warn!(session = %key, %error, "failed to choose spans; the next call tries again");
+        }
+        drop(running);
+    });
+}
+
+async fn pass(service: &Service, key: &SessionKey) -> Result<(), SessionsError> {
+    let copy = service.sessions.read_whole(key, Session::clone).await?;
+    let chosen = tokio::task::spawn_blocking(move || choose(&copy));
+    let Ok(Ok(spans)) = chosen.await else {
+        return Ok(());
+    };
+    let stage = |transaction: &mut Transaction<'_>| {
+        // Somebody else may have staged meanwhile.
+        let due = transaction.session().is_some_and(is_due);
+        if due {
+            let spans = spans.clone();
+            transaction.run(Command::Stage(Stage { spans }))?;
+        }
+        Ok(())
+    };
+    let write = service
+        .sessions
+        .write(key, &Missing::Refuse, stage, |_, ()| Ok(()));
+    write.await
+}
