@@ -246,7 +246,7 @@ impl Leaving {
             };
             let size = sizes.entry(piece.message).or_insert(entry.size);
             *size = match piece.form.answers() {
-                Some(call) => size.with_result(shown_tokens(session, piece.form, call), after),
+                Some(call) => size.with_result(tokens_of(session, piece, call), after),
                 None => size.with_block(block_tokens(session, piece)?, after),
             };
         }
@@ -279,11 +279,15 @@ pub(super) fn shown_tokens(session: &Session, form: Form, call: CallKey) -> u32 
             .calls()
             .get(call)
             .map_or(0, |call| call.result_tokens),
-        Form::Stored(_) => session
-            .stored()
-            .get(call)
-            .map_or(0, |stored| stored.text_tokens),
         _ => estimate_text(CLEARED),
+    }
+}
+
+fn tokens_of(session: &Session, piece: &Piece, call: CallKey) -> u32 {
+    let stored = session.stored().at(piece.message, piece.block);
+    match (piece.form, stored) {
+        (Form::Stored(_), Some(stored)) => stored.text_tokens,
+        (form, _) => shown_tokens(session, form, call),
     }
 }
 

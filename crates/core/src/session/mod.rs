@@ -7,6 +7,7 @@ mod apply;
 mod cache_edits;
 mod calls;
 mod later;
+mod offers;
 mod pending;
 mod requests;
 mod snapshot;
@@ -17,11 +18,12 @@ mod turns;
 pub use apply::ReplayError;
 pub use cache_edits::{CacheEdits, CachePin};
 pub use calls::{Call, CallState, Calls, Pairing};
+pub use offers::{Full, MAX_OFFERS, Match, Offer, Offers};
 pub use pending::Pending;
 pub(crate) use pending::settle;
 pub use requests::{Answered, Method, RequestStamp, Requests};
 pub use snapshot::{Needed, Snapshot, SnapshotEntry};
-pub use stored::StoredResults;
+pub use stored::{Placed, StoredResults};
 pub(crate) use transcript::emission;
 pub use transcript::{Entry, NotHeld, Standing, Transcript};
 pub use turns::Turns;
@@ -53,6 +55,7 @@ pub struct Session {
     turns: Turns,
     calls: Calls,
     stored: StoredResults,
+    offers: Offers,
     pending: Vec<Pending>,
     sealed: Sealed,
     cache_edits: CacheEdits,
@@ -209,6 +212,16 @@ impl Session {
     /// The results that were stored, and what stands in their place.
     pub fn stored(&self) -> &StoredResults {
         &self.stored
+    }
+
+    /// The results about which a caller has asked, and whose messages have not come yet.
+    pub fn offers(&self) -> &Offers {
+        &self.offers
+    }
+
+    /// Whether a text stands in the place of a result, or was given to a caller to stand there.
+    pub fn is_replacement(&self, text: &str) -> bool {
+        self.stored.is_replacement(text) || self.offers.is_replacement(text)
     }
 
     /// The result of a call as it came.

@@ -11,12 +11,12 @@ use super::cache_edits::{CacheEdits, CachePin};
 use super::calls::{Call, Calls};
 use super::pending::Pending;
 use super::requests::{Answered, Method, Requests};
-use super::stored::StoredResults;
+use super::offers::{Offer, Offers};
+use super::stored::{Placed, StoredResults};
 use super::transcript::{Entry, Standing, Transcript};
 use super::turns::Turns;
 use super::{About, Growth, LastServed, Session};
 use crate::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
-use crate::levels::results::Stored;
 use crate::message::{Digest, Kind, Message, Role};
 use crate::policy::Policy;
 use crate::tokens::{Ledger, Size};
@@ -44,7 +44,11 @@ pub struct Snapshot {
     /// Its tool calls.
     pub calls: Vec<Call>,
     /// The results that were stored.
-    pub stored: Vec<Stored>,
+    pub stored: Vec<Placed>,
+    /// The results about which a caller has asked.
+    pub offers: Vec<Offer>,
+    /// The number of the next of them.
+    pub next_offer: u32,
     /// What was appended and not served yet.
     pub pending: Vec<Pending>,
     /// What was served.
@@ -164,6 +168,7 @@ impl Snapshot {
         for (method, id, answered) in self.requests {
             requests.record(method, &id, answered);
         }
+        let calls = Calls::restore(self.calls);
         Some(Session {
             turns: Turns::new(&self.key, self.turns),
             key: self.key,
@@ -172,8 +177,9 @@ impl Snapshot {
             policy: self.policy,
             about: self.about,
             transcript,
-            calls: Calls::restore(self.calls),
-            stored: StoredResults::restore(self.stored),
+            stored: StoredResults::restore(self.stored, &calls),
+            offers: Offers::restore(self.offers, self.next_offer),
+            calls,
             pending: self.pending,
             sealed: self.sealed,
             cache_edits: CacheEdits::restore(self.cache_edits),
@@ -215,7 +221,16 @@ impl Session {
             turns: self.turns.starts().to_vec(),
             pictures: self.transcript.pictures().collect(),
             calls: self.calls.iter().map(|(_, call)| call.clone()).collect(),
-            stored: self.stored.iter().cloned().collect(),
+            stored: self
+                .stored
+                .iter()
+                .map(|(message, block, stored)| Placed {
+                    place: Some((message, block)),
+                    stored: stored.clone(),
+                })
+                .collect(),
+            offers: self.offers.iter().cloned().collect(),
+            next_offer: self.offers.next_key().get(),
             pending: self.pending.clone(),
             sealed: self.sealed.clone(),
             cache_edits: self.cache_edits.pins().to_vec(),

@@ -7,6 +7,7 @@
 mod event;
 mod levels;
 mod message;
+mod offers;
 mod snapshot;
 mod state;
 mod view;
