@@ -82,9 +82,10 @@ impl CallName {
         if let Some(key) = self.key {
             let call = calls.get(key).ok_or(Rejection::NoSuchCall(key))?;
             let agrees = self.id.is_empty() || call.id == self.id || mapped == Some(key);
+            let id = self.id.clone();
             return agrees
                 .then_some(Some(key))
-                .ok_or(Rejection::CallMismatch(key));
+                .ok_or(Rejection::CallMismatch { call: key, id });
         }
         if self.id.is_empty() {
             return Err(Rejection::invalid(
@@ -141,7 +142,9 @@ impl Offering {
             // What is given in place of a result says nothing new about it.
             _ if self.is_replacement(session) => return nothing,
             Found::Offered(offer) => return self.check_offer(offer).and(nothing),
-            Found::Answered(key, call) => return self.check_result(session, key, call).and(nothing),
+            Found::Answered(key, call) => {
+                return self.check_result(session, key, call).and(nothing);
+            }
         };
         let verdict = self.verdict(session, call);
         let is_decided = match verdict {
@@ -248,23 +251,23 @@ impl Offering {
         if offer.content == self.content {
             return Ok(());
         }
-        let call = offer.call.map(|call| call.to_string());
-        Err(conflict(
-            call.unwrap_or_else(|| offer.key.to_string()),
-            offer.content.to_string(),
-            self.content.to_string(),
-        ))
+        let [recorded, given] = [offer.content, self.content].map(|digest| digest.to_string());
+        Err(conflict(offer.call, recorded, given))
     }
 
     fn check_result(&self, session: &Session, key: CallKey, call: &Call) -> Result<(), Rejection> {
         if let Some(stored) = stored(session, call) {
             // The transcript may not have the original, and its file's digest is known.
             let given: [u8; 32] = Sha256::digest(file_content(&self.result).as_bytes()).into();
-            let ending = if is_json(&self.result) { ".json" } else { ".txt" };
+            let ending = if is_json(&self.result) {
+                ".json"
+            } else {
+                ".txt"
+            };
             if given == stored.sha256 && stored.file.ends_with(ending) {
                 return Ok(());
             }
-            return Err(conflict(key, hex(&stored.sha256), hex(&given)));
+            return Err(conflict(Some(key), hex(&stored.sha256), hex(&given)));
         }
         let result = session.result(key)?;
         let recorded = Digest::of_result(&result.content);
@@ -274,7 +277,8 @@ impl Offering {
         if recorded == self.content || is_line || (is_empty(&self.result) && is_empty(result)) {
             return Ok(());
         }
-        Err(conflict(key, recorded.to_string(), self.content.to_string()))
+        let [recorded, given] = [recorded, self.content].map(|digest| digest.to_string());
+        Err(conflict(Some(key), recorded, given))
     }
 }
 
@@ -323,9 +327,9 @@ fn is_empty(result: &ToolResult) -> bool {
     exemption(result, |_| false) == Some(Exempt::Empty)
 }
 
-fn conflict(call: impl ToString, recorded: String, given: String) -> Rejection {
+fn conflict(call: Option<CallKey>, recorded: String, given: String) -> Rejection {
     Rejection::Conflict(Conflict::Result {
-        call: call.to_string().into(),
+        call,
         recorded: recorded.into(),
         given: given.into(),
     })

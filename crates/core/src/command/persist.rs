@@ -131,9 +131,9 @@ fn choose(session: &Session, group: &mut Vec<CallKey>, mut chars: u64, chosen: &
         if chars <= policy.max_message_chars || saved == 0 {
             continue;
         }
-        let exempt = session.result(call).is_ok_and(|result| {
-            exemption(result, |text| session.is_replacement(text)).is_some()
-        });
+        let exempt = session
+            .result(call)
+            .is_ok_and(|result| exemption(result, |text| session.is_replacement(text)).is_some());
         if !exempt {
             chars -= saved;
             chosen.push(call);

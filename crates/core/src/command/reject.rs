@@ -74,8 +74,13 @@ pub enum Rejection {
     #[error("the session has no call {0}")]
     NoSuchCall(CallKey),
     /// A call was named by a key and by an id that is another's.
-    #[error("call {0} has another tool_use_id than the one given: leave one of the two out")]
-    CallMismatch(CallKey),
+    #[error("call {call} has another tool_use_id than the one given: leave one of the two out")]
+    CallMismatch {
+        /// The call of the key.
+        call: CallKey,
+        /// The id.
+        id: Box<str>,
+    },
     /// Several calls share an id.
     #[error("several calls share this tool_use_id: name one by its call_key")]
     AmbiguousCall(Vec<CallKey>),
@@ -118,10 +123,10 @@ pub enum Conflict {
         given: Digest,
     },
     /// The call has another result.
-    #[error("{call} has another result: give the new one a call of its own")]
+    #[error("the call has another result: give the new one a call of its own")]
     Result {
-        /// The call's key, or that of an offer whose call is not there yet.
-        call: Box<str>,
+        /// The call, when its message is there.
+        call: Option<CallKey>,
         /// What is there, in short.
         recorded: Box<str>,
         /// What was given, in short.

@@ -130,9 +130,7 @@ pub fn exemption(result: &ToolResult, is_known: impl Fn(&str) -> bool) -> Option
     match &result.content {
         ResultContent::None => Some(Exempt::Empty),
         ResultContent::Text(text) if text.trim().is_empty() => Some(Exempt::Empty),
-        ResultContent::Text(text) => {
-            is_replacement(text, is_known).then_some(Exempt::Replacement)
-        }
+        ResultContent::Text(text) => is_replacement(text, is_known).then_some(Exempt::Replacement),
         ResultContent::Blocks(blocks) => {
             let is_media = |block: &Block| matches!(block, Block::Media(_));
             if blocks.iter().any(is_media) {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::cache_edits::CacheEdits;
 use super::calls::{Call, CallState, Calls, Pairing};
+use super::offers::Offers;
 use super::pending::{Pending, settle};
 use super::requests::{Answered, Requests};
-use super::offers::Offers;
 use super::stored::StoredResults;
 use super::transcript::{Entry, Standing, Transcript};
 use super::turns::Turns;

@@ -121,7 +121,8 @@ impl Offers {
         }
         let promised_nothing = |offer: &&Offer| offer.kept.is_none();
         let is_over = |offer: &&Offer| {
-            let waits = |call| matches!(calls.state(call), CallState::Open | CallState::Interrupted);
+            let waits =
+                |call| matches!(calls.state(call), CallState::Open | CallState::Interrupted);
             offer.call.is_some_and(|call| !waits(call))
         };
         let oldest = self.all.iter().find(promised_nothing);

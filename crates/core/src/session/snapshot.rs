@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use super::cache_edits::{CacheEdits, CachePin};
 use super::calls::{Call, Calls};
+use super::offers::{Offer, Offers};
 use super::pending::Pending;
 use super::requests::{Answered, Method, Requests};
-use super::offers::{Offer, Offers};
 use super::stored::{Placed, StoredResults};
 use super::transcript::{Entry, Standing, Transcript};
 use super::turns::Turns;

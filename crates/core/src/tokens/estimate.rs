@@ -5,8 +5,7 @@
 //! tokenised, and the sum is padded by a third. A session's calibration then corrects what is left.
 
 use crate::message::{
-    Block, Kind, Media, MediaKind, MediaSource, Message, ResultContent, Role, Thinking,
-    ToolResult,
+    Block, Kind, Media, MediaKind, MediaSource, Message, ResultContent, Role, Thinking, ToolResult,
 };
 use crate::view::{WireBlock, WireResult};
 

@@ -287,7 +287,7 @@ impl Sessions {
         };
         for result in results {
             let bytes = result.bytes.clone();
-            Box::pin(blobs.put(key, &result.call, result.kind, bytes)).await?;
+            Box::pin(blobs.put(key, &result.owner, result.kind, bytes)).await?;
         }
         Ok(())
     }

@@ -206,6 +206,22 @@ impl Blobs {
         Ok(bytes)
     }
 
+    /// All of a tool result, by the name of its file, checked against the digest that an event has.
+    pub async fn get_result(
+        &self,
+        session: &SessionKey,
+        file: &str,
+        sha256: &[u8; 32],
+    ) -> Result<Bytes, BlobError> {
+        check_name(file)?;
+        let path = format!("{}{file}", tool_results(session));
+        let bytes = self.get(&path).await?;
+        if Sha256::digest(&bytes)[..] != sha256[..] {
+            return Err(BlobError::Damaged(path));
+        }
+        Ok(bytes)
+    }
+
     /// A part of a blob, for readers of large results. It must lie within; an empty one always does.
     pub async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes, BlobError> {
         let at = self.path(path)?;

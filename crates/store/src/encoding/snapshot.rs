@@ -83,11 +83,7 @@ pub(super) fn read(key: SessionKey, stored: v1::Snapshot) -> Result<Snapshot, De
         last_served: view::read_served(stored.served)?,
         last_reemitted: stored.last_reemitted.map(Ordinal::new),
         view_changes: stored.view_changes.into_iter().map(Revision::new).collect(),
-        stored: read_placed(
-            stored.stored,
-            &stored.stored_message,
-            &stored.stored_block,
-        )?,
+        stored: read_placed(stored.stored, &stored.stored_message, &stored.stored_block)?,
         offers: stored
             .offers
             .into_iter()

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tonic::{Code, Status};
 
-use super::super::originals::contents;
+use super::super::originals::{contents, put_back};
 use super::super::results::{Selection, original, range, search as search_lines};
 use super::super::search::{search, text};
 use super::super::{Service, snip};
@@ -262,7 +262,7 @@ impl Asked<'_> {
         let originals = contents(self.service, self.key, entries).await?;
         let max = self.policy.model_tools.max_answer_bytes as usize;
         let mut out = String::new();
-        for original in originals {
+        for mut original in originals {
             let number = original.ordinal.get() + 1;
             if out.len() > max {
                 let _ = write!(
@@ -271,6 +271,7 @@ impl Asked<'_> {
                 );
                 break;
             }
+            put_back(self.service, self.key, &mut original).await?;
             let role = convert::export_role(original.entry.role).as_str_name();
             let role = role.trim_start_matches("ROLE_").to_ascii_lowercase();
             let _ = writeln!(out, "[{number}] {role} {}", original.entry.id);
