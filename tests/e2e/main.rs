@@ -15,6 +15,7 @@ mod forms;
 mod idempotency;
 mod levels;
 mod limits;
+mod persist;
 mod policy;
 mod protocol;
 mod rewind;
