@@ -1,24 +1,25 @@
 //! Random histories, as messy as real ones and messier, for the properties of this crate and of
 //! those above it. Compiled only for tests.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
 use uuid::Uuid;
 
 use crate::command::{
-    Append, Clear, Clearing, Command, Context, Create, Decision, Rejection, Restore, Rewind, Serve,
-    Snip, create, decide,
+    Append, CallName, Clear, Clearing, Command, Conflict, Context, Create, Decision, Offering,
+    Rejection, Restore, Rewind, Serve, Snip, create, decide, told,
 };
 use crate::event::{Asked, Event, Recorded};
-use crate::ids::{MessageId, Revision, SessionKey, Timestamp, Turn};
+use crate::ids::{CallKey, MessageId, Revision, SessionKey, Timestamp, Turn};
 use crate::json::{Extra, RawJson};
 use crate::limits::Limits;
 use crate::message::{
     Block, Media, MediaKind, MediaSource, Message, Origin, ResultContent, Role, Thinking,
     ToolInput, ToolResult, ToolUse,
 };
-use crate::policy::{Overlay, Policy, Preset};
+use crate::policy::{Overlay, Policy, Preset, ToolResultRule};
 use crate::session::{Session, Standing};
 
 /// One step of a history. Small numbers stand for ids, so that they collide.
@@ -39,6 +40,13 @@ pub enum Operation {
     },
     /// Old results are cleared down to so many tokens.
     Clear(u8),
+    /// A caller asks what becomes of a result.
+    Offer {
+        call: u8,
+        shape: u8,
+        rule: u8,
+        by_key: bool,
+    },
     /// So many view-changing events are taken back.
     Restore(u8),
     /// Time passes.
@@ -68,11 +76,24 @@ pub enum Draft {
 pub enum Part {
     Words(u8),
     Blank,
-    Picture { good: bool },
+    Picture {
+        good: bool,
+    },
     Call(u8),
     OddCall,
-    Result { call: u8, error: bool, shape: u8 },
-    Thought { signed: bool },
+    Result {
+        call: u8,
+        error: bool,
+        shape: u8,
+    },
+    /// What a caller was given in place of a result, as a string or as a block.
+    Given {
+        call: u8,
+        block: bool,
+    },
+    Thought {
+        signed: bool,
+    },
     Redacted,
     Unknown,
 }
@@ -86,6 +107,7 @@ fn part() -> impl Strategy<Value = Part> {
         1 => Just(Part::OddCall),
         6 => (0..6_u8, any::<bool>(), 0..6_u8)
             .prop_map(|(call, error, shape)| Part::Result { call, error, shape }),
+        2 => (0..6_u8, any::<bool>()).prop_map(|(call, block)| Part::Given { call, block }),
         2 => any::<bool>().prop_map(|signed| Part::Thought { signed }),
         1 => Just(Part::Redacted),
         1 => Just(Part::Unknown),
@@ -94,14 +116,15 @@ fn part() -> impl Strategy<Value = Part> {
 
 fn draft() -> impl Strategy<Value = Draft> {
     let parts = || prop::collection::vec(part(), 0..4);
-    let results = prop::collection::vec(
-        (0..6_u8, any::<bool>(), 0..6_u8).prop_map(|(call, error, shape)| Part::Result {
+    let result = prop_oneof![
+        4 => (0..6_u8, any::<bool>(), 0..6_u8).prop_map(|(call, error, shape)| Part::Result {
             call,
             error,
             shape,
         }),
-        1..3,
-    );
+        1 => (0..6_u8, any::<bool>()).prop_map(|(call, block)| Part::Given { call, block }),
+    ];
+    let results = prop::collection::vec(result, 1..3);
     prop_oneof![
         3 => (any::<bool>(), parts()).prop_map(|(meta, parts)| Draft::User { meta, parts }),
         4 => results.prop_map(|parts| Draft::User { meta: false, parts }),
@@ -121,6 +144,9 @@ pub fn operation() -> impl Strategy<Value = Operation> {
         2 => (any::<u8>(), any::<u8>(), 0..4_u8, 0..4_u8).prop_map(|(turn, message, block, what)| {
             Operation::Snip { turn, message, block, what }
         }),
+        4 => (0..6_u8, 0..6_u8, 0..4_u8, prop::bool::weighted(0.2)).prop_map(
+            |(call, shape, rule, by_key)| Operation::Offer { call, shape, rule, by_key }
+        ),
         1 => (0..60_u8).prop_map(Operation::Clear),
         1 => (0..3_u8).prop_map(Operation::Restore),
         1 => Just(Operation::Wait),
@@ -176,6 +202,12 @@ fn block(part: &Part) -> Block {
             };
             result(format!("call_{call}"), *error, content)
         }
+        // Nothing was given that anybody could have.
+        Part::Given { call, .. } => result(
+            format!("call_{call}"),
+            false,
+            ResultContent::Text("said".into()),
+        ),
         Part::Thought { signed } => Block::Thinking(Thinking::Plain {
             thinking: "hm".into(),
             signature: signed.then(|| "sig".into()),
@@ -212,6 +244,8 @@ pub struct World {
     /// Everything that happened.
     pub log: Vec<Recorded>,
     originals: Vec<Message>,
+    /// What callers were given in place of results, by the calls' ids.
+    given: HashMap<Box<str>, Box<str>>,
     next_id: u128,
     now: i64,
 }
@@ -246,6 +280,7 @@ impl World {
             session,
             log: vec![first],
             originals: vec![],
+            given: HashMap::new(),
             next_id: 1,
             now: 0,
         }
@@ -297,19 +332,36 @@ impl World {
         session
     }
 
+    /// Blocks, with what callers were given.
+    fn blocks(&self, parts: &[Part]) -> Vec<Block> {
+        let one = |part: &Part| {
+            let mut made = block(part);
+            if let (Part::Given { block, .. }, Block::ToolResult(result)) = (part, &mut made)
+                && let Some(text) = self.given.get(&result.tool_use_id)
+            {
+                result.content = if *block {
+                    ResultContent::Blocks(vec![Block::text(text.clone())])
+                } else {
+                    ResultContent::Text(text.clone())
+                };
+            }
+            made
+        };
+        parts.iter().map(one).collect()
+    }
+
     /// A message with an id of its own.
     fn message(&mut self, draft: &Draft) -> Message {
         let id = MessageId::new(Uuid::from_u128(self.next_id));
         self.next_id += 1;
         let mut message = match draft {
             Draft::User { meta, parts } => {
-                let mut message = Message::new(id, Role::User, parts.iter().map(block).collect());
+                let mut message = Message::new(id, Role::User, self.blocks(parts));
                 message.meta = *meta;
                 message
             }
             Draft::Assistant { response, parts } => {
-                let mut message =
-                    Message::new(id, Role::Assistant, parts.iter().map(block).collect());
+                let mut message = Message::new(id, Role::Assistant, self.blocks(parts));
                 message.provider_message_id =
                     (*response > 0).then(|| format!("msg_{response}").into());
                 message.model = Some("model-a".into());
@@ -374,6 +426,12 @@ impl World {
                     request: None,
                 }));
             }
+            Operation::Offer {
+                call,
+                shape,
+                rule,
+                by_key,
+            } => self.offer(*call, *shape, *rule, *by_key),
             Operation::Restore(back) => {
                 let changes = self.session.view_changes();
                 let Some(at) = changes.iter().nth_back(usize::from(*back)) else {
@@ -397,6 +455,54 @@ impl World {
             }
             Operation::Reload => self.session = self.loaded(),
             Operation::Serve { .. } => {}
+        }
+    }
+
+    /// Asks what becomes of a result, and asks again: the answer is the same, and nothing is written
+    /// for it.
+    fn offer(&mut self, call: u8, shape: u8, rule: u8, by_key: bool) {
+        let part = Part::Result {
+            call,
+            error: false,
+            shape,
+        };
+        let Block::ToolResult(result) = block(&part) else {
+            return;
+        };
+        let id = result.tool_use_id.clone();
+        let name = CallName {
+            key: by_key.then(|| CallKey::new(call.into())),
+            id: if by_key { "".into() } else { id.clone() },
+        };
+        let offering = Offering {
+            tool: "Read".into(),
+            rule: match rule {
+                0 => Some(ToolResultRule::FixedChars(5_000)),
+                1 => Some(ToolResultRule::NeverPersist(true)),
+                _ => None,
+            },
+            ..Offering::new(name, result)
+        };
+        let decided = self.try_run(Command::Offer(offering.clone()));
+        let is_expected = matches!(
+            decided,
+            Ok(_)
+                | Err(Rejection::AmbiguousCall(_)
+                    | Rejection::NoSuchCall(_)
+                    | Rejection::Conflict(Conflict::Result { .. }))
+        );
+        assert!(is_expected, "{decided:?}");
+        if decided.is_err() {
+            return;
+        }
+        let first = told(&self.session, &offering).unwrap();
+        let again = self.try_run(Command::Offer(offering.clone())).unwrap();
+        assert_eq!(again, Decision::Events(vec![]), "decided twice");
+        assert_eq!(told(&self.session, &offering).unwrap(), first);
+        let of_call = first.call.and_then(|call| self.session.calls().get(call));
+        let id = of_call.map_or(id, |call| call.id.clone());
+        if let Some(kept) = first.kept {
+            self.given.insert(id, kept.text);
         }
     }
 
