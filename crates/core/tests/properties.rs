@@ -18,7 +18,7 @@ use palimpsest_core::levels::results::only_text;
 use palimpsest_core::message::Block;
 use palimpsest_core::session::Standing;
 use palimpsest_core::validate::validate;
-use palimpsest_core::view::{Etag, Provider, Target, WireRole, flatten};
+use palimpsest_core::view::{Etag, Form, Provider, Target, WireRole, flatten};
 use proptest::prelude::*;
 
 fn targets() -> [Target; 4] {
@@ -189,6 +189,12 @@ impl Stage {
             let sha256 = stored.map(|stored| stored.sha256);
             let sha256 = sha256.or(offer.and_then(|offer| offer.kept.as_ref().map(|k| k.sha256)));
             assert_eq!(sha256, Some(kept.sha256), "{} leads nowhere", kept.file);
+        }
+        for piece in session.sealed().pieces() {
+            let stored = session.stored().at(piece.message, piece.block);
+            if let (Form::Stored(_), None) = (piece.form, stored) {
+                panic!("{piece:?} shows what stands for another result");
+            }
         }
         for (message, block, stored) in session.stored().iter().filter(|(.., s)| s.only_file) {
             let content = session.transcript().content(message);
