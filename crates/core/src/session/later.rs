@@ -9,7 +9,6 @@ impl Session {
     /// have left the view since they came stay away.
     pub(crate) fn with_later(mut self, now: &Self) -> Self {
         self.stored = now.stored.clone();
-        self.offers = now.offers.clone();
         for (ordinal, entry) in now.transcript.entries().skip(self.transcript.len()) {
             let visible = entry.standing == Standing::Visible;
             self.transcript.push_with(entry.clone(), None);
