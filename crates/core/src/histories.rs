@@ -1,6 +1,8 @@
 //! Random histories, as messy as real ones and messier, for the properties of this crate and of
 //! those above it. Compiled only for tests.
 
+mod offers;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -8,18 +10,18 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use crate::command::{
-    Append, CallName, Clear, Clearing, Command, Conflict, Context, Create, Decision, Offering,
-    Rejection, Restore, Rewind, Serve, Snip, create, decide, told,
+    Append, Clear, Clearing, Command, Context, Create, Decision, Rejection, Restore, Rewind, Serve,
+    Snip, create, decide,
 };
 use crate::event::{Asked, Event, Recorded};
-use crate::ids::{CallKey, MessageId, Revision, SessionKey, Timestamp, Turn};
+use crate::ids::{MessageId, Revision, SessionKey, Timestamp, Turn};
 use crate::json::{Extra, RawJson};
 use crate::limits::Limits;
 use crate::message::{
     Block, Media, MediaKind, MediaSource, Message, Origin, ResultContent, Role, Thinking,
     ToolInput, ToolResult, ToolUse,
 };
-use crate::policy::{Overlay, Policy, Preset, ToolResultRule};
+use crate::policy::{Overlay, Policy, Preset};
 use crate::session::{Session, Standing};
 
 /// One step of a history. Small numbers stand for ids, so that they collide.
@@ -332,24 +334,6 @@ impl World {
         session
     }
 
-    /// Blocks, with what callers were given.
-    fn blocks(&self, parts: &[Part]) -> Vec<Block> {
-        let one = |part: &Part| {
-            let mut made = block(part);
-            if let (Part::Given { block, .. }, Block::ToolResult(result)) = (part, &mut made)
-                && let Some(text) = self.given.get(&result.tool_use_id)
-            {
-                result.content = if *block {
-                    ResultContent::Blocks(vec![Block::text(text.clone())])
-                } else {
-                    ResultContent::Text(text.clone())
-                };
-            }
-            made
-        };
-        parts.iter().map(one).collect()
-    }
-
     /// A message with an id of its own.
     fn message(&mut self, draft: &Draft) -> Message {
         let id = MessageId::new(Uuid::from_u128(self.next_id));
@@ -455,54 +439,6 @@ impl World {
             }
             Operation::Reload => self.session = self.loaded(),
             Operation::Serve { .. } => {}
-        }
-    }
-
-    /// Asks what becomes of a result, and asks again: the answer is the same, and nothing is written
-    /// for it.
-    fn offer(&mut self, call: u8, shape: u8, rule: u8, by_key: bool) {
-        let part = Part::Result {
-            call,
-            error: false,
-            shape,
-        };
-        let Block::ToolResult(result) = block(&part) else {
-            return;
-        };
-        let id = result.tool_use_id.clone();
-        let name = CallName {
-            key: by_key.then(|| CallKey::new(call.into())),
-            id: if by_key { "".into() } else { id.clone() },
-        };
-        let offering = Offering {
-            tool: "Read".into(),
-            rule: match rule {
-                0 => Some(ToolResultRule::FixedChars(5_000)),
-                1 => Some(ToolResultRule::NeverPersist(true)),
-                _ => None,
-            },
-            ..Offering::new(name, result)
-        };
-        let decided = self.try_run(Command::Offer(offering.clone()));
-        let is_expected = matches!(
-            decided,
-            Ok(_)
-                | Err(Rejection::AmbiguousCall(_)
-                    | Rejection::NoSuchCall(_)
-                    | Rejection::Conflict(Conflict::Result { .. }))
-        );
-        assert!(is_expected, "{decided:?}");
-        if decided.is_err() {
-            return;
-        }
-        let first = told(&self.session, &offering).unwrap();
-        let again = self.try_run(Command::Offer(offering.clone())).unwrap();
-        assert_eq!(again, Decision::Events(vec![]), "decided twice");
-        assert_eq!(told(&self.session, &offering).unwrap(), first);
-        let of_call = first.call.and_then(|call| self.session.calls().get(call));
-        let id = of_call.map_or(id, |call| call.id.clone());
-        if let Some(kept) = first.kept {
-            self.given.insert(id, kept.text);
         }
     }
 

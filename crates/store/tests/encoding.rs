@@ -103,12 +103,12 @@ fn golden_bytes_of_offers_are_read() {
 }
 
 fn golden(frame: &[u8], snapshot: &[u8], expected: &str) -> Session {
-    let key = SessionKey::parse("projects/p/sessions/s").unwrap();
-    let log = decode_frame(frame).unwrap();
-    let replayed = Session::replay(key.clone(), log.iter().cloned()).unwrap();
+    let key = SessionKey::parse("projects/p/sessions/s").expect("it is legal");
+    let log = decode_frame(frame).expect("it is a frame");
+    let replayed = Session::replay(key.clone(), log.iter().cloned()).expect("it is a log");
     assert_eq!(view(&replayed), expected);
 
-    let snapshot = decode_snapshot(key, snapshot).unwrap();
+    let snapshot = decode_snapshot(key, snapshot).expect("it is a snapshot");
     let contents = log.iter().filter_map(|recorded| match &recorded.event {
         Event::MessagesAppended(event) => Some(event),
         _ => None,
@@ -116,7 +116,7 @@ fn golden(frame: &[u8], snapshot: &[u8], expected: &str) -> Session {
     let messages = contents.flat_map(|event| event.messages.iter());
     let restored = snapshot
         .restore(messages.map(|appended| Arc::clone(&appended.message)))
-        .unwrap();
+        .expect("every content is there");
     assert_eq!(restored, replayed);
     replayed
 }

@@ -9,7 +9,8 @@ use super::{Conflict, Context, Decision, Rejection, answered, check_revision};
 use crate::event::{Event, ResultOffered};
 use crate::ids::{CallKey, Revision};
 use crate::levels::results::{
-    Exempt, Kept, Stored, Verdict, exemption, file_content, is_json, keep, only_text, verdict,
+    Exempt, Kept, Stored, Verdict, exemption, file_content, is_json, is_json_file, keep, only_text,
+    verdict,
 };
 use crate::message::{Block, Digest, ToolResult};
 use crate::policy::ToolResultRule;
@@ -259,12 +260,8 @@ impl Offering {
         if let Some(stored) = stored(session, call) {
             // The transcript may not have the original, and its file's digest is known.
             let given: [u8; 32] = Sha256::digest(file_content(&self.result).as_bytes()).into();
-            let ending = if is_json(&self.result) {
-                ".json"
-            } else {
-                ".txt"
-            };
-            if given == stored.sha256 && stored.file.ends_with(ending) {
+            let is_of_a_kind = is_json(&self.result) == is_json_file(&stored.file);
+            if given == stored.sha256 && is_of_a_kind {
                 return Ok(());
             }
             return Err(conflict(Some(key), hex(&stored.sha256), hex(&given)));

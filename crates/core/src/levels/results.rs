@@ -114,6 +114,12 @@ pub fn is_json(result: &ToolResult) -> bool {
     matches!(result.content, ResultContent::Blocks(_))
 }
 
+/// Whether a file holds JSON.
+pub fn is_json_file(file: &str) -> bool {
+    file.rsplit_once('.')
+        .is_some_and(|(_, ending)| ending == "json")
+}
+
 /// Why a result is left alone, whatever its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exempt {

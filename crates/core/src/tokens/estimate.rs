@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn what_is_shown_as_it_came_counts_what_it_counted() {
         let result = |content| {
-            Block::ToolResult(crate::message::ToolResult {
+            Block::ToolResult(ToolResult {
                 tool_use_id: "x".into(),
                 content,
                 is_error: None,

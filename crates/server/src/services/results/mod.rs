@@ -5,7 +5,7 @@ mod select;
 use bytes::Bytes;
 use futures::stream;
 use palimpsest_core::ids::{CallKey, Ordinal, SessionKey};
-use palimpsest_core::levels::results::{file_content, file_of, is_json};
+use palimpsest_core::levels::results::{file_content, file_of, is_json, is_json_file};
 use palimpsest_core::message::{Block, Message, ToolResult};
 use palimpsest_core::session::{Entry, Offer, Session};
 use palimpsest_proto::context::v1::read_tool_result_request::{Result as Whose, Selection as Part};
@@ -256,7 +256,7 @@ pub(in crate::services) async fn in_file(
     })?;
     let text = String::from_utf8(bytes.into());
     let text = text.map_err(|error| ServiceError::internal("read a stored result", error))?;
-    Ok((text, file.ends_with(".json")))
+    Ok((text, is_json_file(file)))
 }
 
 fn result_in(message: &Message, block: u16) -> Option<&ToolResult> {
@@ -282,15 +282,12 @@ fn by_call(session: &Session, named: &CallRef) -> Result<Found, ServiceError> {
         name: call.to_string(),
     };
     let known = session.calls().get(call).ok_or_else(missing)?;
-    let place = match known.original {
-        Some(place) => place,
-        None => {
-            let offer = offers.of_call(call);
-            let found = offer.and_then(|offer| offered(session, offer));
-            return found.ok_or_else(missing);
-        }
-    };
-    in_place(session, call, place).ok_or_else(missing)
+    // Its result, else the one that was stored for it, else the one that a rewind took away.
+    let came = |place: Option<(Ordinal, u16)>| in_place(session, call, place?);
+    came(known.result())
+        .or_else(|| offered(session, offers.of_call(call)?))
+        .or_else(|| came(known.original))
+        .ok_or_else(missing)
 }
 
 fn by_reference(session: &Session, reference: &str) -> Result<Found, ServiceError> {
