@@ -275,9 +275,11 @@ impl Session {
         const BASE: usize = 16 * 1024;
         const PER_MESSAGE: usize = 192;
         const PER_CALL: usize = 160;
+        const PER_OFFER: usize = 3 * 1024;
         BASE + self.transcript.content_bytes()
             + self.transcript.len() * PER_MESSAGE
             + self.calls.iter().len() * PER_CALL
+            + self.offers.iter().len() * PER_OFFER
             + size_of_val(self.sealed.pieces())
     }
 

@@ -31,6 +31,8 @@ pub struct StoredResults {
     by_file: HashMap<Box<str>, Place>,
     /// What stands in their places, so that it is recognised when it comes back as content.
     texts: HashSet<Digest>,
+    /// The length of the longest of them: what is longer need not be digested.
+    longest: usize,
 }
 
 impl StoredResults {
@@ -80,11 +82,12 @@ impl StoredResults {
 
     /// Whether a text stands in the place of a result.
     pub fn is_replacement(&self, text: &str) -> bool {
-        !self.texts.is_empty() && self.texts.contains(&Digest::of_bytes(text.as_bytes()))
+        text.len() <= self.longest && self.texts.contains(&Digest::of_bytes(text.as_bytes()))
     }
 
     pub(crate) fn insert(&mut self, place: Place, stored: Stored) {
         self.texts.insert(Digest::of_bytes(stored.text.as_bytes()));
+        self.longest = self.longest.max(stored.text.len());
         // The last place wins, whichever was stored first: a snapshot knows only places.
         let last = |known: &mut Place| *known = place.max(*known);
         self.by_call

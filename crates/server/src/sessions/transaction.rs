@@ -36,6 +36,8 @@ pub(super) struct NewBlob {
     pub owner: String,
     /// How its bytes are to be read.
     pub kind: BlobKind,
+    /// The SHA-256 of all of it.
+    pub sha256: [u8; 32],
     /// All of it.
     pub bytes: Bytes,
 }
@@ -201,18 +203,21 @@ fn blobs(
         Event::ResultsCleared(event) => event.saved.as_slice(),
         Event::ResultOffered(event) => {
             let kept = event.offer.kept.as_ref().zip(offered);
-            let blob = kept.map(|(kept, result)| blob(&kept.file, result));
+            let blob = kept.map(|(kept, result)| blob(&kept.file, kept.sha256, result));
             return Ok(blob.into_iter().collect());
         }
         _ => &[],
     };
     let is_there = |stored: &Stored| session.offers().in_file(&stored.file).is_some();
     let new = named.iter().filter(|stored| !is_there(stored));
-    new.map(|stored| Ok(blob(&stored.file, session.result(stored.call)?)))
-        .collect()
+    new.map(|stored| {
+        let result = session.result(stored.call)?;
+        Ok(blob(&stored.file, stored.sha256, result))
+    })
+    .collect()
 }
 
-fn blob(file: &str, result: &ToolResult) -> NewBlob {
+fn blob(file: &str, sha256: [u8; 32], result: &ToolResult) -> NewBlob {
     // The store puts the digest behind the name itself.
     let owner = file.split_once('-').map_or(file, |(owner, _)| owner);
     NewBlob {
@@ -222,6 +227,7 @@ fn blob(file: &str, result: &ToolResult) -> NewBlob {
         } else {
             BlobKind::Text
         },
+        sha256,
         bytes: Bytes::from(file_content(result).into_owned()),
     }
 }

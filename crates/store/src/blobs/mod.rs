@@ -142,8 +142,22 @@ impl Blobs {
         kind: BlobKind,
         bytes: Bytes,
     ) -> Result<BlobRef, BlobError> {
+        let sha256 = Sha256::digest(&bytes).into();
+        self.put_digested(session, call, kind, &sha256, bytes).await
+    }
+
+    /// The same for whoever has worked the SHA-256 of the bytes out already.
+    pub async fn put_digested(
+        &self,
+        session: &SessionKey,
+        call: &str,
+        kind: BlobKind,
+        sha256: &[u8; 32],
+        bytes: Bytes,
+    ) -> Result<BlobRef, BlobError> {
+        debug_assert_eq!(Sha256::digest(&bytes)[..], sha256[..], "another digest");
         check_name(call)?;
-        let sha256 = hex(&Sha256::digest(&bytes));
+        let sha256 = hex(sha256);
         let blob = BlobRef {
             path: format!(
                 "{}{call}-{}.{}",
