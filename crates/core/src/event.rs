@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use crate::ids::{CallKey, MessageId, Ordinal, Revision, SessionKey, Timestamp, Turn};
+use crate::ids::{CallKey, MessageId, OfferKey, Ordinal, Revision, SessionKey, Timestamp, Turn};
 use crate::levels::results::Stored;
 use crate::message::Message;
 use crate::policy::{Policy, WindowHint};
-use crate::session::{CallState, Pending, Placeholder, RequestStamp, Span, Standing};
+use crate::session::{CallState, Offer, Pending, Placeholder, RequestStamp, Span, Standing};
 use crate::tokens::{Ledger, Size};
 use crate::view::{LayoutChange, Piece, Target};
 
@@ -57,6 +57,10 @@ pub enum Event {
     /// The settings changed. View-changing, so that what is decided by them from here on belongs to
     /// an epoch of its own; pieces that were served stay as they are.
     PolicyChanged(PolicyChanged),
+    /// Level 1 decided about a result whose message has not come yet.
+    ResultOffered(ResultOffered),
+    /// The results of offers came: what was decided about them has been carried out.
+    OffersSettled(OffersSettled),
 }
 
 /// The session began.
@@ -157,6 +161,24 @@ pub struct ResultsPersisted {
     pub results: Vec<Stored>,
     /// The sizes that their messages have with it.
     pub sizes: Vec<(Ordinal, Size)>,
+}
+
+/// Level 1 decided about a result whose message has not come yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResultOffered {
+    /// The result, and what was decided.
+    pub offer: Offer,
+    /// An earlier offer that made room for it.
+    pub forgotten: Option<OfferKey>,
+    /// The request that asked for it.
+    pub request: Option<RequestStamp>,
+}
+
+/// The results of offers came.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OffersSettled {
+    /// Which offers.
+    pub offers: Vec<OfferKey>,
 }
 
 /// Who asked a level to act.
@@ -363,6 +385,8 @@ impl Event {
             | Self::ViewServed(_)
             | Self::ResultsPersisted(_)
             | Self::SpansStaged(_)
+            | Self::ResultOffered(_)
+            | Self::OffersSettled(_)
             | Self::CacheEditsIssued(_) => None,
         }
     }
@@ -390,7 +414,9 @@ impl Event {
             Self::ResultsCleared(event) => event.request.as_ref(),
             Self::Restored(event) => event.request.as_ref(),
             Self::SpansCollapsed(event) => event.request.as_ref(),
+            Self::ResultOffered(event) => event.request.as_ref(),
             Self::ViewServed(_)
+            | Self::OffersSettled(_)
             | Self::PolicyChanged(_)
             | Self::ResultsPersisted(_)
             | Self::SpansStaged(_)

@@ -1,6 +1,9 @@
 //! Random histories, as messy as real ones and messier, for the properties of this crate and of
 //! those above it. Compiled only for tests.
 
+mod offers;
+
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -42,6 +45,13 @@ pub enum Operation {
     Clear(u8),
     /// Spans are staged; or as many fold as bring the view down to so many tokens.
     Collapse { stage: bool, target: u8 },
+    /// A caller asks what becomes of a result.
+    Offer {
+        call: u8,
+        shape: u8,
+        rule: u8,
+        by_key: bool,
+    },
     /// So many view-changing events are taken back.
     Restore(u8),
     /// Time passes.
@@ -71,11 +81,24 @@ pub enum Draft {
 pub enum Part {
     Words(u8),
     Blank,
-    Picture { good: bool },
+    Picture {
+        good: bool,
+    },
     Call(u8),
     OddCall,
-    Result { call: u8, error: bool, shape: u8 },
-    Thought { signed: bool },
+    Result {
+        call: u8,
+        error: bool,
+        shape: u8,
+    },
+    /// What a caller was given in place of a result, as a string or as a block.
+    Given {
+        call: u8,
+        block: bool,
+    },
+    Thought {
+        signed: bool,
+    },
     Redacted,
     Unknown,
 }
@@ -89,6 +112,7 @@ fn part() -> impl Strategy<Value = Part> {
         1 => Just(Part::OddCall),
         6 => (0..6_u8, any::<bool>(), 0..6_u8)
             .prop_map(|(call, error, shape)| Part::Result { call, error, shape }),
+        2 => (0..6_u8, any::<bool>()).prop_map(|(call, block)| Part::Given { call, block }),
         2 => any::<bool>().prop_map(|signed| Part::Thought { signed }),
         1 => Just(Part::Redacted),
         1 => Just(Part::Unknown),
@@ -97,14 +121,15 @@ fn part() -> impl Strategy<Value = Part> {
 
 fn draft() -> impl Strategy<Value = Draft> {
     let parts = || prop::collection::vec(part(), 0..4);
-    let results = prop::collection::vec(
-        (0..6_u8, any::<bool>(), 0..6_u8).prop_map(|(call, error, shape)| Part::Result {
+    let result = prop_oneof![
+        4 => (0..6_u8, any::<bool>(), 0..6_u8).prop_map(|(call, error, shape)| Part::Result {
             call,
             error,
             shape,
         }),
-        1..3,
-    );
+        1 => (0..6_u8, any::<bool>()).prop_map(|(call, block)| Part::Given { call, block }),
+    ];
+    let results = prop::collection::vec(result, 1..3);
     prop_oneof![
         3 => (any::<bool>(), parts()).prop_map(|(meta, parts)| Draft::User { meta, parts }),
         4 => results.prop_map(|parts| Draft::User { meta: false, parts }),
@@ -124,6 +149,9 @@ pub fn operation() -> impl Strategy<Value = Operation> {
         2 => (any::<u8>(), any::<u8>(), 0..4_u8, 0..4_u8).prop_map(|(turn, message, block, what)| {
             Operation::Snip { turn, message, block, what }
         }),
+        4 => (0..6_u8, 0..6_u8, 0..4_u8, prop::bool::weighted(0.2)).prop_map(
+            |(call, shape, rule, by_key)| Operation::Offer { call, shape, rule, by_key }
+        ),
         1 => (0..60_u8).prop_map(Operation::Clear),
         2 => (any::<bool>(), any::<u8>())
             .prop_map(|(stage, target)| Operation::Collapse { stage, target }),
@@ -181,6 +209,12 @@ fn block(part: &Part) -> Block {
             };
             result(format!("call_{call}"), *error, content)
         }
+        // Nothing was given that anybody could have.
+        Part::Given { call, .. } => result(
+            format!("call_{call}"),
+            false,
+            ResultContent::Text("said".into()),
+        ),
         Part::Thought { signed } => Block::Thinking(Thinking::Plain {
             thinking: "hm".into(),
             signature: signed.then(|| "sig".into()),
@@ -218,6 +252,8 @@ pub struct World {
     /// Everything that happened.
     pub log: Vec<Recorded>,
     originals: Vec<Message>,
+    /// What callers were given in place of results, by the calls' ids.
+    given: HashMap<Box<str>, Box<str>>,
     next_id: u128,
     now: i64,
 }
@@ -252,6 +288,7 @@ impl World {
             session,
             log: vec![first],
             originals: vec![],
+            given: HashMap::new(),
             next_id: 1,
             now: 0,
         }
@@ -309,13 +346,12 @@ impl World {
         self.next_id += 1;
         let mut message = match draft {
             Draft::User { meta, parts } => {
-                let mut message = Message::new(id, Role::User, parts.iter().map(block).collect());
+                let mut message = Message::new(id, Role::User, self.blocks(parts));
                 message.meta = *meta;
                 message
             }
             Draft::Assistant { response, parts } => {
-                let mut message =
-                    Message::new(id, Role::Assistant, parts.iter().map(block).collect());
+                let mut message = Message::new(id, Role::Assistant, self.blocks(parts));
                 message.provider_message_id =
                     (*response > 0).then(|| format!("msg_{response}").into());
                 message.model = Some("model-a".into());
@@ -397,6 +433,12 @@ impl World {
                     request: None,
                 }));
             }
+            Operation::Offer {
+                call,
+                shape,
+                rule,
+                by_key,
+            } => self.offer(*call, *shape, *rule, *by_key),
             Operation::Restore(back) => {
                 let changes = self.session.view_changes();
                 let Some(change) = changes.iter().nth_back(usize::from(*back)) else {

@@ -327,6 +327,35 @@ impl fmt::Debug for SpanKey {
     }
 }
 
+/// The key of a result about which a caller has asked before its message came, written `o{number}`, so
+/// that it is never the key of a call.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OfferKey(u32);
+
+impl OfferKey {
+    /// The offer with this number.
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for OfferKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "o{}", self.0)
+    }
+}
+
+impl fmt::Debug for OfferKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "o{}", self.0)
+    }
+}
+
 /// A user turn of a session: what a person said, and everything up to what a person said next. Turns
 /// are numbered from 1; how they are named for a model is the session's business.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

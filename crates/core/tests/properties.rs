@@ -14,6 +14,8 @@ use palimpsest_core::command::{Command, Serve};
 use palimpsest_core::event::Event;
 use palimpsest_core::histories::{Operation, World, operation};
 use palimpsest_core::ids::Revision;
+use palimpsest_core::levels::results::only_text;
+use palimpsest_core::message::Block;
 use palimpsest_core::session::Standing;
 use palimpsest_core::validate::validate;
 use palimpsest_core::view::{Etag, Form, Provider, Target, WireRole, flatten};
@@ -204,6 +206,39 @@ impl Stage {
         );
     }
 
+    /// A reference that was given out leads to its file for ever: through the result that came, or
+    /// through the offer that waits for it. And what came in its place shows exactly what was given.
+    fn check_promises(&self) {
+        let session = &self.world.session;
+        for recorded in &self.world.log {
+            let Event::ResultOffered(event) = &recorded.event else {
+                continue;
+            };
+            let Some(kept) = &event.offer.kept else {
+                continue;
+            };
+            let stored = session.stored().in_file(&kept.file);
+            let offer = session.offers().in_file(&kept.file);
+            let sha256 = stored.map(|stored| stored.sha256);
+            let sha256 = sha256.or(offer.and_then(|offer| offer.kept.as_ref().map(|k| k.sha256)));
+            assert_eq!(sha256, Some(kept.sha256), "{} leads nowhere", kept.file);
+        }
+        for piece in session.sealed().pieces() {
+            let stored = session.stored().at(piece.message, piece.block);
+            if let (Form::Stored(_), None) = (piece.form, stored) {
+                panic!("{piece:?} shows what stands for another result");
+            }
+        }
+        for (message, block, stored) in session.stored().iter().filter(|(.., s)| s.only_file) {
+            let content = session.transcript().content(message);
+            let block = content.and_then(|content| content.blocks.get(usize::from(block)));
+            let Some(Block::ToolResult(result)) = block else {
+                continue;
+            };
+            assert_eq!(only_text(&result.content), Some(&*stored.text));
+        }
+    }
+
     fn check_replay(&mut self) {
         self.world.fill();
         let replayed = self.world.at(self.world.session.revision());
@@ -235,6 +270,7 @@ proptest! {
             stage.world.step(operation);
             stage.check_undo();
             stage.check_folds();
+            stage.check_promises();
             if let Operation::Serve { target, interrupt } = operation {
                 stage.serve(*target, *interrupt);
             }

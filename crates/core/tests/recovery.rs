@@ -77,6 +77,13 @@ fn check(world: &mut World) {
                     assert_eq!(input["first"], first);
                 }
             }
+            What::Span(span, _) => {
+                assert_eq!(tool.tool, ModelTool::ReadTranscript);
+                assert_eq!(input["collapse_id"], span.to_string());
+                for message in &session.spans().placeholder(span).unwrap().span.messages {
+                    messages.remove(message);
+                }
+            }
             What::Block(message, block) => {
                 blocks.remove(&(message, block));
             }

@@ -11,6 +11,12 @@ use palimpsest_core::histories::{Draft, Operation, Part, World};
 use palimpsest_store::encoding::{VERSION, encode_frame, encode_snapshot};
 
 fn main() -> Result<(), Box<dyn Error>> {
+    write("", &conversation())?;
+    write("offers-", &offers())
+}
+
+/// A little of everything.
+fn conversation() -> Vec<Operation> {
     let parts = vec![
         Part::Words(1),
         Part::Blank,
@@ -21,12 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Part::Redacted,
         Part::Unknown,
     ];
-    let result = |call, shape| Part::Result {
-        call,
-        error: shape == 3,
-        shape,
-    };
-    let operations = [
+    vec![
         Operation::Append(vec![
             Draft::System(Part::Words(0)),
             Draft::User {
@@ -70,9 +71,62 @@ fn main() -> Result<(), Box<dyn Error>> {
             meta: false,
             parts: vec![Part::Words(9)],
         }]),
-    ];
+    ]
+}
+
+/// Results about which a caller asked before they came: one that is appended as it was, one as what
+/// was given for it, one that stays inline, and one that has not come yet.
+fn offers() -> Vec<Operation> {
+    let offer = |call, shape, rule| Operation::Offer {
+        call,
+        shape,
+        rule,
+        by_key: false,
+    };
+    let calls = (1..4).map(Part::Call).collect();
+    let given = Part::Given {
+        call: 2,
+        block: false,
+    };
+    vec![
+        offer(1, 3, 2),
+        offer(2, 3, 2),
+        offer(3, 3, 0),
+        Operation::Append(vec![
+            Draft::User {
+                meta: false,
+                parts: vec![Part::Words(1)],
+            },
+            Draft::Assistant {
+                response: 1,
+                parts: calls,
+            },
+            Draft::User {
+                meta: false,
+                parts: vec![result(1, 3), given, result(3, 3)],
+            },
+        ]),
+        Operation::Serve {
+            target: 0,
+            interrupt: false,
+        },
+        offer(4, 3, 2),
+        offer(5, 0, 2),
+    ]
+}
+
+fn result(call: u8, shape: u8) -> Part {
+    Part::Result {
+        call,
+        error: shape == 3,
+        shape,
+    }
+}
+
+/// Writes what a history leaves, and the view that it ends with.
+fn write(kind: &str, operations: &[Operation]) -> Result<(), Box<dyn Error>> {
     let mut world = World::new();
-    for operation in &operations {
+    for operation in operations {
         world.step(operation);
         if let Operation::Serve { interrupt, .. } = operation {
             world.run(Command::Serve(Serve {
@@ -90,7 +144,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     fs::create_dir_all(&dir)?;
-    let path = |name: &str, ending: &str| dir.join(format!("{name}-v{VERSION}.{ending}"));
+    let path = |name: &str, ending: &str| dir.join(format!("{kind}{name}-v{VERSION}.{ending}"));
     fs::write(path("frame", "bin"), encode_frame(&world.log))?;
     fs::write(
         path("snapshot", "bin"),

@@ -8,6 +8,7 @@ use palimpsest_core::command::{Command, Serve};
 use palimpsest_core::event::Event;
 use palimpsest_core::histories::{Operation, World, operation};
 use palimpsest_core::ids::SessionKey;
+use palimpsest_core::levels::results::Verdict;
 use palimpsest_core::session::Session;
 use palimpsest_store::encoding::{
     DecodeError, decode_about, decode_frame, decode_snapshot, encode_about, encode_frame,
@@ -78,13 +79,36 @@ fn a_newer_version_is_told_apart_from_damage() {
 /// version adds its own (`examples/write_golden.rs`).
 #[test]
 fn golden_bytes_of_version_1_are_read() {
-    let key = SessionKey::parse("projects/p/sessions/s").unwrap();
-    let log = decode_frame(include_bytes!("golden/frame-v1.bin")).unwrap();
-    let replayed = Session::replay(key.clone(), log.iter().cloned()).unwrap();
-    let expected = include_str!("golden/view-v1.jsonl");
+    golden(
+        include_bytes!("golden/frame-v1.bin"),
+        include_bytes!("golden/snapshot-v1.bin"),
+        include_str!("golden/view-v1.jsonl"),
+    );
+}
+
+/// The same with results about which a caller asked before they came.
+#[test]
+fn golden_bytes_of_offers_are_read() {
+    let session = golden(
+        include_bytes!("golden/offers-frame-v1.bin"),
+        include_bytes!("golden/offers-snapshot-v1.bin"),
+        include_str!("golden/offers-view-v1.jsonl"),
+    );
+    let waiting: Vec<_> = session.offers().iter().collect();
+    assert_eq!(waiting.len(), 2);
+    assert_eq!(&*waiting[0].tool_use_id, "call_4");
+    assert!(waiting[0].kept.is_some() && waiting[1].verdict == Verdict::Empty);
+    let in_files = session.stored().iter().map(|(.., stored)| stored.only_file);
+    assert_eq!(in_files.collect::<Vec<_>>(), [false, true, false]);
+}
+
+fn golden(frame: &[u8], snapshot: &[u8], expected: &str) -> Session {
+    let key = SessionKey::parse("projects/p/sessions/s").expect("it is legal");
+    let log = decode_frame(frame).expect("it is a frame");
+    let replayed = Session::replay(key.clone(), log.iter().cloned()).expect("it is a log");
     assert_eq!(view(&replayed), expected);
 
-    let snapshot = decode_snapshot(key, include_bytes!("golden/snapshot-v1.bin")).unwrap();
+    let snapshot = decode_snapshot(key, snapshot).expect("it is a snapshot");
     let contents = log.iter().filter_map(|recorded| match &recorded.event {
         Event::MessagesAppended(event) => Some(event),
         _ => None,
@@ -92,8 +116,9 @@ fn golden_bytes_of_version_1_are_read() {
     let messages = contents.flat_map(|event| event.messages.iter());
     let restored = snapshot
         .restore(messages.map(|appended| Arc::clone(&appended.message)))
-        .unwrap();
+        .expect("every content is there");
     assert_eq!(restored, replayed);
+    replayed
 }
 
 fn view(session: &Session) -> String {

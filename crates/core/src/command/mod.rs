@@ -8,6 +8,7 @@ mod clear;
 mod collapse;
 mod create;
 mod intake;
+mod offer;
 mod persist;
 mod reject;
 mod restore;
@@ -20,6 +21,7 @@ pub use append::{Append, Receipt, Warning, receipts, warnings};
 pub use clear::{Clear, Clearing};
 pub use collapse::{Collapse, Collapsing, Stage};
 pub use create::{Create, create};
+pub use offer::{CallName, Offering, Told, told};
 pub use reject::{Conflict, Rejection};
 pub use restore::Restore;
 pub use rewind::Rewind;
@@ -71,6 +73,8 @@ pub enum Command {
     Rewind(Rewind),
     /// Change title or attributes.
     Update(Update),
+    /// Say what becomes of a result, before its message comes.
+    Offer(Offering),
 }
 
 /// What comes of a command.
@@ -106,10 +110,8 @@ pub fn decide(
     match command {
         Command::Append(append) => append.decide(session, context),
         Command::KeepResults { from } => {
-            let event = persist::at_intake(session, from, context)?;
-            Ok(Decision::Events(
-                event.map(Event::ResultsPersisted).into_iter().collect(),
-            ))
+            let events = persist::at_intake(session, from, context)?;
+            Ok(Decision::Events(events))
         }
         Command::Serve(serve) => serve.decide(session, context),
         Command::Snip(snip) => snip.decide(session, context),
@@ -119,6 +121,7 @@ pub fn decide(
         Command::Restore(restore) => restore.decide(session, context),
         Command::Rewind(rewind) => rewind.decide(session, context),
         Command::Update(update) => update.decide(session, context),
+        Command::Offer(offering) => offering.decide(session, context),
     }
 }
 

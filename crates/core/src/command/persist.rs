@@ -4,38 +4,70 @@
 use std::collections::BTreeMap;
 
 use super::Context;
-use crate::event::ResultsPersisted;
+use crate::event::{Event, OffersSettled, ResultsPersisted};
 use crate::ids::{CallKey, Ordinal};
 use crate::levels::results::{Stored, exemption, limit, persist};
-use crate::session::{NotHeld, Pairing, Session};
+use crate::session::{Call, CallState, Match, NotHeld, Pairing, Session};
 use crate::tokens::Size;
 use crate::view::{Form, Piece, Side, side};
 
 /// Stores the results over their limits among the messages from `from` on, which wait to be served.
+/// About some of them it was decided when a caller asked: that holds.
 pub(super) fn at_intake(
     session: &Session,
     from: Ordinal,
     context: Context<'_>,
-) -> Result<Option<ResultsPersisted>, NotHeld> {
+) -> Result<Vec<Event>, NotHeld> {
     let policy = &session.policy().tool_results;
-    if !policy.enabled || !context.can_store {
-        return Ok(None);
-    }
+    let can_store = policy.enabled && context.can_store;
+    let (mut settled, mut offered) = (OffersSettled::default(), Vec::new());
     let mut chosen = Vec::new();
-    for item in session.pending().iter().filter(|item| item.message >= from) {
-        for (_, pairing) in &item.blocks {
-            let Some(Pairing::Answer(call)) = pairing else {
+    for call in answered(session, from) {
+        let Some(known) = session.calls().get(call) else {
+            continue;
+        };
+        if session.offers().iter().len() > 0 {
+            let result = session.result(call)?;
+            let fulfilled = session.offers().fulfilled(call, result);
+            // An offer of this very call with another result has been overtaken. What it promised
+            // can still be read.
+            let own = session.offers().of_call(call);
+            let overtaken = own.filter(|offer| offer.kept.is_none());
+            let over = fulfilled.map(|(offer, _)| offer).or(overtaken);
+            settled.offers.extend(over.map(|offer| offer.key));
+            if let Some((offer, how)) = fulfilled {
+                let only_file = how == Match::Replacement;
+                let kept = offer.kept.clone();
+                offered.extend(kept.map(|kept| kept.of(call, only_file)));
                 continue;
-            };
-            let Some(known) = session.calls().get(*call) else {
-                continue;
-            };
-            if limit(policy, &known.name, None).is_some_and(|most| known.result_chars > most) {
-                chosen.push(*call);
             }
         }
+        let over = |most| known.result_chars > most;
+        // A result that came too late is told in words, and all of it.
+        let is_late = matches!(known.state, CallState::Late { .. });
+        if can_store && !is_late && limit(policy, &known.name, None).is_some_and(over) {
+            chosen.push(call);
+        }
     }
-    store(session, &chosen)
+    let persisted = store(session, &chosen, offered)?;
+    let mut events: Vec<Event> = persisted.map(Event::ResultsPersisted).into_iter().collect();
+    if !settled.offers.is_empty() {
+        events.push(Event::OffersSettled(settled));
+    }
+    Ok(events)
+}
+
+/// The calls that are answered by the messages from `from` on, as far as these wait to be served.
+fn answered(session: &Session, from: Ordinal) -> impl Iterator<Item = CallKey> {
+    let waiting = session.pending().iter();
+    let new = waiting.filter(move |item| item.message >= from);
+    let pairings = new.flat_map(|item| item.blocks.iter().filter_map(|(_, pairing)| *pairing));
+    pairings.filter_map(|pairing| match pairing {
+        Pairing::Answer(call) => Some(call),
+        // Of a call that is not in the view any more it is only reported.
+        Pairing::Late(call) if session.calls().state(call) != CallState::Gone => Some(call),
+        _ => None,
+    })
 }
 
 /// Stores results that are about to be served, largest first, until each message that they are sent
@@ -58,13 +90,13 @@ pub(super) fn at_serving(
             chars = 0;
             continue;
         }
-        chars += chars_of(session, piece.form);
+        chars += chars_of(session, piece);
         if let Form::Result(call) = piece.form {
             group.push(call);
         }
     }
     choose(session, &mut group, chars, &mut chosen);
-    let event = store(session, &chosen)?;
+    let event = store(session, &chosen, Vec::new())?;
     let results = event.iter().flat_map(|event| &event.results);
     let stored: BTreeMap<CallKey, &Stored> = results.map(|one| (one.call, one)).collect();
     for piece in pieces {
@@ -99,9 +131,9 @@ fn choose(session: &Session, group: &mut Vec<CallKey>, mut chars: u64, chosen: &
         if chars <= policy.max_message_chars || saved == 0 {
             continue;
         }
-        let exempt = session.result(call).is_ok_and(|result| {
-            exemption(result, |text| session.stored().is_replacement(text)).is_some()
-        });
+        let exempt = session
+            .result(call)
+            .is_ok_and(|result| exemption(result, |text| session.is_replacement(text)).is_some());
         if !exempt {
             chars -= saved;
             chosen.push(call);
@@ -118,28 +150,41 @@ fn sealed_chars(session: &Session) -> u64 {
     let pieces = session.sealed().pieces().iter().rev();
     let shown = pieces.filter(|piece| piece.form.is_shown());
     let open = shown.take_while(|piece| side(piece, session.transcript()) == Side::User);
-    open.map(|piece| chars_of(session, piece.form)).sum()
+    open.map(|piece| chars_of(session, piece)).sum()
 }
 
-fn chars_of(session: &Session, form: Form) -> u64 {
-    match form {
+fn chars_of(session: &Session, piece: &Piece) -> u64 {
+    match piece.form {
         Form::Result(call) | Form::ResultWithoutMedia(call) => session
             .calls()
             .get(call)
             .map_or(0, |call| call.result_chars),
-        Form::Stored(call) => session.stored().text(call).chars().count() as u64,
+        Form::Stored(_) => session
+            .stored()
+            .at(piece.message, piece.block)
+            .map_or(0, |stored| stored.text.chars().count() as u64),
         _ => 0,
     }
 }
 
-/// The event that stores the results of some calls, as far as they can be.
-fn store(session: &Session, calls: &[CallKey]) -> Result<Option<ResultsPersisted>, NotHeld> {
+/// The event that stores the results of some calls, as far as they can be, beside those that were
+/// stored when a caller asked.
+fn store(
+    session: &Session,
+    calls: &[CallKey],
+    offered: Vec<Stored>,
+) -> Result<Option<ResultsPersisted>, NotHeld> {
     let policy = &session.policy().tool_results;
-    let mut event = ResultsPersisted::default();
+    let mut event = ResultsPersisted {
+        results: offered,
+        ..ResultsPersisted::default()
+    };
     for call in calls {
         let result = session.result(*call)?;
-        let is_known = |text: &str| session.stored().is_replacement(text);
-        if session.stored().get(*call).is_none() && exemption(result, is_known).is_none() {
+        let is_known = |text: &str| session.is_replacement(text);
+        let place = session.calls().get(*call).and_then(Call::result);
+        let stored = place.and_then(|(message, block)| session.stored().at(message, block));
+        if stored.is_none() && exemption(result, is_known).is_none() {
             event
                 .results
                 .push(persist(session.key(), policy, *call, result));
@@ -147,9 +192,18 @@ fn store(session: &Session, calls: &[CallKey]) -> Result<Option<ResultsPersisted
     }
     event.sizes = shrunk(
         session,
-        event.results.iter().map(|s| (s.call, s.text_tokens)),
+        event
+            .results
+            .iter()
+            .filter(|stored| !stored.only_file && is_answered(session, stored.call))
+            .map(|stored| (stored.call, stored.text_tokens)),
     );
     Ok((!event.results.is_empty()).then_some(event))
+}
+
+/// Whether a call's result stands where results stand.
+fn is_answered(session: &Session, call: CallKey) -> bool {
+    matches!(session.calls().state(call), CallState::Answered { .. })
 }
 
 /// The sizes that messages have when the results of some calls have other sizes.

@@ -1,7 +1,7 @@
 //! Why a command is refused. A refused command changes nothing.
 
 use super::SnipTarget;
-use crate::ids::{MessageId, Revision};
+use crate::ids::{CallKey, MessageId, Revision};
 use crate::message::Digest;
 use crate::policy::OverlayError;
 use crate::session::NotHeld;
@@ -76,6 +76,23 @@ pub enum Rejection {
     /// The decision needs contents that are not in memory: to be asked again when they are.
     #[error("older messages of the session are not in memory")]
     NotHeld,
+    /// There is no such call.
+    #[error("the session has no call {0}")]
+    NoSuchCall(CallKey),
+    /// A call was named by a key and by an id that is another's.
+    #[error("call {call} has another tool_use_id than the one given: leave one of the two out")]
+    CallMismatch {
+        /// The call of the key.
+        call: CallKey,
+        /// The id.
+        id: Box<str>,
+    },
+    /// Several calls share an id.
+    #[error("several calls share this tool_use_id: name one by its call_key")]
+    AmbiguousCall(Vec<CallKey>),
+    /// Too many results wait for their messages.
+    #[error("{0} stored results wait for their messages: append some of them first")]
+    TooManyOffers(usize),
 }
 
 impl From<OverlayError> for Rejection {
@@ -110,6 +127,16 @@ pub enum Conflict {
         recorded: Digest,
         /// What is asked now.
         given: Digest,
+    },
+    /// The call has another result.
+    #[error("the call has another result: give the new one a call of its own")]
+    Result {
+        /// The call, when its message is there.
+        call: Option<CallKey>,
+        /// What is there, in short.
+        recorded: Box<str>,
+        /// What was given, in short.
+        given: Box<str>,
     },
 }
 

@@ -256,7 +256,7 @@ impl Leaving {
             };
             let size = sizes.entry(piece.message).or_insert(entry.size);
             *size = match piece.form.answers() {
-                Some(call) => size.with_result(shown_tokens(session, piece.form, call), after),
+                Some(call) => size.with_result(tokens_of(session, piece, call), after),
                 // A result that is told in words counts as a result all the same.
                 None if is_result(session, piece) => {
                     size.with_result(block_tokens(session, piece)?, after)
@@ -293,12 +293,16 @@ pub(crate) fn shown_tokens(session: &Session, form: Form, call: CallKey) -> u32 
             .calls()
             .get(call)
             .map_or(0, |call| call.result_tokens),
-        Form::Stored(_) => session
-            .stored()
-            .get(call)
-            .map_or(0, |stored| stored.text_tokens),
         Form::SnippedResult(_) => MARKER_TOKENS,
         _ => estimate_text(CLEARED),
+    }
+}
+
+fn tokens_of(session: &Session, piece: &Piece, call: CallKey) -> u32 {
+    let stored = session.stored().at(piece.message, piece.block);
+    match (piece.form, stored) {
+        (Form::Stored(_), Some(stored)) => stored.text_tokens,
+        (form, _) => shown_tokens(session, form, call),
     }
 }
 

@@ -134,7 +134,7 @@ impl<'s> Recovery<'s> {
 
     /// The results that level 1 replaced, as far as what replaced them is still there.
     pub fn replaced(&self) -> Vec<Departed> {
-        let stored = self.session.stored().iter().map(|stored| stored.call);
+        let stored = self.session.stored().iter().map(|(.., stored)| stored.call);
         let replaced = stored.filter(|call| self.form_of(*call) == Some(Form::Stored(*call)));
         let sized = self.sized(replaced.map(What::Result)).into_iter();
         let departed = |(what, estimated)| Departed {

@@ -1,7 +1,7 @@
 //! Level 1: a large result is stored, and a preview with a reference stands in its place.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 use sha2::{Digest as _, Sha256};
 
@@ -10,8 +10,8 @@ use crate::ids::{CallKey, SessionKey};
 use crate::json;
 use crate::message::{Block, ResultContent, ToolResult};
 use crate::policy::{PreviewMode, ToolResultPolicy, ToolResultRule};
-use crate::tokens::{estimate_block, estimate_text};
-use crate::view::{Provider, WireBlock};
+use crate::tokens::{estimate_result, estimate_text};
+use crate::view::{NO_OUTPUT, Provider, WireBlock};
 
 /// What every replacement begins with.
 const TAG: &str = "<persisted-output>";
@@ -37,6 +37,57 @@ pub struct Stored {
     pub text: Box<str>,
     /// Its estimated tokens.
     pub text_tokens: u32,
+    /// Whether the transcript holds no more than what the model sees, because that is what the caller
+    /// appended: the original is in the file alone.
+    pub only_file: bool,
+}
+
+/// The same before it belongs to a call: a caller may ask what becomes of a result before the call is
+/// known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// The name of its file among the session's results.
+    pub file: Box<str>,
+    /// The SHA-256 of what is in the file.
+    pub sha256: [u8; 32],
+    /// The size of the file.
+    pub bytes: u64,
+    /// The original's estimated tokens.
+    pub tokens: u32,
+    /// What the model sees.
+    pub text: Box<str>,
+    /// Its estimated tokens.
+    pub text_tokens: u32,
+}
+
+impl Kept {
+    /// The result of a call.
+    #[must_use]
+    pub fn of(self, call: CallKey, only_file: bool) -> Stored {
+        Stored {
+            call,
+            file: self.file,
+            sha256: self.sha256,
+            bytes: self.bytes,
+            tokens: self.tokens,
+            text: self.text,
+            text_tokens: self.text_tokens,
+            only_file,
+        }
+    }
+}
+
+impl From<&Stored> for Kept {
+    fn from(stored: &Stored) -> Self {
+        Self {
+            file: stored.file.clone(),
+            sha256: stored.sha256,
+            bytes: stored.bytes,
+            tokens: stored.tokens,
+            text: stored.text.clone(),
+            text_tokens: stored.text_tokens,
+        }
+    }
 }
 
 /// How many characters a result has; those of its JSON when it is made of blocks.
@@ -63,6 +114,12 @@ pub fn is_json(result: &ToolResult) -> bool {
     matches!(result.content, ResultContent::Blocks(_))
 }
 
+/// Whether a file holds JSON.
+pub fn is_json_file(file: &str) -> bool {
+    file.rsplit_once('.')
+        .is_some_and(|(_, ending)| ending == "json")
+}
+
 /// Why a result is left alone, whatever its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exempt {
@@ -79,18 +136,100 @@ pub fn exemption(result: &ToolResult, is_known: impl Fn(&str) -> bool) -> Option
     match &result.content {
         ResultContent::None => Some(Exempt::Empty),
         ResultContent::Text(text) if text.trim().is_empty() => Some(Exempt::Empty),
-        ResultContent::Text(text) => {
-            let is_tagged = text.starts_with(TAG) && text.len() <= MAX_REPLACEMENT_BYTES;
-            (is_tagged || is_known(text)).then_some(Exempt::Replacement)
-        }
+        ResultContent::Text(text) => is_replacement(text, is_known).then_some(Exempt::Replacement),
         ResultContent::Blocks(blocks) => {
             let is_media = |block: &Block| matches!(block, Block::Media(_));
             if blocks.iter().any(is_media) {
                 return Some(Exempt::Picture);
             }
             let is_blank = blocks.iter().all(Block::is_blank);
-            is_blank.then_some(Exempt::Empty)
+            match only_text(&result.content) {
+                _ if is_blank => Some(Exempt::Empty),
+                Some(text) => is_replacement(text, is_known).then_some(Exempt::Replacement),
+                None => None,
+            }
         }
+    }
+}
+
+fn is_replacement(text: &str, is_known: impl Fn(&str) -> bool) -> bool {
+    let is_tagged = text.starts_with(TAG) && text.len() <= MAX_REPLACEMENT_BYTES;
+    is_tagged || is_known(text)
+}
+
+/// What a result says, when it says it in one text: as a string, or as the only block. What a caller
+/// is given in place of a result comes back in either form.
+pub fn only_text(content: &ResultContent) -> Option<&str> {
+    match content {
+        ResultContent::Text(text) => Some(text),
+        ResultContent::Blocks(blocks) => match blocks.as_slice() {
+            [Block::Text { text, .. }] => Some(text),
+            _ => None,
+        },
+        ResultContent::None => None,
+    }
+}
+
+/// What was decided about one result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// It is stored; a preview and a reference replace it.
+    Persist,
+    /// It is within its limit.
+    UnderLimit,
+    /// Its rule says that it is never replaced.
+    Never,
+    /// It is empty; a line that says so replaces it.
+    Empty,
+    /// It holds a picture.
+    Picture,
+    /// It is a replacement already.
+    Replacement,
+    /// The policy turns the level off.
+    Disabled,
+    /// It could not be stored.
+    StoreFailed,
+}
+
+impl Verdict {
+    /// What the model is told in place of a result that is not stored; none when that is the result.
+    pub const fn line(self) -> Option<&'static str> {
+        match self {
+            Self::Empty => Some(NO_OUTPUT),
+            _ => None,
+        }
+    }
+}
+
+/// Decides about one result. Its characters are counted only where that decides.
+pub fn verdict(
+    policy: &ToolResultPolicy,
+    tool: &str,
+    own: Option<ToolResultRule>,
+    result: &ToolResult,
+    is_known: impl Fn(&str) -> bool,
+) -> Verdict {
+    match exemption(result, is_known) {
+        Some(Exempt::Replacement) => return Verdict::Replacement,
+        // The line is what a provider needs, whether the level is on or not.
+        Some(Exempt::Empty) => return Verdict::Empty,
+        _ if !policy.enabled => return Verdict::Disabled,
+        Some(Exempt::Picture) => return Verdict::Picture,
+        None => {}
+    }
+    match limit(policy, tool, own) {
+        None => Verdict::Never,
+        // No text has more characters than bytes, and to count them takes a walk over all of it.
+        Some(most) if text_bytes(result).is_some_and(|bytes| bytes <= most) => Verdict::UnderLimit,
+        Some(most) if chars_of(result) <= most => Verdict::UnderLimit,
+        Some(_) => Verdict::Persist,
+    }
+}
+
+fn text_bytes(result: &ToolResult) -> Option<u64> {
+    match &result.content {
+        ResultContent::Text(text) => Some(text.len() as u64),
+        _ => None,
     }
 }
 
@@ -115,10 +254,19 @@ pub fn persist(
     call: CallKey,
     result: &ToolResult,
 ) -> Stored {
-    let content = file_content(result);
-    let preview = preview(&content, policy.preview_bytes as usize, policy.preview_mode);
-    store(key, policy, call, result, |reference, bytes| {
-        let size = size(bytes);
+    keep(key, policy, call, result).of(call, false)
+}
+
+/// The same for whatever `owner` the file is named after: a call, or an offer.
+pub fn keep(
+    key: &SessionKey,
+    policy: &ToolResultPolicy,
+    owner: impl Display,
+    result: &ToolResult,
+) -> Kept {
+    store(key, policy, owner, result, |reference, content| {
+        let preview = preview(content, policy.preview_bytes as usize, policy.preview_mode);
+        let size = size(content.len());
         let shown = size_of_preview(policy.preview_bytes);
         format!(
             "{TAG}\nOutput too large ({size}). Full output saved to: {reference}\n\n\
@@ -139,18 +287,19 @@ pub fn save(
     result: &ToolResult,
     read_tool: &str,
 ) -> Stored {
-    store(key, policy, call, result, |reference, _| {
+    let kept = store(key, policy, call, result, |reference, _| {
         format!("{TAG}Tool result saved to: {reference}\n\nUse {read_tool} to view{END}")
-    })
+    });
+    kept.of(call, false)
 }
 
 fn store(
     key: &SessionKey,
     policy: &ToolResultPolicy,
-    call: CallKey,
+    owner: impl Display,
     result: &ToolResult,
-    text: impl FnOnce(&str, usize) -> String,
-) -> Stored {
+    text: impl FnOnce(&str, &str) -> String,
+) -> Kept {
     let content = file_content(result);
     let sha256: [u8; 32] = Sha256::digest(content.as_bytes()).into();
     let mut short = String::new();
@@ -158,15 +307,14 @@ fn store(
         let _ = write!(short, "{byte:02x}");
     }
     let ending = if is_json(result) { "json" } else { "txt" };
-    let file = format!("{call}-{short}.{ending}");
+    let file = format!("{owner}-{short}.{ending}");
     let reference = reference(&policy.reference_template, key, &file);
-    let text = text(&reference, content.len());
-    Stored {
-        call,
+    let text = text(&reference, &content);
+    Kept {
         file: file.into(),
         sha256,
         bytes: content.len() as u64,
-        tokens: estimate_block(&Block::ToolResult(result.clone())),
+        tokens: estimate_result(result),
         text_tokens: estimate_text(&text),
         text: text.into(),
     }

@@ -156,14 +156,19 @@ impl Block {
                 MediaSource::Other(json) => json.as_str().len(),
             },
             Self::ToolUse(call) => call.input.as_str().len(),
-            Self::ToolResult(result) => match &result.content {
-                ResultContent::None => 0,
-                ResultContent::Text(text) => text.len(),
-                ResultContent::Blocks(blocks) => blocks.iter().map(Self::content_bytes).sum(),
-            },
+            Self::ToolResult(result) => Self::result_bytes(result),
             Self::Thinking(Thinking::Plain { thinking, .. }) => thinking.len(),
             Self::Thinking(Thinking::Redacted { data, .. }) => data.len(),
             Self::Opaque { json, .. } => json.as_str().len(),
+        }
+    }
+
+    /// The size of a result's content.
+    pub fn result_bytes(result: &ToolResult) -> usize {
+        match &result.content {
+            ResultContent::None => 0,
+            ResultContent::Text(text) => text.len(),
+            ResultContent::Blocks(blocks) => blocks.iter().map(Self::content_bytes).sum(),
         }
     }
 

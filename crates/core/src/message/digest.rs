@@ -45,6 +45,13 @@ impl Digest {
         hasher.finish()
     }
 
+    /// The digest of what a tool returned.
+    pub fn of_result(content: &ResultContent) -> Self {
+        let mut hasher = Hasher::new();
+        hasher.result(content);
+        hasher.finish()
+    }
+
     /// This digest, continued by `next`: a chain whose last link stands for the whole.
     #[must_use]
     pub fn chain(self, next: &[u8]) -> Self {

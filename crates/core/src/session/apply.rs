@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::cache_edits::CacheEdits;
 use super::calls::{Call, CallState, Calls, Pairing};
+use super::offers::Offers;
 use super::pending::{Pending, settle};
 use super::requests::{Answered, Requests};
 use super::spans::Spans;
@@ -63,6 +64,7 @@ impl Session {
             calls: Calls::default(),
             stored: StoredResults::default(),
             spans: Spans::default(),
+            offers: Offers::default(),
             pending: Vec::new(),
             sealed: Sealed::default(),
             cache_edits: CacheEdits::default(),
@@ -128,6 +130,10 @@ impl Session {
             Event::Restored(event) => self.restored(event),
             Event::Rewound(event) => self.rewound(event),
             Event::PolicyChanged(event) => self.policy_changed(event),
+            Event::ResultOffered(event) => {
+                self.offers.insert(event.offer.clone(), event.forgotten);
+            }
+            Event::OffersSettled(event) => self.offers.settle(&event.offers),
         }
         self.about.epoch = self.sealed.epoch();
         self.about.waits_for = self.waits_for();
@@ -217,7 +223,8 @@ impl Session {
     fn pair(&mut self, ordinal: Ordinal, sizes: &[ResultSize], message: &Message) {
         for (block, content) in (0_u16..).zip(&message.blocks) {
             if let (Role::Assistant, Block::ToolUse(call)) = (message.role, content) {
-                self.calls.push(ordinal, block, call);
+                let key = self.calls.push(ordinal, block, call);
+                self.offers.bind(&call.id, key);
             }
         }
         self.answer(ordinal, message);
@@ -348,7 +355,10 @@ impl Session {
 
     fn keep_stored(&mut self, results: &[Stored]) {
         for stored in results {
-            self.stored.insert(stored.clone());
+            let call = self.calls.get(stored.call);
+            if let Some(place) = call.and_then(|call| call.result().or(call.original)) {
+                self.stored.insert(place, stored.clone());
+            }
         }
     }
 

@@ -7,6 +7,7 @@ mod apply;
 mod cache_edits;
 mod calls;
 mod later;
+mod offers;
 mod pending;
 mod prompt_cache;
 mod requests;
@@ -19,13 +20,14 @@ mod turns;
 pub use apply::ReplayError;
 pub use cache_edits::{CacheEdits, CachePin};
 pub use calls::{Call, CallState, Calls, Pairing};
+pub use offers::{Full, MAX_OFFERS, Match, Offer, Offers};
 pub use pending::Pending;
 pub(crate) use pending::settle;
 pub use prompt_cache::{CacheReport, Drift, Held, PromptCache, ViewChange};
 pub use requests::{Answered, Method, RequestStamp, Requests};
 pub use snapshot::{Needed, Snapshot, SnapshotEntry};
 pub use spans::{Placeholder, Span, Spans};
-pub use stored::StoredResults;
+pub use stored::{Placed, StoredResults};
 pub(crate) use transcript::emission;
 pub use transcript::{Entry, NotHeld, Standing, Transcript};
 pub use turns::Turns;
@@ -58,6 +60,7 @@ pub struct Session {
     calls: Calls,
     stored: StoredResults,
     spans: Spans,
+    offers: Offers,
     pending: Vec<Pending>,
     sealed: Sealed,
     cache_edits: CacheEdits,
@@ -251,6 +254,16 @@ impl Session {
         &self.stored
     }
 
+    /// The results about which a caller has asked, and whose messages have not come yet.
+    pub fn offers(&self) -> &Offers {
+        &self.offers
+    }
+
+    /// Whether a text stands in the place of a result, or was given to a caller to stand there.
+    pub fn is_replacement(&self, text: &str) -> bool {
+        self.stored.is_replacement(text) || self.offers.is_replacement(text)
+    }
+
     /// The result of a call as it came.
     pub fn result(&self, call: CallKey) -> Result<&ToolResult, NotHeld> {
         let place = self.calls.get(call).and_then(Call::result).ok_or(NotHeld)?;
@@ -303,9 +316,11 @@ impl Session {
         const BASE: usize = 16 * 1024;
         const PER_MESSAGE: usize = 192;
         const PER_CALL: usize = 160;
+        const PER_OFFER: usize = 3 * 1024;
         BASE + self.transcript.content_bytes()
             + self.transcript.len() * PER_MESSAGE
             + self.calls.iter().len() * PER_CALL
+            + self.offers.iter().len() * PER_OFFER
             + size_of_val(self.sealed.pieces())
     }
 

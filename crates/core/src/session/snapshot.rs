@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 use super::cache_edits::{CacheEdits, CachePin};
 use super::calls::{Call, Calls};
+use super::offers::{Offer, Offers};
 use super::pending::Pending;
 use super::requests::{Answered, Method, Requests};
 use super::spans::Spans;
-use super::stored::StoredResults;
+use super::stored::{Placed, StoredResults};
 use super::transcript::{Entry, Standing, Transcript};
 use super::turns::Turns;
 use super::{About, Growth, LastServed, PromptCache, Session, ViewChange};
 use crate::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
-use crate::levels::results::Stored;
 use crate::message::{Digest, Kind, Message, Role};
 use crate::policy::Policy;
 use crate::tokens::{Ledger, Size};
@@ -45,7 +45,11 @@ pub struct Snapshot {
     /// Its tool calls.
     pub calls: Vec<Call>,
     /// The results that were stored.
-    pub stored: Vec<Stored>,
+    pub stored: Vec<Placed>,
+    /// The results about which a caller has asked.
+    pub offers: Vec<Offer>,
+    /// The number of the next of them.
+    pub next_offer: u32,
     /// Its spans.
     pub spans: Spans,
     /// What was appended and not served yet.
@@ -169,6 +173,7 @@ impl Snapshot {
         for (method, id, answered) in self.requests {
             requests.record(method, &id, answered);
         }
+        let calls = Calls::restore(self.calls);
         Some(Session {
             turns: Turns::new(&self.key, self.turns),
             key: self.key,
@@ -177,8 +182,9 @@ impl Snapshot {
             policy: self.policy,
             about: self.about,
             transcript,
-            calls: Calls::restore(self.calls),
-            stored: StoredResults::restore(self.stored),
+            stored: StoredResults::restore(self.stored, &calls),
+            offers: Offers::restore(self.offers, self.next_offer),
+            calls,
             spans: self.spans,
             pending: self.pending,
             sealed: self.sealed,
@@ -222,7 +228,16 @@ impl Session {
             turns: self.turns.starts().to_vec(),
             pictures: self.transcript.pictures().collect(),
             calls: self.calls.iter().map(|(_, call)| call.clone()).collect(),
-            stored: self.stored.iter().cloned().collect(),
+            stored: self
+                .stored
+                .iter()
+                .map(|(message, block, stored)| Placed {
+                    place: Some((message, block)),
+                    stored: stored.clone(),
+                })
+                .collect(),
+            offers: self.offers.iter().cloned().collect(),
+            next_offer: self.offers.next_key().get(),
             spans: self.spans.clone(),
             pending: self.pending.clone(),
             sealed: self.sealed.clone(),

@@ -5,7 +5,7 @@
 //! tokenised, and the sum is padded by a third. A session's calibration then corrects what is left.
 
 use crate::message::{
-    Block, Kind, Media, MediaKind, MediaSource, Message, ResultContent, Role, Thinking,
+    Block, Kind, Media, MediaKind, MediaSource, Message, ResultContent, Role, Thinking, ToolResult,
 };
 use crate::view::{WireBlock, WireResult};
 
@@ -124,6 +124,11 @@ pub fn estimate_text(text: &str) -> u32 {
     u32::try_from(CALL_TOKENS + of_text(text, CODE)).unwrap_or(u32::MAX)
 }
 
+/// Estimates a result.
+pub fn estimate_result(result: &ToolResult) -> u32 {
+    u32::try_from(of_result(result)).unwrap_or(u32::MAX)
+}
+
 /// Estimates one block.
 pub fn estimate_block(block: &Block) -> u32 {
     u32::try_from(estimate(block)).unwrap_or(u32::MAX)
@@ -171,17 +176,19 @@ fn estimate(block: &Block) -> u64 {
         Block::ToolUse(call) => {
             CALL_TOKENS + of_text(&call.name, PROSE) + of_text(call.input.as_str(), CODE)
         }
-        Block::ToolResult(result) => {
-            CALL_TOKENS
-                + match &result.content {
-                    ResultContent::None => 0,
-                    ResultContent::Text(text) => of_text(text, CODE),
-                    ResultContent::Blocks(blocks) => blocks.iter().map(nested).sum(),
-                }
-        }
+        Block::ToolResult(result) => of_result(result),
         Block::Thinking(thinking) => of_thinking(thinking),
         Block::Opaque { json, .. } => of_text(json.as_str(), CODE),
     }
+}
+
+fn of_result(result: &ToolResult) -> u64 {
+    CALL_TOKENS
+        + match &result.content {
+            ResultContent::None => 0,
+            ResultContent::Text(text) => of_text(text, CODE),
+            ResultContent::Blocks(blocks) => blocks.iter().map(nested).sum(),
+        }
 }
 
 /// Text in a result is output of a program more often than prose.
@@ -236,7 +243,7 @@ mod tests {
     #[test]
     fn what_is_shown_as_it_came_counts_what_it_counted() {
         let result = |content| {
-            Block::ToolResult(crate::message::ToolResult {
+            Block::ToolResult(ToolResult {
                 tool_use_id: "x".into(),
                 content,
                 is_error: None,

@@ -8,7 +8,8 @@ mod ledger;
 
 pub(crate) use estimate::MESSAGE_TOKENS;
 pub use estimate::{
-    Breakdown, Size, estimate_block, estimate_message, estimate_text, estimate_wire,
+    Breakdown, Size, estimate_block, estimate_message, estimate_result, estimate_text,
+    estimate_wire,
 };
 pub(crate) use ledger::is_credible;
 pub use ledger::{Anchor, Calibration, Count, CountMethod, Ledger};

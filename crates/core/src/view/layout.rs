@@ -327,7 +327,7 @@ impl Writer<'_> {
             return;
         };
         let pictures = self.transcript.pictures_in(message, block);
-        let form = if self.session.stored().get(call).is_some() {
+        let form = if self.session.stored().at(message, block).is_some() {
             Form::Stored(call)
         } else if self.take_pictures(pictures) {
             form

@@ -25,7 +25,7 @@ pub use seal::{Seal, Sealed};
 pub(crate) use tail::side;
 pub use tail::{Side, Tail};
 pub use target::{Provider, Target};
-pub(crate) use wire::{CLEARED, at, place_of};
+pub(crate) use wire::{CLEARED, NO_OUTPUT, at, place_of};
 pub use wire::{WireBlock, WireMessage, WireResult, WireRole, flatten, wire};
 
 /// How many of some wire messages stand in the provider's array: where the operator's words go apart

@@ -30,7 +30,7 @@ pub(crate) const CLEARED: &str = "[Old tool result content cleared]";
 /// What stands for a result that was snipped.
 const SNIPPED_RESULT: &str = "[This tool result was removed.]";
 /// What a tool is made to say that says nothing.
-const NO_OUTPUT: &str = "(Tool completed with no output)";
+pub(crate) const NO_OUTPUT: &str = "(Tool completed with no output)";
 /// How the model is told that a person spoke before it had finished.
 const INTERJECTED: &str = "The user sent this message while you were working. Take it into account \
                            and go on:";
@@ -338,7 +338,7 @@ impl<'a, 't> Renderer<'a, 't> {
             Form::Interrupted(call) => self.marked(call, INTERRUPTED, Some(true)),
             Form::Cleared(call) => self.marked(call, CLEARED, None),
             Form::SnippedResult(call) => self.marked(call, SNIPPED_RESULT, None),
-            Form::Stored(call) => self.marked(call, self.session.stored().text(call), None),
+            Form::Stored(call) => self.marked(call, self.stored_text(piece, call), None),
             _ => match self.block(piece, side, self.transcript.held(piece.message)?) {
                 Some(block) => block,
                 None => return Ok(None),
@@ -448,6 +448,15 @@ impl<'a, 't> Renderer<'a, 't> {
             (Block::Opaque { kind, json }, _) => self.opaque(kind, json, message.origin, side)?,
             (Block::ToolUse(_) | Block::ToolResult(_), _) => return None,
         })
+    }
+
+    /// What stands in the place of a result. It goes by its own block: a call that a rewind opened
+    /// again may have had another result before.
+    fn stored_text(&self, piece: &Piece, call: CallKey) -> &'a str {
+        let stored = self.session.stored();
+        let here = stored.at(piece.message, piece.block);
+        here.or_else(|| stored.get(call))
+            .map_or("", |stored| &stored.text)
     }
 
     /// A result that is no more than a few words.

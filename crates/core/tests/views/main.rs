@@ -9,6 +9,7 @@
 )]
 
 mod fragments;
+mod offers;
 mod repairs;
 mod results;
 mod rewinds;

@@ -73,6 +73,17 @@ pub fn tool_call(session: &Session, key: CallKey) -> v1::ToolCall {
     }
 }
 
+/// A call of which no more is known than its key.
+pub fn keyed_call(key: CallKey) -> v1::ToolCall {
+    v1::ToolCall {
+        call: Some(v1::CallRef {
+            call_key: key.to_string(),
+            tool_use_id: String::new(),
+        }),
+        ..v1::ToolCall::default()
+    }
+}
+
 const fn call_state(state: CallState) -> v1::CallState {
     match state {
         CallState::Open => v1::CallState::Open,

@@ -192,6 +192,14 @@ fn input(bytes: &[u8]) -> Result<ToolInput, FieldError> {
     })
 }
 
+/// What a tool returned, where it stands by itself.
+pub(super) fn result_content(content: v1::ToolResultContent) -> Result<ResultContent, FieldError> {
+    if content.content.is_none() {
+        return Err(FieldError::missing(""));
+    }
+    self::content(Some(content))
+}
+
 fn content(content: Option<v1::ToolResultContent>) -> Result<ResultContent, FieldError> {
     let Some(content) = content else {
         return Ok(ResultContent::None);

@@ -109,6 +109,13 @@ impl Canonical for v1::SnipRequest {
     }
 }
 
+impl Canonical for v1::PersistToolResultRequest {
+    fn reduce(&mut self) -> Vec<Map> {
+        self.request_id.clear();
+        Vec::new()
+    }
+}
+
 impl Canonical for v1::CompactRequest {
     fn reduce(&mut self) -> Vec<Map> {
         self.request_id.clear();

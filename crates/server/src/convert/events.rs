@@ -10,13 +10,13 @@ use v1::session_event::Event as Out;
 
 use super::appended::call_ref;
 use super::filter::known;
-use super::levels;
 use super::policy::{changed_paths, policy};
 use super::scalars::export_timestamp;
 use super::spans;
 use super::target::export_target;
 use super::tokens::last_place;
 use super::{FieldError, tokens32};
+use super::{levels, offers};
 
 /// The events that a recorded one is for a watcher: usually one; two when serving closed calls;
 /// none for the record of a request that changed nothing. `earlier` is the policy before a change of
@@ -48,8 +48,16 @@ pub fn events(
         Event::MessagesAppended(event) => appended(event, session),
         Event::ViewServed(event) => served(event, session),
         Event::ResultsPersisted(event) => {
-            vec![Out::ResultsPersisted(levels::persisted(event, session))]
+            let persisted = levels::persisted(event, session);
+            let news = !persisted.results.is_empty();
+            news.then_some(Out::ResultsPersisted(persisted))
+                .into_iter()
+                .collect()
         }
+        Event::ResultOffered(event) => offers::happened(&event.offer, session)
+            .into_iter()
+            .collect(),
+        Event::OffersSettled(_) => Vec::new(),
         Event::ContentSnipped(event) => vec![Out::ContentSnipped(levels::snipped(event, session))],
         Event::ResultsCleared(event) => vec![Out::ResultsCleared(levels::cleared(event, session))],
         Event::CacheEditsIssued(event) => {

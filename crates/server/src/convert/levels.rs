@@ -19,11 +19,16 @@ use super::tokens32;
 
 /// How the model is told where a call's stored result is; empty when it was not stored.
 pub fn reference_of(session: &Session, call: CallKey) -> String {
-    let template = &session.policy().tool_results.reference_template;
     let stored = session.stored().get(call);
     stored
-        .map(|stored| reference(template, session.key(), &stored.file))
+        .map(|stored| reference_to(session, &stored.file))
         .unwrap_or_default()
+}
+
+/// How the model is told where a file is.
+pub fn reference_to(session: &Session, file: &str) -> String {
+    let template = &session.policy().tool_results.reference_template;
+    reference(template, session.key(), file)
 }
 
 /// A result that was stored.
@@ -32,7 +37,7 @@ pub fn persisted_result(session: &Session, stored: &Stored) -> v1::PersistedResu
     v1::PersistedResult {
         call: Some(call_ref(session, stored.call)),
         tool_name: call.map(|call| call.name.to_string()).unwrap_or_default(),
-        reference: reference_of(session, stored.call),
+        reference: reference_to(session, &stored.file),
         original_bytes: stored.bytes,
         original_tokens: stored.tokens,
         replacement_bytes: stored.text.len() as u64,
@@ -41,11 +46,13 @@ pub fn persisted_result(session: &Session, stored: &Stored) -> v1::PersistedResu
     }
 }
 
-/// Level 1.
+/// Level 1. What a caller appended in the place of a result was stored, and told, when it asked.
 pub(super) fn persisted(event: &ResultsPersisted, session: &Session) -> v1::ResultsPersisted {
-    let result = |stored| persisted_result(session, stored);
+    let new = event.results.iter().filter(|stored| !stored.only_file);
     v1::ResultsPersisted {
-        results: event.results.iter().map(result).collect(),
+        results: new
+            .map(|stored| persisted_result(session, stored))
+            .collect(),
     }
 }
 
@@ -138,7 +145,8 @@ pub fn level_effect(event: &Event, session: &Session) -> Option<v1::LevelEffect>
         Event::ResultsPersisted(event) => {
             let saved =
                 |stored: &Stored| u64::from(stored.tokens.saturating_sub(stored.text_tokens));
-            let freed: u64 = event.results.iter().map(saved).sum();
+            let new = event.results.iter().filter(|stored| !stored.only_file);
+            let freed: u64 = new.map(saved).sum();
             (v1::Trigger::Auto, session.tokens().tokens + freed, freed)
         }
         Event::Restored(event) => {
@@ -169,6 +177,9 @@ pub fn level_effect(event: &Event, session: &Session) -> Option<v1::LevelEffect>
 pub fn stage(event: &Event, session: &Session, dry_run: bool) -> Option<v1::StageReport> {
     use v1::stage_report::Detail;
     let (level, detail) = match event {
+        Event::ResultsPersisted(event) if event.results.iter().all(|stored| stored.only_file) => {
+            return None;
+        }
         Event::ResultsPersisted(event) => (
             v1::Level::ToolResultBudget,
             Detail::ResultsPersisted(persisted(event, session)),

@@ -13,6 +13,7 @@ mod fidelity;
 mod filter;
 mod levels;
 mod messages_in;
+mod offers;
 mod page;
 mod pattern;
 mod policy;
@@ -28,7 +29,9 @@ mod tests;
 mod tokens;
 mod transcript;
 
-pub use appended::{append_result, call_ref, not_sendable, open_calls, tool_call, warnings};
+pub use appended::{
+    append_result, call_ref, keyed_call, not_sendable, open_calls, tool_call, warnings,
+};
 pub use blocks_out::view_message;
 pub use cache_ledger::cache_ledger;
 pub use digest::{Canonical, body_digest, request_stamp};
@@ -36,10 +39,14 @@ pub use events::{event_kind, event_kinds, events, rewind_effect, rewound};
 pub use fidelity::{fidelity, model_tool, returned};
 pub use filter::{Filter, message_filter, messages_of_span};
 pub use levels::{
-    cache_edit, edited_tokens, level_effect, persisted_result, reference_of, refused, restored,
-    skip_reason, skipped, snipped, stage,
+    cache_edit, edited_tokens, level_effect, persisted_result, reference_of, reference_to, refused,
+    restored, skip_reason, skipped, snipped, stage,
 };
 pub use messages_in::{InputMessage, messages};
+pub use offers::{
+    ResultForm, call_name, offered_call, offered_content, persist_response, result_rule,
+    stored_content,
+};
 pub use page::{BadPageToken, Cursor, page_size, page_token, page_token_text};
 pub use pattern::{PatternError, text_pattern};
 pub use policy::{

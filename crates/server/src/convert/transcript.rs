@@ -17,7 +17,7 @@ use palimpsest_proto::context::v1;
 
 use super::appended::{tool_call, turn_id};
 use super::blocks_out::{self, Reader};
-use super::levels::reference_of;
+use super::levels::{reference_of, reference_to};
 use super::scalars::{export_kind, export_role, export_timestamp};
 use super::tokens32;
 
@@ -54,7 +54,10 @@ impl BlockStatuses {
                     (v1::BlockVisibility::Cleared, String::new())
                 }
                 PieceForm::Stored(call) => {
-                    (v1::BlockVisibility::Persisted, reference_of(session, call))
+                    let stored = session.stored().at(piece.message, piece.block);
+                    let reference = stored.map(|stored| reference_to(session, &stored.file));
+                    let reference = reference.unwrap_or_else(|| reference_of(session, call));
+                    (v1::BlockVisibility::Persisted, reference)
                 }
                 _ => continue,
             };

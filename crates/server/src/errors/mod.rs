@@ -173,6 +173,18 @@ pub enum ServiceError {
         /// The calls.
         candidates: Vec<ToolCall>,
     },
+    /// A call is named by a key and by an id that is another's.
+    CallMismatch {
+        /// The key.
+        call_key: CallKey,
+        /// The id.
+        tool_use_id: String,
+    },
+    /// Too many stored results wait for their messages.
+    TooManyOffers {
+        /// How many may wait.
+        limit: usize,
+    },
     /// There is no such result.
     ResultNotFound {
         /// The call's key, or the reference.
@@ -180,8 +192,8 @@ pub enum ServiceError {
     },
     /// The call has another stored result.
     ResultConflict {
-        /// The call.
-        call: String,
+        /// The call, when its message is there.
+        call: Option<CallKey>,
         /// What is there.
         stored: String,
         /// What was given.
@@ -400,6 +412,29 @@ impl From<Rejection> for ServiceError {
                 Self::RevisionNotFound { revision, current }
             }
             Rejection::OverBlock { tokens, block } => Self::RestoreOverBlock { tokens, block },
+            Rejection::Conflict(Conflict::Result {
+                call,
+                recorded,
+                given,
+            }) => Self::ResultConflict {
+                call,
+                stored: recorded.into(),
+                given: given.into(),
+            },
+            Rejection::NoSuchCall(call) => Self::CallNotFound {
+                call_key: Some(call),
+                tool_use_id: None,
+            },
+            Rejection::CallMismatch { call, id } => Self::CallMismatch {
+                call_key: call,
+                tool_use_id: id.into(),
+            },
+            // The service that ran the command knows more of them than their keys.
+            Rejection::AmbiguousCall(calls) => Self::AmbiguousCall {
+                field: "call.tool_use_id".into(),
+                candidates: calls.into_iter().map(convert::keyed_call).collect(),
+            },
+            Rejection::TooManyOffers(limit) => Self::TooManyOffers { limit },
             // Whoever runs a command reads the contents and asks again, so this is never told.
             not_held @ Rejection::NotHeld => Self::internal("decide a command", not_held),
         }

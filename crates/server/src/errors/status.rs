@@ -360,6 +360,27 @@ fn refusal(error: ServiceError) -> Refusal {
             .field(&field, what)
             .own("CallCandidates", &CallCandidates { calls: candidates })
         }
+        E::CallMismatch {
+            call_key,
+            tool_use_id,
+        } => Refusal::new(
+            Code::InvalidArgument,
+            Reason::CallMismatch,
+            format!("call {call_key} has another tool_use_id: leave one of the two out"),
+        )
+        .field("call.tool_use_id", "is not that of the call with this call_key")
+        .meta("call_key", &call_key)
+        .meta("tool_use_id", &tool_use_id),
+        E::TooManyOffers { limit } => Refusal::new(
+            Code::ResourceExhausted,
+            Reason::QuotaExceeded,
+            format!(
+                "{limit} stored results wait for the messages that bring them: append some first"
+            ),
+        )
+        .quota("call", format!("{limit} results may wait"))
+        .meta("quota", &"waiting_results")
+        .meta("limit", &limit),
         E::ResultNotFound { name } => Refusal::new(
             Code::NotFound,
             Reason::ResultNotFound,
@@ -373,9 +394,12 @@ fn refusal(error: ServiceError) -> Refusal {
         } => Refusal::new(
             Code::AlreadyExists,
             Reason::ResultConflict,
-            format!("call {call} has another stored result: give the new one a call of its own"),
+            match call {
+                Some(call) => format!("call {call} has another result: give the new one its own call"),
+                None => "the call has another result: give the new one its own call".into(),
+            },
         )
-        .meta("call_key", &call)
+        .meta_if("call_key", call)
         .meta("stored_digest", &stored)
         .meta("given_digest", &given),
         E::ToolNotFound { tool } => Refusal::new(

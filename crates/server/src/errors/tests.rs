@@ -103,6 +103,16 @@ fn every_error() -> Vec<ServiceError> {
             call_key: None,
             tool_use_id: Some("toolu_1".into()),
         },
+        E::CallMismatch {
+            call_key: CallKey::new(12),
+            tool_use_id: "toolu_1".into(),
+        },
+        E::TooManyOffers { limit: 256 },
+        E::ResultConflict {
+            call: Some(CallKey::new(12)),
+            stored: "aa".into(),
+            given: "bb".into(),
+        },
         E::SessionExists { session: session() },
         E::MessageConflict {
             id: id(),
@@ -183,6 +193,14 @@ fn the_whole_table() {
         NotFound: the session has no such tool call: append the message that makes it first
           ErrorInfo palimpsest/CALL_NOT_FOUND tool_use_id=toolu_1
           ResourceInfo palimpsest.context.v1.ToolCall toolu_1
+        InvalidArgument: call c12 has another tool_use_id: leave one of the two out
+          ErrorInfo palimpsest/CALL_MISMATCH call_key=c12 tool_use_id=toolu_1
+          BadRequest call.tool_use_id: is not that of the call with this call_key
+        ResourceExhausted: 256 stored results wait for the messages that bring them: append some first
+          QuotaFailure call: 256 results may wait
+          ErrorInfo palimpsest/QUOTA_EXCEEDED limit=256 quota=waiting_results
+        AlreadyExists: call c12 has another result: give the new one its own call
+          ErrorInfo palimpsest/RESULT_CONFLICT call_key=c12 given_digest=bb stored_digest=aa
         AlreadyExists: session projects/p/sessions/s exists: use it, or choose another name
           ErrorInfo palimpsest/SESSION_EXISTS session=projects/p/sessions/s
           ResourceInfo palimpsest.context.v1.Session projects/p/sessions/s
@@ -266,6 +284,8 @@ fn rejections_of_the_domain_keep_their_meaning() {
             current: Revision::new(2),
         },
         Rejection::NoSuchMessage { id: id() },
+        Rejection::NoSuchCall(CallKey::new(1)),
+        Rejection::AmbiguousCall(vec![CallKey::new(1)]),
     ];
     let reasons = all.map(|rejection| {
         let status = Status::from(ServiceError::from(rejection));
@@ -278,7 +298,9 @@ fn rejections_of_the_domain_keep_their_meaning() {
             "MESSAGE_TOO_LARGE",
             "REQUEST_CONFLICT",
             "REVISION_MISMATCH",
-            "MESSAGE_NOT_FOUND"
+            "MESSAGE_NOT_FOUND",
+            "CALL_NOT_FOUND",
+            "AMBIGUOUS_TOOL_USE_ID"
         ]
     );
 }

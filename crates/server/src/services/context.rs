@@ -17,8 +17,8 @@ use palimpsest_proto::context::v1::{
 use tonic::{Request, Response, Status, async_trait};
 
 use super::{
-    Service, append, compact, not_implemented, prepare, reply, restore, results, rewind, snip,
-    stream, tools,
+    Service, append, compact, not_implemented, persist, prepare, reply, restore, results, rewind,
+    snip, stream, tools,
 };
 
 const NAME: &str = "ContextService";
@@ -92,9 +92,11 @@ impl ContextService for ContextHandlers {
 
     async fn persist_tool_result(
         &self,
-        _: Request<PersistToolResultRequest>,
+        request: Request<PersistToolResultRequest>,
     ) -> Result<Response<PersistToolResultResponse>, Status> {
-        not_implemented(NAME, "PersistToolResult")
+        let (service, request) = (self.0.clone(), request.into_inner());
+        let change = Box::pin(async move { persist::persist(&service, request).await });
+        reply(self.0.mutations.uncancelled(change).await)
     }
 
     type ReadToolResultStream = Replies<ReadToolResultResponse>;

@@ -11,7 +11,7 @@ use crate::sessions::SessionsError;
 /// A store that failed is restarted; until then another replica may answer.
 const RESTART: Duration = Duration::from_secs(5);
 /// A read that failed, or a session that many change at once, may do better soon.
-const SOON: Duration = Duration::from_millis(200);
+pub(super) const SOON: Duration = Duration::from_millis(200);
 
 impl From<SessionsError> for ServiceError {
     fn from(error: SessionsError) -> Self {

@@ -17,6 +17,7 @@ mod list;
 mod manage;
 mod messages;
 mod originals;
+mod persist;
 mod prepare;
 mod restore;
 mod results;

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::{MessageId, Ordinal, Revision, SessionKey};
-use palimpsest_core::message::Message;
+use palimpsest_core::message::{Block, Message};
 use palimpsest_core::session::{Entry, Session};
 
 use super::Service;
-use crate::convert::Filter;
+use super::results::in_file;
+use crate::convert::{self, Filter};
 use crate::errors::ServiceError;
 
 /// How many entries of the index are looked at in one go: enough for a filter that lets few through,
@@ -161,6 +162,37 @@ pub(super) async fn contents(
         });
     }
     Ok(originals)
+}
+
+/// Puts back what a tool returned where a caller appended what stands in its place: that original is
+/// in a file alone. When the file cannot be had, the message stays as it was appended.
+pub(super) async fn put_back(
+    service: &Service,
+    key: &SessionKey,
+    original: &mut Original,
+) -> Result<(), ServiceError> {
+    let has_results = |block: &Block| matches!(block, Block::ToolResult(_));
+    if !original.message.blocks.iter().any(has_results) {
+        return Ok(());
+    }
+    let files = |session: &Session| {
+        let stored = session.stored().of(original.ordinal);
+        let elsewhere = stored.filter(|(_, stored)| stored.only_file);
+        elsewhere
+            .map(|(block, stored)| (block, stored.file.clone(), stored.sha256))
+            .collect::<Vec<_>>()
+    };
+    for (block, file, sha256) in service.sessions.read(key, files).await? {
+        let Ok((text, is_json)) = in_file(service, key, &file, &sha256).await else {
+            tracing::warn!(session = %key, "a stored result cannot be read; its replacement is shown");
+            continue;
+        };
+        let message = Arc::make_mut(&mut original.message);
+        if let Some(Block::ToolResult(result)) = message.blocks.get_mut(usize::from(block)) {
+            result.content = convert::stored_content(text, is_json);
+        }
+    }
+    Ok(())
 }
 
 /// The messages of an event, and of those after it as far as one read goes.

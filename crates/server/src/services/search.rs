@@ -12,7 +12,7 @@ use tokio::task::spawn_blocking;
 
 use super::Service;
 use super::messages::number;
-use super::originals::{Original, Walk};
+use super::originals::{Original, Walk, put_back};
 use crate::convert::{self, Cursor};
 use crate::errors::ServiceError;
 
@@ -61,7 +61,7 @@ pub(super) async fn search(
     let (mut bytes, mut scanned, mut next) = (0, 0, None);
     'walk: while !walk.is_done() {
         let originals = walk.chunk(service, usize::MAX).await?;
-        for original in originals {
+        for mut original in originals {
             if response.hits.len() >= size
                 || bytes >= limits.max_reply_bytes
                 || scanned >= MAX_SCANNED_BYTES
@@ -69,6 +69,7 @@ pub(super) async fn search(
                 next = Some(walk.resume_at(original.ordinal));
                 break 'walk;
             }
+            put_back(service, &key, &mut original).await?;
             scanned += original.message.content_bytes();
             let hits = hits(service, &key, original, &pattern, chars).await?;
             bytes += hits.iter().map(SearchHit::encoded_len).sum::<usize>();

@@ -286,8 +286,13 @@ impl Sessions {
             return Ok(());
         };
         for result in results {
-            let bytes = result.bytes.clone();
-            Box::pin(blobs.put(key, &result.call, result.kind, bytes)).await?;
+            let NewBlob {
+                owner,
+                kind,
+                sha256,
+                bytes,
+            } = result.clone();
+            Box::pin(blobs.put_digested(key, &owner, kind, &sha256, bytes)).await?;
         }
         Ok(())
     }

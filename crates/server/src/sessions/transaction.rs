@@ -1,6 +1,7 @@
 //! Commands on one session, decided and applied one after another, to be committed together.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use palimpsest_core::command::{
@@ -10,6 +11,7 @@ use palimpsest_core::event::{Event, Recorded};
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_core::levels::results::{Stored, file_content, is_json};
 use palimpsest_core::limits::Limits;
+use palimpsest_core::message::ToolResult;
 use palimpsest_core::session::{NotHeld, Session};
 use palimpsest_store::blobs::BlobKind;
 use palimpsest_store::encoding::encode_frame;
@@ -30,10 +32,12 @@ pub enum Outcome {
 /// A result that must be stored before the event that names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NewBlob {
-    /// The call, as its file is named.
-    pub call: String,
+    /// The call, or the offer, that its file is named after.
+    pub owner: String,
     /// How its bytes are to be read.
     pub kind: BlobKind,
+    /// The SHA-256 of all of it.
+    pub sha256: [u8; 32],
     /// All of it.
     pub bytes: Bytes,
 }
@@ -132,6 +136,11 @@ impl<'a> Transaction<'a> {
 
     fn decide(&mut self, command: Command) -> Result<Outcome, Rejection> {
         let context = self.context();
+        // Of an offer the event has no content, and the session none yet.
+        let offered = match &command {
+            Command::Offer(offering) => Some(Arc::clone(&offering.result)),
+            _ => None,
+        };
         let Some(loaded) = &mut self.loaded else {
             // Only a session that is there can be asked; the caller has seen to that.
             return Ok(Outcome::Done(None));
@@ -150,7 +159,8 @@ impl<'a> Transaction<'a> {
                         .session
                         .apply(&recorded)
                         .expect("an event applies to the session that it was decided upon");
-                    self.blobs.extend(blobs(&loaded.session, &recorded.event)?);
+                    let new = blobs(&loaded.session, &recorded.event, offered.as_deref())?;
+                    self.blobs.extend(new);
                     self.events.push(recorded);
                 }
                 let last = loaded.session.revision();
@@ -182,24 +192,42 @@ impl<'a> Transaction<'a> {
     }
 }
 
-/// The results that an event names and that must be stored first.
-fn blobs(session: &Session, event: &Event) -> Result<Vec<NewBlob>, NotHeld> {
+/// The results that an event names and that must be stored first. What an offer stored is there.
+fn blobs(
+    session: &Session,
+    event: &Event,
+    offered: Option<&ToolResult>,
+) -> Result<Vec<NewBlob>, NotHeld> {
     let named = match event {
         Event::ResultsPersisted(event) => event.results.as_slice(),
         Event::ResultsCleared(event) => event.saved.as_slice(),
+        Event::ResultOffered(event) => {
+            let kept = event.offer.kept.as_ref().zip(offered);
+            let blob = kept.map(|(kept, result)| blob(&kept.file, kept.sha256, result));
+            return Ok(blob.into_iter().collect());
+        }
         _ => &[],
     };
-    let blob = |stored: &Stored| {
+    let is_there = |stored: &Stored| session.offers().in_file(&stored.file).is_some();
+    let new = named.iter().filter(|stored| !is_there(stored));
+    new.map(|stored| {
         let result = session.result(stored.call)?;
-        Ok(NewBlob {
-            call: stored.call.to_string(),
-            kind: if is_json(result) {
-                BlobKind::Json
-            } else {
-                BlobKind::Text
-            },
-            bytes: Bytes::from(file_content(result).into_owned()),
-        })
-    };
-    named.iter().map(blob).collect()
+        Ok(blob(&stored.file, stored.sha256, result))
+    })
+    .collect()
+}
+
+fn blob(file: &str, sha256: [u8; 32], result: &ToolResult) -> NewBlob {
+    // The store puts the digest behind the name itself.
+    let owner = file.split_once('-').map_or(file, |(owner, _)| owner);
+    NewBlob {
+        owner: owner.to_owned(),
+        kind: if is_json(result) {
+            BlobKind::Json
+        } else {
+            BlobKind::Text
+        },
+        sha256,
+        bytes: Bytes::from(file_content(result).into_owned()),
+    }
 }

@@ -142,8 +142,22 @@ impl Blobs {
         kind: BlobKind,
         bytes: Bytes,
     ) -> Result<BlobRef, BlobError> {
+        let sha256 = Sha256::digest(&bytes).into();
+        self.put_digested(session, call, kind, &sha256, bytes).await
+    }
+
+    /// The same for whoever has worked the SHA-256 of the bytes out already.
+    pub async fn put_digested(
+        &self,
+        session: &SessionKey,
+        call: &str,
+        kind: BlobKind,
+        sha256: &[u8; 32],
+        bytes: Bytes,
+    ) -> Result<BlobRef, BlobError> {
+        debug_assert_eq!(Sha256::digest(&bytes)[..], sha256[..], "another digest");
         check_name(call)?;
-        let sha256 = hex(&Sha256::digest(&bytes));
+        let sha256 = hex(sha256);
         let blob = BlobRef {
             path: format!(
                 "{}{call}-{}.{}",
@@ -202,6 +216,22 @@ impl Blobs {
         let bytes = self.get(&blob.path).await?;
         if hex(&Sha256::digest(&bytes)) != blob.sha256 {
             return Err(BlobError::Damaged(blob.path.clone()));
+        }
+        Ok(bytes)
+    }
+
+    /// All of a tool result, by the name of its file, checked against the digest that an event has.
+    pub async fn get_result(
+        &self,
+        session: &SessionKey,
+        file: &str,
+        sha256: &[u8; 32],
+    ) -> Result<Bytes, BlobError> {
+        check_name(file)?;
+        let path = format!("{}{file}", tool_results(session));
+        let bytes = self.get(&path).await?;
+        if Sha256::digest(&bytes)[..] != sha256[..] {
+            return Err(BlobError::Damaged(path));
         }
         Ok(bytes)
     }

@@ -12,7 +12,9 @@ use palimpsest_core::policy::{Overlay, Policy};
 use palimpsest_core::session::{LastServed, Method, RequestStamp};
 use palimpsest_core::tokens::Size;
 
-use super::{DecodeError, levels, message, sixteen, sixteens, spans, state, v1, view};
+use super::{
+    DecodeError, levels, message, offers, sixteen, sixteens, spans, state, v1, view,
+};
 
 pub(super) fn write(recorded: &Recorded) -> v1::Recorded {
     use v1::recorded::Event as Stored;
@@ -65,6 +67,8 @@ pub(super) fn write(recorded: &Recorded) -> v1::Recorded {
         Event::PolicyChanged(event) => Stored::PolicyChanged(v1::PolicyChanged {
             policy: Some(write_policy(&event.policy)),
         }),
+        Event::ResultOffered(event) => Stored::ResultOffered(offers::write_offered(event)),
+        Event::OffersSettled(event) => Stored::OffersSettled(offers::write_settled(event)),
     };
     v1::Recorded {
         at_ms: recorded.at.as_millis(),
@@ -126,6 +130,8 @@ pub(super) fn read(stored: v1::Recorded) -> Result<Recorded, DecodeError> {
         Some(Stored::PolicyChanged(event)) => Event::PolicyChanged(PolicyChanged {
             policy: Arc::new(read_policy(event.policy)?),
         }),
+        Some(Stored::ResultOffered(event)) => Event::ResultOffered(offers::read_offered(event)?),
+        Some(Stored::OffersSettled(event)) => Event::OffersSettled(offers::read_settled(event)),
         None => {
             return Err(DecodeError::Damaged(
                 "an event of a kind that this version does not know",

@@ -25,6 +25,7 @@ pub(super) fn write_stored(stored: &Stored) -> v1::StoredResult {
         tokens: stored.tokens,
         text: stored.text.to_string(),
         text_tokens: stored.text_tokens,
+        only_file: stored.only_file,
     }
 }
 
@@ -38,6 +39,7 @@ pub(super) fn read_stored(stored: v1::StoredResult) -> Result<Stored, DecodeErro
         tokens: stored.tokens,
         text: stored.text.into(),
         text_tokens: stored.text_tokens,
+        only_file: stored.only_file,
     })
 }
 

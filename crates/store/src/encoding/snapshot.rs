@@ -6,7 +6,7 @@ use std::sync::Arc;
 use palimpsest_core::ids::{CallKey, Epoch, MessageId, Ordinal, Revision, SessionKey, Timestamp};
 use palimpsest_core::message::Digest;
 use palimpsest_core::session::{
-    About, Answered, CachePin, Call, Growth, Method, RequestStamp, Snapshot, SnapshotEntry,
+    About, Answered, CachePin, Call, Growth, Method, Placed, RequestStamp, Snapshot, SnapshotEntry,
     WaitsFor,
 };
 use palimpsest_core::tokens::Size;
@@ -14,7 +14,8 @@ use palimpsest_core::view::{Seal, Sealed};
 use uuid::Uuid;
 
 use super::{
-    DecodeError, event, levels, message, prompt_cache, sixteen, sixteens, spans, state, v1, view,
+    DecodeError, event, levels, message, offers, prompt_cache, sixteen, sixteens, spans, state, v1,
+    view,
 };
 
 const CUT: DecodeError = DecodeError::Damaged("a list in a snapshot is cut");
@@ -33,7 +34,15 @@ pub(super) fn write(snapshot: &Snapshot) -> v1::Snapshot {
         requests: snapshot.requests.iter().map(write_request).collect(),
         served: Some(view::write_served(&snapshot.last_served)),
         last_reemitted: snapshot.last_reemitted.map(Ordinal::get),
-        stored: snapshot.stored.iter().map(levels::write_stored).collect(),
+        stored: snapshot
+            .stored
+            .iter()
+            .map(|placed| levels::write_stored(&placed.stored))
+            .collect(),
+        stored_message: places(snapshot).map(|(message, _)| message).collect(),
+        stored_block: places(snapshot).map(|(_, block)| block).collect(),
+        offers: snapshot.offers.iter().map(offers::write).collect(),
+        next_offer: snapshot.next_offer,
         cache_edits: snapshot.cache_edits.iter().map(write_pin).collect(),
         last_response_ms: snapshot.last_response.map(Timestamp::as_millis),
         messages_since_snip: snapshot.since_snip.messages,
@@ -79,11 +88,13 @@ pub(super) fn read(key: SessionKey, stored: v1::Snapshot) -> Result<Snapshot, De
             .collect::<Result<_, _>>()?,
         last_served: view::read_served(stored.served)?,
         last_reemitted: stored.last_reemitted.map(Ordinal::new),
-        stored: stored
-            .stored
+        stored: read_placed(stored.stored, &stored.stored_message, &stored.stored_block)?,
+        offers: stored
+            .offers
             .into_iter()
-            .map(levels::read_stored)
+            .map(offers::read)
             .collect::<Result<_, _>>()?,
+        next_offer: stored.next_offer,
         cache_edits: stored.cache_edits.into_iter().map(read_pin).collect(),
         last_response: stored.last_response_ms.map(Timestamp::from_millis),
         since_snip: Growth {
@@ -92,6 +103,34 @@ pub(super) fn read(key: SessionKey, stored: v1::Snapshot) -> Result<Snapshot, De
         },
         spans: spans::read_spans(stored.spans)?,
     })
+}
+
+/// Where the results stand that were stored. Every one that the core hands out has its place.
+fn places(snapshot: &Snapshot) -> impl Iterator<Item = (u32, u32)> {
+    let places = snapshot.stored.iter().map(|placed| placed.place);
+    places.map(|place| place.map_or((0, 0), |(message, block)| (message.get(), block.into())))
+}
+
+/// The first snapshots of version 1 do not say where the results stand.
+fn read_placed(
+    stored: Vec<v1::StoredResult>,
+    messages: &[u32],
+    blocks: &[u32],
+) -> Result<Vec<Placed>, DecodeError> {
+    let has_places = !messages.is_empty();
+    let placed = |(index, stored)| {
+        let place = if has_places {
+            let message = Ordinal::new(*messages.get(index).ok_or(CUT)?);
+            Some((message, view::block(*blocks.get(index).ok_or(CUT)?)?))
+        } else {
+            None
+        };
+        Ok(Placed {
+            place,
+            stored: levels::read_stored(stored)?,
+        })
+    };
+    stored.into_iter().enumerate().map(placed).collect()
 }
 
 pub(super) fn write_about(about: &About) -> v1::About {

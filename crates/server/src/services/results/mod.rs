@@ -5,13 +5,14 @@ mod select;
 use bytes::Bytes;
 use futures::stream;
 use palimpsest_core::ids::{CallKey, Ordinal, SessionKey};
-use palimpsest_core::levels::results::{file_content, file_of, is_json};
+use palimpsest_core::levels::results::{file_content, file_of, is_json, is_json_file};
 use palimpsest_core::message::{Block, Message, ToolResult};
-use palimpsest_core::session::{Entry, Session};
+use palimpsest_core::session::{Entry, Offer, Session};
 use palimpsest_proto::context::v1::read_tool_result_request::{Result as Whose, Selection as Part};
 use palimpsest_proto::context::v1::{
     CallRef, LineMatch, ReadToolResultRequest, ReadToolResultResponse, ToolResultInfo,
 };
+use palimpsest_store::blobs::BlobError;
 use sha2::{Digest as _, Sha256};
 use tokio::task::spawn_blocking;
 use tonic::Status;
@@ -20,6 +21,7 @@ use self::select::newlines;
 pub(super) use self::select::{Selection, line_of, range, search};
 use super::Service;
 use super::context::Replies;
+use super::failure::SOON;
 use super::messages::number;
 use super::originals::contents;
 use crate::convert::{self, Cursor};
@@ -161,13 +163,20 @@ fn answers(
     (answers, next)
 }
 
-/// Where a result stands in the transcript.
-struct Place {
+/// Where the original of a result is.
+enum Place {
+    /// In a message of the transcript.
+    Message { entry: (Ordinal, Entry), block: u16 },
+    /// In a file: the message that brings it has not come, or says what stands in its place.
+    File { file: Box<str>, sha256: [u8; 32] },
+}
+
+/// A result that was found.
+struct Found {
     call: CallRef,
     tool_name: String,
     reference: String,
-    entry: (Ordinal, Entry),
-    block: u16,
+    place: Place,
 }
 
 /// The original of a result.
@@ -176,26 +185,22 @@ pub(super) async fn original(
     key: &SessionKey,
     whose: &Whose,
 ) -> Result<Original, ServiceError> {
-    let find = |session: &Session| {
-        let call = match whose {
-            Whose::Call(call) => find_call(session, call, "call")?,
-            Whose::Reference(reference) => by_reference(session, reference)?,
-        };
-        place(session, call)
+    let find = |session: &Session| match whose {
+        Whose::Call(call) => by_call(session, call),
+        Whose::Reference(reference) => by_reference(session, reference),
     };
-    let place = service.sessions.read(key, find).await??;
-    let found = contents(service, key, vec![place.entry]).await?;
-    let message = found.into_iter().next().map(|found| found.message);
-    let (call, tool_name) = (place.call, place.tool_name);
+    let found = service.sessions.read(key, find).await??;
+    let (call, tool_name, reference) = (found.call, found.tool_name, found.reference);
+    let (text, is_json) = match found.place {
+        Place::Message { entry, block } => in_message(service, key, entry, block).await?,
+        Place::File { file, sha256 } => in_file(service, key, &file, &sha256).await?,
+    };
     let make = move || {
-        let message = message?;
-        let result = result_in(&message, place.block)?;
-        let text = file_content(result).into_owned();
         let info = ToolResultInfo {
             call: Some(call),
             tool_name,
-            reference: place.reference,
-            media_type: if is_json(result) {
+            reference,
+            media_type: if is_json {
                 "application/json".into()
             } else {
                 "text/plain".into()
@@ -204,7 +209,25 @@ pub(super) async fn original(
             total_lines: text.lines().count() as u64,
             sha256: Sha256::digest(text.as_bytes()).to_vec().into(),
         };
-        Some(Original { info, text })
+        Original { info, text }
+    };
+    let outcome = spawn_blocking(make).await;
+    outcome.map_err(|error| ServiceError::internal("read a tool result", error))
+}
+
+/// The original in a message, and whether it is JSON.
+async fn in_message(
+    service: &Service,
+    key: &SessionKey,
+    entry: (Ordinal, Entry),
+    block: u16,
+) -> Result<(String, bool), ServiceError> {
+    let found = contents(service, key, vec![entry]).await?;
+    let message = found.into_iter().next().map(|found| found.message);
+    let make = move || {
+        let message = message?;
+        let result = result_in(&message, block)?;
+        Some((file_content(result).into_owned(), is_json(result)))
     };
     let outcome = spawn_blocking(make).await;
     outcome
@@ -215,6 +238,27 @@ pub(super) async fn original(
         })
 }
 
+/// The original in a file, and whether it is JSON.
+pub(in crate::services) async fn in_file(
+    service: &Service,
+    key: &SessionKey,
+    file: &str,
+    sha256: &[u8; 32],
+) -> Result<(String, bool), ServiceError> {
+    let bytes = service.blobs.get_result(key, file, sha256).await;
+    let bytes = bytes.map_err(|error| match error {
+        // The bucket may be there again soon; what is gone or damaged is not.
+        error @ BlobError::Store(_) => {
+            tracing::warn!(session = %key, %error, "failed to read a stored result");
+            ServiceError::StoreUnavailable { retry_after: SOON }
+        }
+        error => ServiceError::internal("read a stored result", error),
+    })?;
+    let text = String::from_utf8(bytes.into());
+    let text = text.map_err(|error| ServiceError::internal("read a stored result", error))?;
+    Ok((text, is_json_file(file)))
+}
+
 fn result_in(message: &Message, block: u16) -> Option<&ToolResult> {
     match message.blocks.get(usize::from(block))? {
         Block::ToolResult(result) => Some(result),
@@ -222,31 +266,81 @@ fn result_in(message: &Message, block: u16) -> Option<&ToolResult> {
     }
 }
 
-fn place(session: &Session, call: CallKey) -> Result<Place, ServiceError> {
+fn by_call(session: &Session, named: &CallRef) -> Result<Found, ServiceError> {
+    let offers = session.offers();
+    let call = match find_call(session, named, "call") {
+        // No message has the id yet, but its result may have been stored.
+        Err(missing @ ServiceError::ResultNotFound { .. }) => {
+            let offer = offers.unbound(&named.tool_use_id);
+            let offer = offer.filter(|_| named.call_key.is_empty());
+            let found = offer.and_then(|offer| offered(session, offer));
+            return found.ok_or(missing);
+        }
+        call => call?,
+    };
     let missing = || ServiceError::ResultNotFound {
         name: call.to_string(),
     };
     let known = session.calls().get(call).ok_or_else(missing)?;
-    let (message, block) = known.original.ok_or_else(missing)?;
-    let entry = session.transcript().get(message).ok_or_else(missing)?;
-    Ok(Place {
-        call: convert::call_ref(session, call),
-        tool_name: known.name.to_string(),
-        reference: convert::reference_of(session, call),
-        entry: (message, entry.clone()),
-        block,
+    // Its result, else the one that was stored for it, else the one that a rewind took away.
+    let came = |place: Option<(Ordinal, u16)>| in_place(session, call, place?);
+    came(known.result())
+        .or_else(|| offered(session, offers.of_call(call)?))
+        .or_else(|| came(known.original))
+        .ok_or_else(missing)
+}
+
+fn by_reference(session: &Session, reference: &str) -> Result<Found, ServiceError> {
+    let template = &session.policy().tool_results.reference_template;
+    let stored = session.stored();
+    let found = file_of(template, session.key(), reference).and_then(|file| {
+        match stored.place_of(file).zip(stored.in_file(file)) {
+            Some((place, stored)) => in_place(session, stored.call, place),
+            None => offered(session, session.offers().in_file(file)?),
+        }
+    });
+    found.ok_or_else(|| ServiceError::ResultNotFound {
+        name: reference.chars().take(200).collect(),
     })
 }
 
-fn by_reference(session: &Session, reference: &str) -> Result<CallKey, ServiceError> {
-    let template = &session.policy().tool_results.reference_template;
-    let file = file_of(template, session.key(), reference);
-    let stored = file.and_then(|file| session.stored().in_file(file));
-    stored
-        .map(|stored| stored.call)
-        .ok_or_else(|| ServiceError::ResultNotFound {
-            name: reference.chars().take(200).collect(),
-        })
+/// The result that a block of the transcript brought.
+fn in_place(session: &Session, call: CallKey, place: (Ordinal, u16)) -> Option<Found> {
+    let (message, block) = place;
+    let entry = session.transcript().get(message)?;
+    let stored = session.stored().at(message, block);
+    let name = session.calls().get(call).map(|call| call.name.to_string());
+    Some(Found {
+        call: convert::call_ref(session, call),
+        tool_name: name.unwrap_or_default(),
+        reference: stored
+            .map(|stored| convert::reference_to(session, &stored.file))
+            .unwrap_or_default(),
+        place: match stored {
+            Some(stored) if stored.only_file => Place::File {
+                file: stored.file.clone(),
+                sha256: stored.sha256,
+            },
+            _ => Place::Message {
+                entry: (message, entry.clone()),
+                block,
+            },
+        },
+    })
+}
+
+/// A result that was stored before its message came.
+fn offered(session: &Session, offer: &Offer) -> Option<Found> {
+    let kept = offer.kept.as_ref()?;
+    Some(Found {
+        call: convert::offered_call(session, offer),
+        tool_name: offer.tool.to_string(),
+        reference: convert::reference_to(session, &kept.file),
+        place: Place::File {
+            file: kept.file.clone(),
+            sha256: kept.sha256,
+        },
+    })
 }
 
 /// The call that a request names.
@@ -269,10 +363,10 @@ pub(super) fn find_call(
         return if agrees {
             Ok(key)
         } else {
-            Err(ServiceError::invalid(
-                format!("{field}.tool_use_id"),
-                "is not that of the call with this call_key",
-            ))
+            Err(ServiceError::CallMismatch {
+                call_key: key,
+                tool_use_id: named.tool_use_id.chars().take(200).collect(),
+            })
         };
     }
     if named.tool_use_id.is_empty() {

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tonic::{Code, Status};
 
-use super::super::originals::contents;
+use super::super::originals::{contents, put_back};
 use super::super::results::{Selection, original, range, search as search_lines};
 use super::super::search::search;
 use super::super::{Service, snip};
@@ -317,7 +317,10 @@ impl Asked<'_> {
                 )));
             }
         };
-        let originals = contents(self.service, self.key, entries).await?;
+        let mut originals = contents(self.service, self.key, entries).await?;
+        for original in &mut originals {
+            put_back(self.service, self.key, original).await?;
+        }
         // The note at the end has its place within the limit.
         let max = self.policy.model_tools.max_answer_bytes as usize;
         let max = max.saturating_sub(NOTE_BYTES);

@@ -1,0 +1,75 @@
+//! Callers that ask what becomes of a result, and append what they were given for it.
+
+use super::{Part, World, block};
+use crate::command::{CallName, Command, Conflict, Decision, Offering, Rejection, told};
+use crate::ids::CallKey;
+use crate::message::{Block, ResultContent};
+use crate::policy::ToolResultRule;
+
+impl World {
+    /// Blocks, with what callers were given.
+    pub(super) fn blocks(&self, parts: &[Part]) -> Vec<Block> {
+        let one = |part: &Part| {
+            let mut made = block(part);
+            if let (Part::Given { block, .. }, Block::ToolResult(result)) = (part, &mut made)
+                && let Some(text) = self.given.get(&result.tool_use_id)
+            {
+                result.content = if *block {
+                    ResultContent::Blocks(vec![Block::text(text.clone())])
+                } else {
+                    ResultContent::Text(text.clone())
+                };
+            }
+            made
+        };
+        parts.iter().map(one).collect()
+    }
+
+    /// Asks what becomes of a result, and asks again: the answer is the same, and nothing is written
+    /// for it.
+    pub(super) fn offer(&mut self, call: u8, shape: u8, rule: u8, by_key: bool) {
+        let part = Part::Result {
+            call,
+            error: false,
+            shape,
+        };
+        let Block::ToolResult(result) = block(&part) else {
+            return;
+        };
+        let id = result.tool_use_id.clone();
+        let name = CallName {
+            key: by_key.then(|| CallKey::new(call.into())),
+            id: if by_key { "".into() } else { id.clone() },
+        };
+        let offering = Offering {
+            tool: "Read".into(),
+            rule: match rule {
+                0 => Some(ToolResultRule::FixedChars(5_000)),
+                1 => Some(ToolResultRule::NeverPersist(true)),
+                _ => None,
+            },
+            ..Offering::new(name, result)
+        };
+        let decided = self.try_run(Command::Offer(offering.clone()));
+        let is_expected = matches!(
+            decided,
+            Ok(_)
+                | Err(Rejection::AmbiguousCall(_)
+                    | Rejection::NoSuchCall(_)
+                    | Rejection::Conflict(Conflict::Result { .. }))
+        );
+        assert!(is_expected, "{decided:?}");
+        if decided.is_err() {
+            return;
+        }
+        let first = told(&self.session, &offering).unwrap();
+        let again = self.try_run(Command::Offer(offering.clone())).unwrap();
+        assert_eq!(again, Decision::Events(vec![]), "decided twice");
+        assert_eq!(told(&self.session, &offering).unwrap(), first);
+        let of_call = first.call.and_then(|call| self.session.calls().get(call));
+        let id = of_call.map_or(id, |call| call.id.clone());
+        if let Some(kept) = first.kept {
+            self.given.insert(id, kept.text);
+        }
+    }
+}

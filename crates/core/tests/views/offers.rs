@@ -1,0 +1,341 @@
+//! Results about which a caller asks before they come: what is decided once, and what comes of it.
+
+use std::sync::Arc;
+
+use palimpsest_core::command::{
+    Append, CallName, Command, Conflict, Decision, Offering, Rejection, Rewind, Serve, Told, told,
+};
+use palimpsest_core::event::Event;
+use palimpsest_core::histories::World;
+use palimpsest_core::ids::{CallKey, MessageId, Ordinal};
+use palimpsest_core::json::Extra;
+use palimpsest_core::levels::results::Verdict;
+use palimpsest_core::message::{
+    Block, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse,
+};
+use palimpsest_core::policy::{Policy, ToolResultRule};
+use palimpsest_core::session::MAX_OFFERS;
+use palimpsest_core::view::{Form, WireBlock, WireResult};
+use uuid::Uuid;
+
+/// Over the limit of the policies here.
+const LARGE: usize = 1_000;
+
+struct Desk {
+    world: World,
+    next: u128,
+}
+
+fn policy() -> Policy {
+    let mut policy = Policy::default();
+    policy.snip.tag_turns = false;
+    policy.tool_results.max_result_chars = 500;
+    policy.tool_results.preview_bytes = 100;
+    policy
+}
+
+fn said(text: &str) -> ToolResult {
+    ToolResult {
+        tool_use_id: "a".into(),
+        content: ResultContent::Text(text.into()),
+        is_error: None,
+        extra: Extra::default(),
+    }
+}
+
+fn offering(id: &str, text: &str) -> Offering {
+    let name = CallName {
+        key: None,
+        id: id.into(),
+    };
+    let mut result = said(text);
+    result.tool_use_id = id.into();
+    Offering::new(name, result)
+}
+
+impl Desk {
+    fn new() -> Self {
+        Self::with(policy())
+    }
+
+    fn with(policy: Policy) -> Self {
+        Self {
+            world: World::with_policy(policy),
+            next: 1,
+        }
+    }
+
+    /// What a caller is told; panics when it is refused.
+    #[track_caller]
+    fn ask(&mut self, offering: &Offering) -> Told {
+        self.world.run(Command::Offer(offering.clone()));
+        told(&self.world.session, offering).unwrap()
+    }
+
+    fn append(&mut self, role: Role, blocks: Vec<Block>) {
+        let id = MessageId::new(Uuid::from_u128(self.next));
+        self.next += 1;
+        let from = self.world.session.transcript().next();
+        self.world.run(Command::Append(Append {
+            messages: vec![Arc::new(Message::new(id, role, blocks))],
+            ..Append::default()
+        }));
+        self.world.run(Command::KeepResults { from });
+    }
+
+    fn call(&mut self, id: &str) {
+        let call = ToolUse {
+            id: id.into(),
+            name: "Read".into(),
+            input: ToolInput::parse("{}"),
+            extra: Extra::default(),
+        };
+        self.append(Role::Assistant, vec![Block::ToolUse(call)]);
+    }
+
+    fn result(&mut self, id: &str, text: &str) {
+        let mut result = said(text);
+        result.tool_use_id = id.into();
+        self.append(Role::User, vec![Block::ToolResult(result)]);
+    }
+
+    /// The forms and the words of the results in the view.
+    fn results(&mut self) -> Vec<(Form, String)> {
+        self.world.run(Command::Serve(Serve::default()));
+        let session = &self.world.session;
+        let target = session.last_served().target.clone();
+        let view = session.view(&target, None).unwrap();
+        let blocks = view.messages.iter().flat_map(|message| &message.blocks);
+        let words = blocks.filter_map(|block| match block {
+            WireBlock::Result {
+                content: WireResult::Text(text),
+                ..
+            } => Some(text.to_string()),
+            _ => None,
+        });
+        let pieces = session.sealed().pieces().iter();
+        let forms = pieces.filter(|piece| piece.form.answers().is_some());
+        forms.map(|piece| piece.form).zip(words).collect()
+    }
+}
+
+const C0: CallKey = CallKey::new(0);
+
+#[test]
+fn an_offer_is_bound_when_its_call_comes() {
+    let mut desk = Desk::new();
+    let large = "x".repeat(LARGE);
+    let asked = offering("a", &large);
+    let first = desk.ask(&asked);
+    assert_eq!((first.call, first.verdict), (None, Verdict::Persist));
+    let file = first.kept.clone().unwrap().file;
+    assert!(file.starts_with("o0-"), "{file}");
+    desk.call("b");
+    assert_eq!(desk.ask(&asked), first);
+    desk.call("a");
+    let bound = desk.ask(&asked);
+    assert_eq!(bound.call, Some(CallKey::new(1)));
+    assert_eq!(bound.kept, first.kept);
+    assert_eq!(desk.world.session.offers().iter().len(), 1);
+}
+
+#[test]
+fn a_replacement_is_recognised_and_its_original_is_the_file_alone() {
+    let mut desk = Desk::new();
+    let kept = desk.ask(&offering("a", &"x".repeat(LARGE))).kept.unwrap();
+    desk.call("a");
+    desk.result("a", &kept.text);
+    let words = kept.text.to_string();
+    assert_eq!(desk.results(), [(Form::Stored(C0), words)]);
+    let session = &desk.world.session;
+    let stored = session.stored().get(C0).unwrap();
+    assert!(stored.only_file);
+    assert_eq!((&stored.file, stored.sha256), (&kept.file, kept.sha256));
+    assert_eq!(
+        session.stored().place_of(&kept.file),
+        Some((Ordinal::new(1), 0))
+    );
+    assert_eq!(session.offers().iter().len(), 0);
+}
+
+#[test]
+fn an_original_comes_to_what_was_told() {
+    let mut desk = Desk::new();
+    desk.call("a");
+    let large = "x".repeat(LARGE);
+    let kept = desk.ask(&offering("a", &large)).kept.unwrap();
+    assert!(kept.file.starts_with("c0-"), "{}", kept.file);
+    desk.result("a", &large);
+    assert_eq!(desk.results(), [(Form::Stored(C0), kept.text.to_string())]);
+    assert!(!desk.world.session.stored().get(C0).unwrap().only_file);
+    // The message is as large as it is shown.
+    let entry = desk
+        .world
+        .session
+        .transcript()
+        .get(Ordinal::new(1))
+        .unwrap();
+    assert!(
+        entry.size.result_tokens <= kept.text_tokens + 1,
+        "{entry:?}"
+    );
+}
+
+#[test]
+fn what_was_to_stay_inline_stays_under_any_rule() {
+    let large = "x".repeat(LARGE);
+    for (rule, verdict) in [
+        (ToolResultRule::FixedChars(5_000), Verdict::UnderLimit),
+        (ToolResultRule::NeverPersist(true), Verdict::Never),
+    ] {
+        let mut desk = Desk::new();
+        let asked = Offering {
+            rule: Some(rule),
+            ..offering("a", &large)
+        };
+        assert_eq!(desk.ask(&asked).verdict, verdict);
+        desk.call("a");
+        desk.result("a", &large);
+        assert_eq!(desk.results(), [(Form::Result(C0), large.clone())]);
+        assert_eq!(desk.world.session.offers().iter().len(), 0);
+    }
+    // Without an offer the same result goes.
+    let mut desk = Desk::new();
+    desk.call("a");
+    desk.result("a", &large);
+    assert_eq!(desk.results()[0].0, Form::Stored(C0));
+}
+
+#[test]
+fn other_content_is_a_conflict_and_an_append_of_it_is_not() {
+    let mut desk = Desk::new();
+    desk.call("a");
+    let kept = desk.ask(&offering("a", &"x".repeat(LARGE))).kept.unwrap();
+    let other = Command::Offer(offering("a", "other"));
+    let refused = desk.world.try_run(other);
+    let Err(Rejection::Conflict(Conflict::Result {
+        call,
+        recorded,
+        given,
+    })) = refused
+    else {
+        panic!("{refused:?}")
+    };
+    assert_eq!(call, Some(C0));
+    assert_ne!(recorded, given);
+    // The transcript is what happened. The promise still leads to its file.
+    desk.result("a", "other");
+    assert_eq!(desk.results(), [(Form::Result(C0), "other".into())]);
+    assert!(desk.world.session.offers().in_file(&kept.file).is_some());
+    let asked = desk.ask(&offering("a", "other"));
+    assert_eq!((asked.call, asked.verdict), (Some(C0), Verdict::UnderLimit));
+}
+
+#[test]
+fn every_verdict_has_its_reason() {
+    let large = "x".repeat(LARGE);
+    let verdict = |policy: Policy, asked: Offering| Desk::with(policy).ask(&asked).verdict;
+    assert_eq!(verdict(policy(), offering("a", "x")), Verdict::UnderLimit);
+    assert_eq!(verdict(policy(), offering("a", &large)), Verdict::Persist);
+    assert_eq!(verdict(policy(), offering("a", " \n")), Verdict::Empty);
+    let tagged = "<persisted-output>\nx\n</persisted-output>";
+    assert_eq!(
+        verdict(policy(), offering("a", tagged)),
+        Verdict::Replacement
+    );
+    // Characters count, not bytes.
+    let wide = "字".repeat(500);
+    assert_eq!(verdict(policy(), offering("a", &wide)), Verdict::UnderLimit);
+    let mut off = policy();
+    off.tool_results.enabled = false;
+    assert_eq!(verdict(off, offering("a", &large)), Verdict::Disabled);
+    // The rule of a tool, known from its call or told by the caller.
+    let mut ruled = policy();
+    let never = ToolResultRule::NeverPersist(true);
+    ruled.tool_results.rules.insert("Read".into(), never);
+    let mut told = offering("a", &large);
+    assert_eq!(verdict(ruled.clone(), told.clone()), Verdict::Persist);
+    told.tool = "Read".into();
+    assert_eq!(verdict(ruled.clone(), told), Verdict::Never);
+    let mut desk = Desk::with(ruled);
+    desk.call("a");
+    assert_eq!(desk.ask(&offering("a", &large)).verdict, Verdict::Never);
+}
+
+#[test]
+fn the_line_for_an_empty_result_is_the_same_result() {
+    let mut desk = Desk::new();
+    let asked = offering("a", "");
+    assert_eq!(desk.ask(&asked).verdict, Verdict::Empty);
+    desk.call("a");
+    let line = Verdict::Empty.line().unwrap();
+    desk.result("a", line);
+    assert_eq!(desk.results(), [(Form::Result(C0), line.to_owned())]);
+    assert_eq!(desk.ask(&asked).verdict, Verdict::Empty);
+}
+
+#[test]
+fn a_call_that_a_rewind_opened_again_is_asked_about_anew() {
+    let mut desk = Desk::new();
+    let large = "x".repeat(LARGE);
+    desk.call("a");
+    desk.result("a", &large);
+    let before = desk.results();
+    assert_eq!(before[0].0, Form::Stored(C0));
+    desk.world.run(Command::Rewind(Rewind {
+        to: Some(MessageId::new(Uuid::from_u128(1))),
+        ..Rewind::default()
+    }));
+    assert_eq!(
+        desk.ask(&offering("a", "short")).verdict,
+        Verdict::UnderLimit
+    );
+    desk.result("a", "short");
+    assert_eq!(desk.results(), [(Form::Result(C0), "short".into())]);
+    // What was stored of the first one is still there for an undo.
+    let place = (Ordinal::new(1), 0);
+    let stored = desk.world.session.stored().at(place.0, place.1).unwrap();
+    assert_eq!(*stored.text, *before[0].1);
+}
+
+#[test]
+fn a_result_that_comes_too_late_keeps_its_file() {
+    let mut desk = Desk::new();
+    let large = "x".repeat(LARGE);
+    desk.call("a");
+    desk.world.run(Command::Serve(Serve {
+        interrupt_open_calls: true,
+        ..Serve::default()
+    }));
+    let kept = desk.ask(&offering("a", &large)).kept.unwrap();
+    desk.result("a", &kept.text);
+    desk.world.run(Command::Serve(Serve::default()));
+    let stored = desk.world.session.stored().in_file(&kept.file).unwrap();
+    assert!(stored.only_file && stored.call == C0);
+}
+
+#[test]
+fn offers_are_bounded_and_no_promise_is_given_up() {
+    let mut desk = Desk::new();
+    let large = |n: usize| format!("{n} {}", "x".repeat(LARGE));
+    let id = |n: usize| format!("call_{n}");
+    desk.ask(&offering("inline", "x"));
+    for n in 0..MAX_OFFERS {
+        desk.ask(&offering(&id(n), &large(n)));
+    }
+    assert_eq!(desk.world.session.offers().iter().len(), MAX_OFFERS);
+    assert!(desk.world.session.offers().unbound("inline").is_none());
+    let more = Command::Offer(offering("more", &large(0)));
+    let refused = desk.world.try_run(more.clone());
+    assert_eq!(refused, Err(Rejection::TooManyOffers(MAX_OFFERS)));
+    // An inline one is told and not remembered.
+    let inline = desk.world.try_run(Command::Offer(offering("b", "x")));
+    assert_eq!(inline, Ok(Decision::Events(vec![])));
+    desk.call(&id(7));
+    desk.result(&id(7), &large(7));
+    let taken = desk.world.try_run(more).unwrap();
+    assert!(
+        matches!(&taken, Decision::Events(events) if matches!(events[..], [Event::ResultOffered(_)]))
+    );
+    assert_eq!(desk.world.loaded().offers(), desk.world.session.offers());
+}

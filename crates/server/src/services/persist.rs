@@ -1,0 +1,128 @@
+//! `PersistToolResult`: what becomes of a result, decided before its message comes.
+
+use std::sync::Arc;
+
+use palimpsest_core::command::{Command, Offering, Rejection, Told, told};
+use palimpsest_core::event::Event;
+use palimpsest_core::ids::{CallKey, Revision, SessionKey};
+use palimpsest_core::json::Extra;
+use palimpsest_core::message::ToolResult;
+use palimpsest_core::session::{Method, Session};
+use palimpsest_proto::context::v1::{PersistToolResultRequest, PersistToolResultResponse};
+
+use super::Service;
+use super::append::expected;
+use crate::convert;
+use crate::errors::ServiceError;
+use crate::sessions::{Outcome, SessionsError, Transaction};
+
+/// What came of it.
+enum Done {
+    /// It was decided, now or before, upon the session at this revision.
+    Told(Told, Revision),
+    /// The request was answered, by the event with this revision.
+    Before(Revision),
+}
+
+pub(super) async fn persist(
+    service: &Service,
+    request: PersistToolResultRequest,
+) -> Result<PersistToolResultResponse, ServiceError> {
+    let key = convert::session_key(&request.session, "session")?;
+    let request_id = request.request_id.clone();
+    let body = || convert::body_digest(&request);
+    let stamp = convert::request_stamp(&request_id, Method::Persist, body, service.limits())?;
+    let dry_run = request.dry_run;
+    let call = convert::call_name(request.call, "call")?;
+    let rule = convert::result_rule(request.rule, "rule")?;
+    let (content, form) = convert::offered_content(request.content, service.limits(), "content")?;
+    let result = ToolResult {
+        tool_use_id: call.id.clone(),
+        content,
+        is_error: None,
+        extra: Extra::default(),
+    };
+    let offering = Offering {
+        tool: request.tool_name.into(),
+        rule,
+        expected_revision: request.expected_revision.map(Revision::new),
+        request: stamp,
+        ..Offering::new(call, result)
+    };
+    let decide = |transaction: &mut Transaction<'_>| decide(transaction, &offering);
+    let named = (&*offering.tool, &*offering.call.id);
+    let finish = |session: &Session, done: &Done| {
+        Ok(match done {
+            Done::Told(told, upon) => {
+                let mut response = convert::persist_response(session, told, form, named);
+                if dry_run {
+                    response.revision = upon.get();
+                }
+                Ok(response)
+            }
+            Done::Before(revision) => Err(*revision),
+        })
+    };
+    let (sessions, missing) = (&service.sessions, service.create_if_missing(&key.project));
+    let outcome = sessions.run(&key, &missing, dry_run, decide, finish).await;
+    let outcome = match outcome {
+        Err(SessionsError::Rejected(Rejection::AmbiguousCall(calls))) => {
+            return Err(ambiguous(service, &key, &calls).await?);
+        }
+        outcome => outcome.map_err(|e| ServiceError::from(e).with_request_id(&request_id))?,
+    };
+    match outcome {
+        Ok(response) => Ok(response),
+        Err(revision) => {
+            let recorded = sessions.event(&key, revision).await?;
+            let Some(Event::ResultOffered(event)) = recorded.map(|recorded| recorded.event) else {
+                return Err(ServiceError::Internal {
+                    doing: "find the answer of an earlier call",
+                    source: None,
+                });
+            };
+            let told = Told::from(&event.offer);
+            let tell = |session: &Session| convert::persist_response(session, &told, form, named);
+            Ok(sessions.read(&key, tell).await?)
+        }
+    }
+}
+
+fn decide(transaction: &mut Transaction<'_>, offering: &Offering) -> Result<Done, Rejection> {
+    let offering = Offering {
+        expected_revision: expected(offering.expected_revision, transaction)?,
+        result: Arc::clone(&offering.result),
+        ..offering.clone()
+    };
+    let upon = transaction.revision_before();
+    let outcome = transaction.run(Command::Offer(offering.clone()))?;
+    let offered = transaction.events().last().map(|recorded| &recorded.event);
+    match (outcome, offered) {
+        (Outcome::Answered(revision), _) => Ok(Done::Before(revision)),
+        (Outcome::Done(Some(_)), Some(Event::ResultOffered(event))) => {
+            Ok(Done::Told(Told::from(&event.offer), upon))
+        }
+        _ => {
+            let session = transaction.session().ok_or(Rejection::NotHeld)?;
+            Ok(Done::Told(told(session, &offering)?, upon))
+        }
+    }
+}
+
+/// The calls that share an id, with what is known of them.
+async fn ambiguous(
+    service: &Service,
+    key: &SessionKey,
+    calls: &[CallKey],
+) -> Result<ServiceError, ServiceError> {
+    let candidates = |session: &Session| {
+        let calls = calls.iter();
+        calls
+            .map(|call| convert::tool_call(session, *call))
+            .collect()
+    };
+    Ok(ServiceError::AmbiguousCall {
+        field: "call.tool_use_id".into(),
+        candidates: service.sessions.read(key, candidates).await?,
+    })
+}

@@ -1,0 +1,94 @@
+//! Results about which a caller has asked before their messages came.
+
+use palimpsest_core::event::{OffersSettled, ResultOffered};
+use palimpsest_core::ids::{CallKey, OfferKey};
+use palimpsest_core::levels::results::{Kept, Verdict};
+use palimpsest_core::message::Digest;
+use palimpsest_core::session::Offer;
+
+use super::event::{read_stamp, write_stamp};
+use super::levels::{read_stored, write_stored};
+use super::{DecodeError, sixteen, v1};
+
+const CUT: DecodeError = DecodeError::Damaged("an offer is cut");
+
+pub(super) fn write(offer: &Offer) -> v1::Offer {
+    // A stored result has a call; whoever reads it here leaves that out.
+    let kept = |kept: &Kept| write_stored(&kept.clone().of(CallKey::new(0), false));
+    v1::Offer {
+        key: offer.key.get(),
+        tool_use_id: offer.tool_use_id.to_string(),
+        tool: offer.tool.to_string(),
+        call: offer.call.map(CallKey::get),
+        content: bytes::Bytes::copy_from_slice(offer.content.as_bytes()),
+        verdict: write_verdict(offer.verdict).into(),
+        kept: offer.kept.as_ref().map(kept),
+    }
+}
+
+pub(super) fn read(stored: v1::Offer) -> Result<Offer, DecodeError> {
+    let verdict = read_verdict(stored.verdict())?;
+    let kept = stored.kept.map(read_stored).transpose()?;
+    Ok(Offer {
+        key: OfferKey::new(stored.key),
+        tool_use_id: stored.tool_use_id.into(),
+        tool: stored.tool.into(),
+        call: stored.call.map(CallKey::new),
+        content: Digest::from_bytes(sixteen(&stored.content)?),
+        verdict,
+        kept: kept.as_ref().map(Kept::from),
+    })
+}
+
+pub(super) fn write_offered(event: &ResultOffered) -> v1::ResultOffered {
+    v1::ResultOffered {
+        offer: Some(write(&event.offer)),
+        forgotten: event.forgotten.map(OfferKey::get),
+        request: event.request.as_ref().map(write_stamp),
+    }
+}
+
+pub(super) fn read_offered(stored: v1::ResultOffered) -> Result<ResultOffered, DecodeError> {
+    Ok(ResultOffered {
+        offer: read(stored.offer.ok_or(CUT)?)?,
+        forgotten: stored.forgotten.map(OfferKey::new),
+        request: read_stamp(stored.request)?,
+    })
+}
+
+pub(super) fn write_settled(event: &OffersSettled) -> v1::OffersSettled {
+    v1::OffersSettled {
+        offers: event.offers.iter().map(|offer| offer.get()).collect(),
+    }
+}
+
+pub(super) fn read_settled(stored: v1::OffersSettled) -> OffersSettled {
+    OffersSettled {
+        offers: stored.offers.into_iter().map(OfferKey::new).collect(),
+    }
+}
+
+/// A replacement and a failure are never remembered.
+fn write_verdict(verdict: Verdict) -> v1::Verdict {
+    match verdict {
+        Verdict::Persist => v1::Verdict::Persist,
+        Verdict::UnderLimit => v1::Verdict::UnderLimit,
+        Verdict::Never => v1::Verdict::Never,
+        Verdict::Empty => v1::Verdict::Empty,
+        Verdict::Picture => v1::Verdict::Picture,
+        Verdict::Disabled => v1::Verdict::Disabled,
+        Verdict::Replacement | Verdict::StoreFailed => v1::Verdict::Unspecified,
+    }
+}
+
+fn read_verdict(stored: v1::Verdict) -> Result<Verdict, DecodeError> {
+    Ok(match stored {
+        v1::Verdict::Persist => Verdict::Persist,
+        v1::Verdict::UnderLimit => Verdict::UnderLimit,
+        v1::Verdict::Never => Verdict::Never,
+        v1::Verdict::Empty => Verdict::Empty,
+        v1::Verdict::Picture => Verdict::Picture,
+        v1::Verdict::Disabled => Verdict::Disabled,
+        v1::Verdict::Unspecified => return Err(CUT),
+    })
+}
