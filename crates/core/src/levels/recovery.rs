@@ -156,7 +156,7 @@ impl<'s> Recovery<'s> {
                     entry.standing,
                     Standing::TranscriptOnly | Standing::Reemission(_)
                 );
-                !never && !(of_turn && entry.role.is_system())
+                !(never || of_turn && entry.role.is_system())
             })
         };
         let all = (row.first.get()..=row.last.get()).map(Ordinal::new);
