@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use palimpsest_proto::context::v1::text_pattern::Pattern;
 use palimpsest_proto::context::v1::{
-    CreateSessionRequest, ListMessagesRequest, MessageInput, MessageMetadata,
+    CreateSessionRequest, LimitPolicy, ListMessagesRequest, MessageInput, MessageMetadata, Policy,
     SearchMessagesRequest, Session, TextPattern,
 };
 use palimpsest_tests::say::{anthropic, append, assistant_call, prepare, result, user};
@@ -246,4 +246,75 @@ async fn the_limits_as_they_are_by_default() {
         .append_messages(append(&name("large"), vec![user("fine")]))
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn a_session_may_have_narrower_limits_of_its_own() {
+    let shared = SERVER.get();
+    let limits = LimitPolicy {
+        max_message_bytes: Some(2_000),
+        max_messages: Some(2),
+        max_blocks: Some(2),
+        max_tool_use_id_chars: Some(8),
+        max_pattern_chars: Some(4),
+        max_attributes_bytes: Some(20),
+        max_reply_bytes: Some(1_500),
+        ..LimitPolicy::default()
+    };
+    let policy = Policy {
+        limits: Some(limits),
+        ..Policy::default()
+    };
+    let request = CreateSessionRequest {
+        parent: "projects/p".into(),
+        session_id: "narrow".into(),
+        session: Some(Session {
+            name: name("narrow"),
+            policy_overrides: Some(policy),
+            ..Session::default()
+        }),
+        ..CreateSessionRequest::default()
+    };
+    let mut sessions = shared.0.sessions().await;
+    sessions.create_session(request).await.unwrap();
+    let mut client = shared.0.context().await;
+    let three = json!({"role": "user", "content": [
+        {"type": "text", "text": "a"}, {"type": "text", "text": "b"}, {"type": "text", "text": "c"},
+    ]});
+    let noted = MessageMetadata {
+        attributes: attributes(&[("name", "12345678"), ("other", "12345678")]),
+        ..MessageMetadata::default()
+    };
+    let refusals = [
+        (vec![user("a"), user("b"), user("c")], "messages"),
+        (vec![user(&"x".repeat(2_100))], "messages[0].content"),
+        (vec![anthropic(&three)], "messages[0].content"),
+        (
+            vec![user("a"), assistant_call("a-long-one")],
+            "messages[1].content[0].id",
+        ),
+        (vec![described(noted)], "messages[0].attributes"),
+    ];
+    for (messages, field) in refusals {
+        let request = append(&name("narrow"), messages.clone());
+        let status = client.append_messages(request).await.unwrap_err();
+        assert_eq!(status.code(), Code::ResourceExhausted, "{field}: {status}");
+        assert!(status.message().contains(field), "{field}: {status}");
+        // Where the policy says nothing, the server's limits are the only ones.
+        let request = append(&name("not-narrow"), messages);
+        client.append_messages(request).await.unwrap();
+    }
+    let request = SearchMessagesRequest {
+        session: name("narrow"),
+        pattern: Some(TextPattern {
+            pattern: Some(Pattern::Literal("12345".into())),
+            ..TextPattern::default()
+        }),
+        ..SearchMessagesRequest::default()
+    };
+    let status = sessions.search_messages(request).await.unwrap_err();
+    refused_field(&status, "pattern.literal");
+    let long = vec![user(&"x".repeat(1_800))];
+    let reply = client.prepare_context(prepare(&name("narrow"), long)).await;
+    assert!(reply.unwrap().into_inner().view_omitted);
 }

@@ -1,5 +1,7 @@
 //! How much one call may bring. Each limit is a server setting; exceeding one names the field.
 
+use crate::policy::LimitPolicy;
+
 /// The limits of one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -27,6 +29,22 @@ pub struct Limits {
     pub max_reply_bytes: usize,
     /// Items of one page.
     pub max_page_size: usize,
+}
+
+impl Limits {
+    /// The lower of these and a session's own.
+    #[must_use]
+    pub fn narrowed_by(&self, own: &LimitPolicy) -> Self {
+        let low = |limit: usize, own: u64| limit.min(usize::try_from(own).unwrap_or(usize::MAX));
+        Self {
+            max_message_bytes: low(self.max_message_bytes, own.max_message_bytes),
+            max_messages: low(self.max_messages, own.max_messages.into()),
+            max_blocks: low(self.max_blocks, own.max_blocks.into()),
+            max_pattern_bytes: low(self.max_pattern_bytes, own.max_pattern_chars.into()),
+            max_reply_bytes: low(self.max_reply_bytes, own.max_reply_bytes.into()),
+            ..self.clone()
+        }
+    }
 }
 
 impl Default for Limits {

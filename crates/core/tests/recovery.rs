@@ -50,6 +50,39 @@ fn gone(session: &Session) -> (HashSet<Ordinal>, HashSet<CallKey>, HashSet<(Ordi
     (messages.map(|(at, _)| at).collect(), calls, blocks)
 }
 
+/// A call whose input was snipped may leave once more, with its result; and a turn that comes back in
+/// part may hold a message that had left by itself.
+fn gone_before(world: &World, recovery: &Recovery<'_>, departed: &Departed) -> bool {
+    let changes = world.session.view_changes().iter();
+    let mut earlier = changes.filter(|change| Some(change.revision) < departed.cause);
+    earlier.any(|change| {
+        let at = usize::try_from(change.revision.get()).unwrap();
+        let removed = recovery.removed_by(&world.log[at - 1].event, change.revision);
+        removed.iter().any(|it| covers(it.what, departed.what))
+    })
+}
+
+fn covers(earlier: What, later: What) -> bool {
+    match (earlier, later) {
+        (
+            What::Turn(_, earlier) | What::Messages(earlier),
+            What::Turn(_, later) | What::Messages(later),
+        ) => earlier.first <= later.first && later.first <= earlier.last,
+        _ => earlier == later,
+    }
+}
+
+/// A result that came too late to be shown leaves with its call all the same.
+fn never_shown(past: &Session, recovery: &Recovery<'_>, what: What) -> bool {
+    let What::Result(call) = what else {
+        return false;
+    };
+    let place = recovery.place(call);
+    let mut pieces = past.sealed().pieces().iter();
+    let piece = pieces.find(|piece| Some((piece.message, piece.block)) == place);
+    piece.is_none_or(|piece| matches!(piece.form, Form::Dropped(_)))
+}
+
 fn check(world: &mut World) {
     world.fill();
     let session = &world.session;
@@ -111,7 +144,9 @@ fn check(world: &mut World) {
             // What level 1 replaced comes back as it was replaced.
             let replaced = before.replaced();
             let was_there = !before.parts(departed.clone(), false).is_empty()
-                || replaced.iter().any(|it| it.what == departed.what);
+                || replaced.iter().any(|it| it.what == departed.what)
+                || never_shown(&past, &recovery, departed.what)
+                || gone_before(world, &recovery, &departed);
             assert!(was_there, "{departed:?} at {to:?}");
         }
     }

@@ -293,6 +293,7 @@ async fn wrong_requests_name_the_field() {
     // A refused call makes no session.
     let request = palimpsest_proto::context::v1::GetSessionRequest {
         session: name("persist-bad"),
+        ..Default::default()
     };
     let status = shared
         .0

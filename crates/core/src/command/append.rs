@@ -7,7 +7,9 @@ use super::intake::Intake;
 use super::{Context, Decision, Rejection, answered, check_revision};
 use crate::event::{Event, MessagesAppended};
 use crate::ids::{MessageId, Ordinal, Revision};
+use crate::limits::Limits;
 use crate::message::{Block, Message};
+use crate::policy::LimitPolicy;
 use crate::session::{RequestStamp, Session, Standing};
 use crate::tokens::is_credible;
 
@@ -68,7 +70,9 @@ impl Append {
             return Ok(Decision::Answered(revision));
         }
         check_revision(session, self.expected_revision)?;
-        let limit = context.limits.max_messages;
+        let own = &session.policy().limits;
+        let limits = context.limits.narrowed_by(own);
+        let limit = limits.max_messages;
         if self.messages.len() > limit {
             return Err(Rejection::TooLarge {
                 field: "messages".into(),
@@ -77,7 +81,7 @@ impl Append {
             });
         }
         for (index, message) in self.messages.iter().enumerate() {
-            check(index, message, context)?;
+            check(index, message, &limits, own)?;
         }
         let mut intake = Intake::new(session);
         for (index, message) in self.messages.into_iter().enumerate() {
@@ -149,8 +153,12 @@ pub fn warnings(session: &Session, event: &MessagesAppended) -> Vec<Warning> {
     warnings
 }
 
-fn check(index: usize, message: &Message, context: Context<'_>) -> Result<(), Rejection> {
-    let limits = context.limits;
+fn check(
+    index: usize,
+    message: &Message,
+    limits: &Limits,
+    own: &LimitPolicy,
+) -> Result<(), Rejection> {
     let field = |name: &str| format!("messages[{index}].{name}");
     let within = |name: &str, actual: usize, limit: usize| {
         if actual <= limit {
@@ -178,14 +186,15 @@ fn check(index: usize, message: &Message, context: Context<'_>) -> Result<(), Re
     for (name, text) in names {
         within(name, text.map_or(0, str::len), limits.max_id_bytes)?;
     }
+    let own_id_chars = own.max_tool_use_id_chars as usize;
+    let within_id = |name: &str, id: &str| {
+        within(name, id.len(), limits.max_id_bytes)?;
+        within(name, id.chars().count(), own_id_chars)
+    };
     for (at, block) in message.blocks.iter().enumerate() {
         match block {
             Block::ToolUse(call) => {
-                within(
-                    &format!("content[{at}].id"),
-                    call.id.len(),
-                    limits.max_id_bytes,
-                )?;
+                within_id(&format!("content[{at}].id"), &call.id)?;
                 within(
                     &format!("content[{at}].name"),
                     call.name.len(),
@@ -194,10 +203,10 @@ fn check(index: usize, message: &Message, context: Context<'_>) -> Result<(), Re
             }
             Block::ToolResult(result) => {
                 let name = format!("content[{at}].tool_use_id");
-                within(&name, result.tool_use_id.len(), limits.max_id_bytes)?;
+                within_id(&name, &result.tool_use_id)?;
             }
             _ => {}
         }
     }
-    check_attributes(&field("attributes"), &message.attributes, context)
+    check_attributes(&field("attributes"), &message.attributes, limits, own)
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::{Context, Rejection};
 use crate::event::{Attributes, Event, RULES_VERSION, SessionCreated};
 use crate::ids::SessionKey;
-use crate::policy::Policy;
+use crate::limits::Limits;
+use crate::policy::{LimitPolicy, Policy};
 use crate::session::RequestStamp;
 
 /// Begin a session.
@@ -34,7 +35,13 @@ pub fn create(command: Create, context: Context<'_>) -> Result<Event, Rejection>
     check_name("title", &command.title, context)?;
     check_name("project_path", &command.project_path, context)?;
     check_name("branch", &command.branch, context)?;
-    check_attributes("session.attributes", &command.attributes, context)?;
+    let own = &command.policy.limits;
+    check_attributes(
+        "session.attributes",
+        &command.attributes,
+        context.limits,
+        own,
+    )?;
     Ok(Event::SessionCreated(SessionCreated {
         rules: RULES_VERSION,
         policy: command.policy,
@@ -64,9 +71,9 @@ pub(super) fn check_name(field: &str, name: &str, context: Context<'_>) -> Resul
 pub(super) fn check_attributes(
     field: &str,
     attributes: &Attributes,
-    context: Context<'_>,
+    limits: &Limits,
+    own: &LimitPolicy,
 ) -> Result<(), Rejection> {
-    let limits = context.limits;
     if attributes.len() > limits.max_attributes {
         return Err(Rejection::TooLarge {
             field: field.into(),
@@ -89,6 +96,17 @@ pub(super) fn check_attributes(
                 actual,
             });
         }
+    }
+    let sizes = attributes
+        .iter()
+        .map(|(name, value)| name.len() + value.len());
+    let (limit, actual) = (own.max_attributes_bytes as usize, sizes.sum());
+    if actual > limit {
+        return Err(Rejection::TooLarge {
+            field: field.into(),
+            limit,
+            actual,
+        });
     }
     Ok(())
 }

@@ -52,8 +52,8 @@ pub enum SnipRefused {
     NotFound,
     /// It was snipped before.
     AlreadySnipped,
-    /// It left the view in another way.
-    NotVisible,
+    /// It left the view in another way; a block may be hidden in a message that has not.
+    NotVisible(Standing),
     /// It is the turn that is going on.
     IsCurrent,
 }
@@ -385,7 +385,7 @@ fn standing(session: &Session, message: Ordinal) -> Result<(), SnipRefused> {
     {
         Some(Standing::Visible) => Ok(()),
         Some(Standing::Snipped) => Err(SnipRefused::AlreadySnipped),
-        Some(_) => Err(SnipRefused::NotVisible),
+        Some(standing) => Err(SnipRefused::NotVisible(standing)),
         None => Err(SnipRefused::NotFound),
     }
 }
@@ -414,7 +414,7 @@ fn shown_block(
             | Form::Marker(MarkerReason::Snipped)
             | Form::Dropped(DropReason::Snipped),
         ) => Err(SnipRefused::AlreadySnipped),
-        Some(Form::Dropped(_)) => Err(SnipRefused::NotVisible),
+        Some(Form::Dropped(_)) => Err(SnipRefused::NotVisible(Standing::Visible)),
         Some(_) => Ok((message, block)),
     }
 }

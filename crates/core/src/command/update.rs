@@ -47,7 +47,8 @@ impl Update {
             check_name(field, name.as_deref().unwrap_or_default(), context)?;
         }
         if let Some(attributes) = &self.attributes {
-            check_attributes("session.attributes", attributes, context)?;
+            let own = &session.policy().limits;
+            check_attributes("session.attributes", attributes, context.limits, own)?;
         }
         let about = session.about();
         let new = |name: Option<Box<str>>, old: &str| name.filter(|name| **name != *old);

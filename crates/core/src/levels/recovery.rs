@@ -155,9 +155,18 @@ impl<'s> Recovery<'s> {
         };
         let transcript = self.session.transcript();
         let asked = |message: &Ordinal| transcript.is_visible(*message) != gone;
-        // What the operator says belongs to no turn.
+        // What the operator says belongs to no turn, and some messages never were in the view.
         let of_turn = matches!(departed.what, What::Turn(..));
-        let counts = |message: &Ordinal| !(of_turn && transcript.role(*message).is_system());
+        let counts = |message: &Ordinal| {
+            let entry = transcript.get(*message);
+            entry.is_some_and(|entry| {
+                let never = matches!(
+                    entry.standing,
+                    Standing::TranscriptOnly | Standing::Reemission(_)
+                );
+                !(never || of_turn && entry.role.is_system())
+            })
+        };
         let all = (row.first.get()..=row.last.get()).map(Ordinal::new);
         let all: Vec<Ordinal> = all.filter(counts).collect();
         if all.iter().all(asked) {

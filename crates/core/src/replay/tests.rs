@@ -68,7 +68,7 @@ impl Writer {
                 self.message(Role::User, words);
             }
             Op::Answer => {
-                self.message(Role::Assistant, Block::text(format!("So it is: {number}.")))
+                self.message(Role::Assistant, Block::text(format!("So it is: {number}.")));
             }
             Op::Hang => self.call(number),
             Op::Run { chars, fails } => {

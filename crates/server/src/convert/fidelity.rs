@@ -1,7 +1,7 @@
 //! What left a view and the ways back to it, in the contract's words.
 
 use palimpsest_core::event::ChangeKind;
-use palimpsest_core::ids::Ordinal;
+use palimpsest_core::ids::{Ordinal, Revision};
 use palimpsest_core::levels::recovery::{Departed, Handle, Messages, Recovery, What};
 use palimpsest_core::policy::ModelTool;
 use palimpsest_core::session::Session;
@@ -82,12 +82,12 @@ fn item(session: &Session, recovery: &Recovery<'_>, departed: &Departed) -> v1::
     v1::FidelityItem {
         level: level.into(),
         cause: cause.into(),
-        cause_revision: departed.cause.map_or(0, |cause| cause.get()),
+        cause_revision: departed.cause.map_or(0, Revision::get),
         tokens: tokens32(departed.tokens),
         handle_kind: handle_kind.into(),
         handle,
         tool_use,
-        restore_to_revision: recovery.restore_to(departed).map_or(0, |to| to.get()),
+        restore_to_revision: recovery.restore_to(departed).map_or(0, Revision::get),
         ..what(session, recovery, departed.what)
     }
 }

@@ -242,8 +242,8 @@ pub const fn refused(refused: SnipRefused, is_turn: bool) -> v1::ErrorReason {
         (SnipRefused::NotFound, true) => v1::ErrorReason::TurnNotFound,
         (SnipRefused::NotFound, false) => v1::ErrorReason::MessageNotFound,
         (SnipRefused::AlreadySnipped, _) => v1::ErrorReason::TurnAlreadySnipped,
-        (SnipRefused::NotVisible, true) => v1::ErrorReason::TurnNotVisible,
-        (SnipRefused::NotVisible, false) => v1::ErrorReason::MessageNotVisible,
+        (SnipRefused::NotVisible(_), true) => v1::ErrorReason::TurnNotVisible,
+        (SnipRefused::NotVisible(_), false) => v1::ErrorReason::MessageNotVisible,
         (SnipRefused::IsCurrent, _) => v1::ErrorReason::TurnIsCurrent,
     }
 }

@@ -15,7 +15,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use palimpsest_core::codec::CodecError;
-use palimpsest_core::command::{Conflict, Rejection, SnipTarget};
+use palimpsest_core::command::{Conflict, Rejection, SnipRefused, SnipTarget};
 use palimpsest_core::ids::{CallKey, MessageId, Revision, SessionKey};
 use palimpsest_core::json::JsonError;
 use palimpsest_core::message::Digest;
@@ -353,12 +353,18 @@ pub struct RefusedTarget {
     pub name: String,
     /// Why it cannot be.
     pub reason: ErrorReason,
+    /// Where it is, when that is why.
+    pub visibility: Option<Visibility>,
 }
 
 impl From<SnipTarget> for RefusedTarget {
     fn from(target: SnipTarget) -> Self {
         let is_turn = target.field.starts_with("turn_ids");
         Self {
+            visibility: match target.refused {
+                SnipRefused::NotVisible(standing) => Some(convert::visibility(standing)),
+                _ => None,
+            },
             reason: convert::refused(target.refused, is_turn),
             field: target.field,
             name: target.name,

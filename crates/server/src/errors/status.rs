@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use palimpsest_proto::context::v1::{
-    CallCandidates, ErrorReason, RefusedTarget as OutTarget, RefusedTargets,
+    CallCandidates, ErrorReason, RefusedTarget as OutTarget, RefusedTargets, Visibility,
 };
 use prost::Message;
 use prost_types::Any;
@@ -302,8 +302,7 @@ fn refusal(error: ServiceError) -> Refusal {
         )
         .meta("current_revision", &current),
         E::MessageNotVisible { id, visibility } => {
-            let name = visibility.as_str_name();
-            let visibility = name.strip_prefix("VISIBILITY_").unwrap_or(name);
+            let visibility = name_of(visibility);
             Refusal::new(
                 Code::FailedPrecondition,
                 Reason::MessageNotVisible,
@@ -502,6 +501,12 @@ const MAX_TARGETS: usize = 100;
 /// How much of an id that is none is told back.
 const MAX_ID_CHARS: usize = 64;
 
+/// A visibility without its prefix.
+fn name_of(visibility: Visibility) -> &'static str {
+    let name = visibility.as_str_name();
+    name.strip_prefix("VISIBILITY_").unwrap_or(name)
+}
+
 /// Status and reason are those of the first target.
 fn not_snippable(targets: &[RefusedTarget]) -> Refusal {
     use ErrorReason as Reason;
@@ -533,8 +538,12 @@ fn not_snippable(targets: &[RefusedTarget]) -> Refusal {
         reason,
         format!("nothing was snipped: {name} cannot be, because {why}{others}"),
     )
-    .meta(if is_turn { "turn_id" } else { "message_id" }, name)
-    .own(
+    .meta(if is_turn { "turn_id" } else { "message_id" }, name);
+    let refusal = match first.and_then(|target| target.visibility) {
+        Some(visibility) => refusal.meta("visibility", name_of(visibility)),
+        None => refusal,
+    };
+    let refusal = refusal.own(
         "RefusedTargets",
         &RefusedTargets {
             targets: targets

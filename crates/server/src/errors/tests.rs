@@ -136,6 +136,14 @@ fn every_error() -> Vec<ServiceError> {
             id: id(),
             visibility: Visibility::Compacted,
         },
+        E::NotSnippable {
+            targets: vec![RefusedTarget {
+                field: "turn_ids[0]".into(),
+                name: "a1b2c3".into(),
+                reason: ErrorReason::TurnNotVisible,
+                visibility: Some(Visibility::Rewound),
+            }],
+        },
         E::TooLarge {
             field: "messages[0].content".into(),
             actual: 20,
@@ -216,6 +224,9 @@ fn the_whole_table() {
         FailedPrecondition: message 01890a5d-ac96-774b-bcce-b302099a8057 is not in the view (COMPACTED): choose one that is
           ErrorInfo palimpsest/MESSAGE_NOT_VISIBLE message_id=01890a5d-ac96-774b-bcce-b302099a8057 visibility=COMPACTED
           PreconditionFailure MESSAGE_NOT_VISIBLE messages/01890a5d-ac96-774b-bcce-b302099a8057: the message must be in the view
+        FailedPrecondition: nothing was snipped: a1b2c3 cannot be, because it is not in the view any more
+          ErrorInfo palimpsest/TURN_NOT_VISIBLE turn_id=a1b2c3 visibility=REWOUND
+          PreconditionFailure TURN_NOT_VISIBLE turn_ids[0]: it is not in the view any more
         ResourceExhausted: messages[0].content is too large (20; the limit is 10): send less of it
           QuotaFailure messages[0].content: 20; the limit is 10
           ErrorInfo palimpsest/MESSAGE_TOO_LARGE field=messages[0].content limit_bytes=10 size_bytes=20

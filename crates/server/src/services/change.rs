@@ -99,12 +99,10 @@ impl Change<'_> {
         })?;
         let happened = Happened::Event(Box::new(recorded.event), revision);
         let tell = |session: &Session| answer(session, &happened, false);
-        match sessions.read(self.key, tell).await? {
-            Ok(response) => Ok(response),
-            Err(NotHeld) => {
-                let told = sessions.read_whole(self.key, tell).await?;
-                Ok(told.map_err(Rejection::from)?)
-            }
+        if let Ok(response) = sessions.read(self.key, tell).await? {
+            return Ok(response);
         }
+        let told = sessions.read_whole(self.key, tell).await?;
+        Ok(told.map_err(Rejection::from)?)
     }
 }

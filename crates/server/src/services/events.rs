@@ -32,7 +32,7 @@ pub(super) async fn list(
     request: ListEventsRequest,
 ) -> Result<ListEventsResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
-    let limits = service.limits();
+    let limits = service.limits_of(&key).await?;
     let size = convert::page_size(request.page_size, DEFAULT_PAGE, limits.max_page_size)?;
     let digest = convert::body_digest(&request);
     let from = number(convert::page_token(&request.page_token, digest)?.as_ref())?;

@@ -32,9 +32,10 @@ mod tools;
 use std::sync::Arc;
 
 use palimpsest_core::command::Create;
-use palimpsest_core::ids::{MessageId, ProjectId};
+use palimpsest_core::ids::{MessageId, ProjectId, SessionKey};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::Prices;
+use palimpsest_core::session::Session;
 use palimpsest_store::blobs::Blobs;
 use tokio_util::sync::CancellationToken;
 use tonic::{Response, Status};
@@ -88,6 +89,12 @@ impl Service {
 
     fn limits(&self) -> &Limits {
         self.sessions.limits()
+    }
+
+    /// The limits of calls on one session: its policy may narrow the server's.
+    async fn limits_of(&self, key: &SessionKey) -> Result<Limits, ServiceError> {
+        let narrowed = |session: &Session| self.limits().narrowed_by(&session.policy().limits);
+        Ok(self.sessions.read(key, narrowed).await?)
     }
 
     fn next_id(&self) -> impl FnMut() -> MessageId {

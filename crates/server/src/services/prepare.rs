@@ -283,7 +283,8 @@ impl Call {
             }
         }
         response.view_bytes = bytes as u64;
-        if bytes > self.max_reply_bytes {
+        let own = session.policy().limits.max_reply_bytes as usize;
+        if bytes > self.max_reply_bytes.min(own) {
             response.view_omitted = true;
             response.messages.clear();
             response.messages_json.clear();

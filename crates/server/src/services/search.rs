@@ -36,7 +36,7 @@ pub(super) async fn search(
     request: SearchMessagesRequest,
 ) -> Result<SearchMessagesResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
-    let limits = service.limits();
+    let limits = service.limits_of(&key).await?;
     let size = convert::page_size(request.page_size, DEFAULT_PAGE, limits.max_page_size)?;
     let digest = convert::body_digest(&request);
     let from = number(convert::page_token(&request.page_token, digest)?.as_ref())?;
@@ -48,7 +48,7 @@ pub(super) async fn search(
         0 => DEFAULT_SNIPPET_CHARS,
         chars => chars as usize,
     };
-    let pattern = convert::text_pattern(request.pattern, limits, "pattern")?;
+    let pattern = convert::text_pattern(request.pattern, &limits, "pattern")?;
     let filter = convert::message_filter(request.filter)?;
     let mut walk = Walk::begin(service, &key, filter, request.descending, from).await?;
     let mut response = SearchMessagesResponse {

@@ -12,9 +12,7 @@ use palimpsest_core::policy::{Overlay, Policy};
 use palimpsest_core::session::{LastServed, Method, RequestStamp};
 use palimpsest_core::tokens::Size;
 
-use super::{
-    DecodeError, levels, message, offers, sixteen, sixteens, spans, state, v1, view,
-};
+use super::{DecodeError, levels, message, offers, sixteen, sixteens, spans, state, v1, view};
 
 pub(super) fn write(recorded: &Recorded) -> v1::Recorded {
     use v1::recorded::Event as Stored;

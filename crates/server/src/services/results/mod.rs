@@ -6,6 +6,7 @@ use bytes::Bytes;
 use futures::stream;
 use palimpsest_core::ids::{CallKey, Ordinal, SessionKey};
 use palimpsest_core::levels::results::{file_content, file_of, is_json, is_json_file};
+use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Block, Message, ToolResult};
 use palimpsest_core::session::{Entry, Offer, Session};
 use palimpsest_proto::context::v1::read_tool_result_request::{Result as Whose, Selection as Part};
@@ -55,7 +56,8 @@ pub(super) async fn read(
             ));
         }
     };
-    let selection = selection(service, request.selection)?;
+    let limits = service.limits_of(&key).await?;
+    let selection = selection(&limits, request.selection)?;
     let whose = request
         .result
         .ok_or_else(|| ServiceError::invalid("call", "is required, or reference"))?;
@@ -74,7 +76,7 @@ pub(super) async fn read(
     Ok(Box::pin(stream::iter(answers)))
 }
 
-fn selection(service: &Service, part: Option<Part>) -> Result<Selection, ServiceError> {
+fn selection(limits: &Limits, part: Option<Part>) -> Result<Selection, ServiceError> {
     Ok(match part {
         None => Selection::All,
         Some(Part::ByteRange(bytes)) => Selection::Bytes {
@@ -102,7 +104,7 @@ fn selection(service: &Service, part: Option<Part>) -> Result<Selection, Service
                 return Err(ServiceError::invalid("search.context_lines", what));
             }
             Selection::Search {
-                pattern: convert::text_pattern(search.pattern, service.limits(), "search.pattern")?,
+                pattern: convert::text_pattern(search.pattern, limits, "search.pattern")?,
                 context: search.context_lines as usize,
             }
         }

@@ -407,11 +407,8 @@ impl Asked<'_> {
             pattern: Some(pattern),
             ignore_case,
         };
-        Ok(convert::text_pattern(
-            Some(pattern),
-            self.service.limits(),
-            "pattern",
-        )?)
+        let limits = self.service.limits().narrowed_by(&self.policy.limits);
+        Ok(convert::text_pattern(Some(pattern), &limits, "pattern")?)
     }
 }
 
