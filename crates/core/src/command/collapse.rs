@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Context, Decision, Rejection, Skip, answered, check_revision};
 use crate::event::{Asked, Event, SpansCollapsed, SpansStaged};
 use crate::ids::{CallKey, Ordinal, Revision};
-use crate::levels::collapse::{Standing, choose, is_due, standing};
+use crate::levels::collapse::{Foldable, choose, foldable, is_due};
 use crate::levels::mend::{Fate, mend};
 use crate::session::{RequestStamp, Session, Span};
 use crate::view::{Form, Piece};
@@ -74,7 +74,7 @@ impl Collapse {
             Collapsing::Auto if !staged.is_empty() || !is_due(session) => None,
             _ => Some(choose(session)?),
         };
-        let spans = standing(session, fresh.as_deref().unwrap_or(staged));
+        let spans = foldable(session, fresh.as_deref().unwrap_or(staged));
         let spans = safest(session, spans, target);
         if spans.is_empty() {
             // It is not looked for again before the view has grown.
@@ -106,7 +106,7 @@ impl Collapse {
         }
     }
 
-    fn event(self, session: &Session, spans: &[Standing]) -> Result<SpansCollapsed, Rejection> {
+    fn event(self, session: &Session, spans: &[Foldable]) -> Result<SpansCollapsed, Rejection> {
         let messages = spans
             .iter()
             .flat_map(|span| &span.placeholder.span.messages);
@@ -146,7 +146,7 @@ impl Collapse {
 }
 
 /// The spans with the least risk whose going brings the view to its target, in the order of the view.
-fn safest(session: &Session, mut spans: Vec<Standing>, target: u64) -> Vec<Standing> {
+fn safest(session: &Session, mut spans: Vec<Foldable>, target: u64) -> Vec<Foldable> {
     let mut tokens = session.tokens().tokens;
     spans.sort_by_key(|span| (span.placeholder.span.risk, span.placeholder.span.first()));
     spans.retain(|span| {

@@ -10,7 +10,7 @@ use crate::event::{ContentSnipped, Event};
 use crate::ids::{CallKey, Ordinal, Revision, SpanKey, Turn};
 use crate::message::Block;
 use crate::policy::ModelTool;
-use crate::session::{Calls, Session, Span};
+use crate::session::{Calls, Session, Span, Standing};
 use crate::tokens::estimate_block;
 use crate::view::{DropReason, Form, MarkerReason, Target};
 

@@ -75,7 +75,7 @@ pub fn is_due(session: &Session) -> bool {
 
 /// A staged span as the view holds it now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct Foldable {
     /// What stands in its place.
     pub placeholder: Placeholder,
     /// Its pieces.
@@ -85,7 +85,7 @@ pub struct Standing {
 }
 
 /// Those of some spans that the view still holds whole.
-pub fn standing(session: &Session, spans: &[Span]) -> Vec<Standing> {
+pub fn foldable(session: &Session, spans: &[Span]) -> Vec<Foldable> {
     let runs = runs(session);
     let mut at: HashMap<Ordinal, (usize, usize)> = HashMap::new();
     for (run, rounds) in runs.iter().enumerate() {
@@ -109,7 +109,7 @@ pub fn standing(session: &Session, spans: &[Span]) -> Vec<Standing> {
                 .sum::<u32>();
             let placeholder = placeholder(session.policy(), span);
             let freed = tokens.saturating_sub(placeholder.tokens);
-            (freed > 0).then(|| Standing {
+            (freed > 0).then(|| Foldable {
                 pieces: rounds[0].pieces.start..rounds[rounds.len() - 1].pieces.end,
                 freed,
                 placeholder,
