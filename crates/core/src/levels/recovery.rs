@@ -154,7 +154,12 @@ impl<'s> Recovery<'s> {
             _ => return Vec::new(),
         };
         let transcript = self.session.transcript();
-        let asked = |message: &Ordinal| transcript.is_visible(*message) != gone;
+        // What a placeholder stands for is told with the placeholder.
+        let stays = |message: Ordinal| {
+            let entry = transcript.get(message);
+            entry.is_some_and(|entry| entry.standing.takes_part())
+        };
+        let asked = |message: &Ordinal| stays(*message) != gone;
         // What the operator says belongs to no turn, and some messages never were in the view.
         let of_turn = matches!(departed.what, What::Turn(..));
         let counts = |message: &Ordinal| {
@@ -179,6 +184,36 @@ impl<'s> Recovery<'s> {
             tokens: self.session.ledger().calibration.apply(estimated),
         };
         parts.map(part).collect()
+    }
+
+    /// Each thing once, as it left last: what comes first counts. Parts of a row that left by itself
+    /// later are not told apart from it.
+    pub fn latest_first(&self, departed: impl IntoIterator<Item = Departed>) -> Vec<Departed> {
+        let mut seen: HashSet<What> = HashSet::new();
+        let mut messages: HashSet<Ordinal> = HashSet::new();
+        // Every message is looked at, so that all of them are known from then on.
+        let mut any_new = |all: &mut dyn Iterator<Item = Ordinal>| {
+            all.filter(|message| messages.insert(*message)).count() > 0
+        };
+        let mut kept = Vec::new();
+        for departed in departed {
+            let is_new = match departed.what {
+                What::Turn(_, row) | What::Messages(row) => {
+                    any_new(&mut (row.first.get()..=row.last.get()).map(Ordinal::new))
+                }
+                // What had left before from between its messages is not in what its placeholder leads to.
+                What::Span(span, _) => {
+                    let placeholder = self.session.spans().placeholder(span);
+                    let held = placeholder.map(|one| one.span.messages.iter().copied());
+                    held.is_some_and(|mut held| any_new(&mut held))
+                }
+                what => seen.insert(what),
+            };
+            if is_new {
+                kept.push(departed);
+            }
+        }
+        kept
     }
 
     /// Whether it is not in the view.
@@ -359,28 +394,6 @@ impl<'s> Recovery<'s> {
             }
         }
     }
-}
-
-/// Each thing once, as it left last: what comes first counts. Parts of a row that left by itself later
-/// are not told apart from it.
-pub fn latest_first(departed: impl IntoIterator<Item = Departed>) -> Vec<Departed> {
-    let mut seen: HashSet<What> = HashSet::new();
-    let mut messages: HashSet<Ordinal> = HashSet::new();
-    let mut kept = Vec::new();
-    for departed in departed {
-        let is_new = match departed.what {
-            What::Turn(_, row) | What::Messages(row) | What::Span(_, row) => {
-                let numbers = (row.first.get()..=row.last.get()).map(Ordinal::new);
-                // Every message is looked at, so that all of them are known from then on.
-                numbers.filter(|message| messages.insert(*message)).count() > 0
-            }
-            what => seen.insert(what),
-        };
-        if is_new {
-            kept.push(departed);
-        }
-    }
-    kept
 }
 
 /// The messages of a span.

@@ -3,7 +3,7 @@
 
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::{Revision, SessionKey};
-use palimpsest_core::levels::recovery::{Recovery, latest_first};
+use palimpsest_core::levels::recovery::Recovery;
 use palimpsest_core::session::Session;
 use palimpsest_proto::context::v1;
 
@@ -48,7 +48,7 @@ pub(super) async fn whole(
             .iter()
             .flat_map(|(revision, event)| recovery.removed_by(event, *revision).into_iter().rev());
         let all = removed.chain(recovery.replaced().into_iter().rev());
-        let mut gone = latest_first(all.flat_map(|it| recovery.parts(it, true)));
+        let mut gone = recovery.latest_first(all.flat_map(|it| recovery.parts(it, true)));
         gone.reverse();
         v1::FidelityReport {
             incomplete: revisions.len() > events.len(),
@@ -76,7 +76,7 @@ pub(super) async fn returned(
         let removed = events
             .iter()
             .flat_map(|(revision, event)| recovery.removed_by(event, *revision).into_iter().rev());
-        let mut back = latest_first(removed.flat_map(|it| recovery.parts(it, would)));
+        let mut back = recovery.latest_first(removed.flat_map(|it| recovery.parts(it, would)));
         back.reverse();
         let mut report = v1::FidelityReport {
             incomplete: revisions.len() > events.len(),
