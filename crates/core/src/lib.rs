@@ -11,6 +11,7 @@
 pub mod codec;
 pub mod command;
 pub mod event;
+pub mod extract;
 #[cfg(feature = "histories")]
 #[expect(
     missing_docs,
@@ -25,11 +26,13 @@ pub mod import;
 pub mod json;
 pub mod levels;
 pub mod limits;
+pub mod memory;
 pub mod message;
 pub mod policy;
 pub mod reading;
 pub mod replay;
 pub mod session;
+pub mod summary;
 pub mod tokens;
 pub mod validate;
 pub mod view;

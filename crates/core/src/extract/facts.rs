@@ -1,0 +1,276 @@
+//! What happened in a run of messages, as far as notes need it: who asked for what, what the model said
+//! and did, and what came of it.
+
+use std::collections::VecDeque;
+
+use super::call::{self, Act, Call, ItemState, PlanChange};
+use super::outcome::{self, Outcome};
+use super::text::clip;
+use super::words::{echo, fenced_command, user_words};
+use crate::message::{Block, Kind, Message, Role, ToolResult};
+
+/// All that is kept of a run of messages, in bytes of text. Beyond it the oldest facts go, except that
+/// what the user said stays, shortened.
+const MAX_BYTES: usize = 4 * 1024 * 1024;
+/// What a fact costs beside its text.
+const FACT_BYTES: usize = 160;
+const MAX_ASKED_CHARS: usize = 8_000;
+const MAX_OLD_ASKED_CHARS: usize = 400;
+/// How many old inputs stay.
+const MAX_OLD_ASKED: usize = 400;
+const MAX_SAID_CHARS: usize = 3_000;
+/// More open calls than any program leaves.
+const MAX_OPEN: usize = 256;
+
+/// What happened in a run of messages. Messages go in one after another; a call's result finds its call by
+/// the oldest open one with its id, because ids repeat.
+///
+/// Bounded: every text is shortened when it is taken, and all of them together to 4 MiB.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    facts: VecDeque<Fact>,
+    /// How many left the front of the queue.
+    gone: usize,
+    bytes: usize,
+    open: VecDeque<OpenCall>,
+    /// Inputs whose place in the queue is gone.
+    old: VecDeque<Asked>,
+    root: Option<Box<str>>,
+    /// A command that stands in the last text, and may be answered by an echo.
+    fenced: Option<Box<str>>,
+}
+
+/// One thing that happened.
+#[derive(Debug, Clone)]
+pub(crate) enum Fact {
+    /// The user spoke.
+    Asked(Asked),
+    /// The model spoke.
+    Said(Box<str>),
+    /// The model called a tool.
+    Did(Deed),
+}
+
+/// The user's words.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) words: Box<str>,
+}
+
+/// A call and what came of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Deed {
+    pub(crate) call: Call,
+    pub(crate) outcome: Outcome,
+    /// Whether a write says that the file is new.
+    pub(crate) created: bool,
+}
+
+#[derive(Debug, Clone)]
+struct OpenCall {
+    id: Box<str>,
+    /// The place of its first deed, counted from the first fact ever.
+    at: usize,
+    deeds: usize,
+}
+
+impl Facts {
+    /// Facts of messages, in order.
+    pub fn of<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Self {
+        let mut facts = Self::default();
+        for message in messages {
+            facts.take(message);
+        }
+        facts
+    }
+
+    /// Takes the next message in. Summaries, boundaries, attachments and what machines put in are no facts.
+    pub fn take(&mut self, message: &Message) {
+        if message.transcript_only || message.kind != Kind::Ordinary {
+            return;
+        }
+        if self.root.is_none() {
+            let mut attributes = message.attributes.iter();
+            let cwd = attributes.find(|(name, _)| &**name == "cwd");
+            self.root = cwd.map(|(_, path)| clip(path, 300).into());
+        }
+        match message.role {
+            Role::User => self.take_user(message),
+            Role::Assistant => self.take_assistant(message),
+            Role::System | Role::Developer => {}
+        }
+    }
+
+    /// Whether nothing happened.
+    pub fn is_empty(&self) -> bool {
+        self.facts.is_empty() && self.old.is_empty()
+    }
+
+    /// How many facts were let go for want of room.
+    pub fn dropped(&self) -> usize {
+        self.gone
+    }
+
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Fact> {
+        self.facts.iter()
+    }
+
+    /// Inputs that came before everything in `iter`.
+    pub(crate) fn old_inputs(&self) -> impl Iterator<Item = &Asked> {
+        self.old.iter()
+    }
+
+    /// The folder in which the work is done.
+    pub(crate) fn root(&self) -> Option<&str> {
+        self.root.as_deref()
+    }
+
+    fn take_user(&mut self, content: &Message) {
+        for block in &content.blocks {
+            if let Block::ToolResult(result) = block {
+                self.settle_result(result);
+            }
+        }
+        if let Some(output) = echo(content).filter(|_| content.is_real_user_input()) {
+            self.settle_echo(output);
+        } else if let Some(words) = user_words(content) {
+            let words = clip(&words, MAX_ASKED_CHARS).into();
+            self.push(Fact::Asked(Asked { words }));
+        }
+    }
+
+    fn take_assistant(&mut self, message: &Message) {
+        for block in &message.blocks {
+            match block {
+                Block::Text { text, .. } if !block.is_blank() => {
+                    self.fenced = fenced_command(text).map(Into::into);
+                    self.push(Fact::Said(clip(text, MAX_SAID_CHARS).into()));
+                }
+                Block::ToolUse(tool) => {
+                    let calls = call::read(tool);
+                    if self.open.len() == MAX_OPEN {
+                        self.open.pop_front();
+                    }
+                    self.open.push_back(OpenCall {
+                        id: tool.id.clone(),
+                        at: self.gone + self.facts.len(),
+                        deeds: calls.len(),
+                    });
+                    for call in calls {
+                        self.push(Fact::Did(Deed::new(call)));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn settle_result(&mut self, result: &ToolResult) {
+        let Some(at) = self
+            .open
+            .iter()
+            .position(|open| *open.id == *result.tool_use_id)
+        else {
+            return;
+        };
+        if let Some(open) = self.open.remove(at) {
+            let text = outcome::text_of(result);
+            for at in open.at..open.at + open.deeds {
+                self.settle(at, text, result.is_error);
+            }
+        }
+    }
+
+    fn settle_echo(&mut self, output: &str) {
+        if let Some(command) = self.fenced.take() {
+            let call = Call {
+                act: Act::Run,
+                tool: "bash".into(),
+                target: clip(&command, 400).into(),
+                place: Box::default(),
+                symbols: Vec::new(),
+                plan: None,
+            };
+            let at = self.gone + self.facts.len();
+            self.push(Fact::Did(Deed::new(call)));
+            self.settle(at, output, None);
+        }
+    }
+
+    fn settle(&mut self, at: usize, text: &str, is_error: Option<bool>) {
+        let Some(Fact::Did(deed)) = at
+            .checked_sub(self.gone)
+            .and_then(|at| self.facts.get_mut(at))
+        else {
+            return;
+        };
+        deed.outcome = outcome::read(deed.call.act, &deed.call.target, text, is_error);
+        deed.created = deed.call.act == Act::Write && outcome::says_created(text);
+        if let Some(PlanChange::Add(item)) = &mut deed.call.plan {
+            item.number = text.split_once('#').map(|(_, rest)| {
+                rest.chars()
+                    .take_while(char::is_ascii_alphanumeric)
+                    .take(20)
+                    .collect::<String>()
+                    .into()
+            });
+            item.state = ItemState::Open;
+        }
+    }
+
+    fn push(&mut self, fact: Fact) {
+        self.bytes += fact.bytes();
+        self.facts.push_back(fact);
+        while self.bytes > MAX_BYTES {
+            let Some(fact) = self.facts.pop_front() else {
+                break;
+            };
+            self.gone += 1;
+            self.bytes -= fact.bytes();
+            if let Fact::Asked(asked) = fact {
+                self.old.push_back(Asked {
+                    words: clip(&asked.words, MAX_OLD_ASKED_CHARS).into(),
+                });
+                // The first says what the session is about.
+                if self.old.len() > MAX_OLD_ASKED {
+                    self.old.remove(1);
+                }
+            }
+        }
+    }
+}
+
+impl Deed {
+    fn new(call: Call) -> Self {
+        Self {
+            call,
+            outcome: Outcome::Open,
+            created: false,
+        }
+    }
+
+    pub(crate) fn failed(&self) -> bool {
+        matches!(self.outcome, Outcome::Failed(_))
+    }
+}
+
+impl Fact {
+    fn bytes(&self) -> usize {
+        FACT_BYTES
+            + match self {
+                Self::Asked(asked) => asked.words.len(),
+                Self::Said(text) => text.len(),
+                Self::Did(deed) => {
+                    // An outcome is not known yet; it is at most as long as this.
+                    let symbols: usize = deed.call.symbols.iter().map(|name| name.len() + 16).sum();
+                    let items = match &deed.call.plan {
+                        Some(PlanChange::All(items)) => {
+                            items.iter().map(|i| i.text.len() + 48).sum()
+                        }
+                        _ => 200,
+                    };
+                    deed.call.target.len() + deed.call.place.len() + symbols + items + 600
+                }
+            }
+    }
+}

@@ -1,0 +1,164 @@
+//! What failed, what was done about it, and whether it passed afterwards.
+
+use std::fmt::Write as _;
+
+use crate::extract::lessons::{Lesson, lessons};
+use crate::extract::lines::{Line, join};
+use crate::extract::notes::{Failure, Notes, key_of_note};
+use crate::extract::text::{outside_of_quotes, quoted, times};
+
+const MAX_WHY: usize = 200;
+
+/// A failure that has not been mended as far as the document knows.
+struct Failing {
+    what: String,
+    times: usize,
+    /// The tool's words, with their quotes.
+    why: String,
+    next: Option<String>,
+    end: End,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Open,
+    Passed,
+}
+
+impl End {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Open => "it has not passed since.",
+            Self::Passed => "it passed afterwards.",
+        }
+    }
+}
+
+impl Line for Failing {
+    fn read(line: &str) -> Option<Self> {
+        let (what, rest) = line
+            .split_once(" failed ")
+            .filter(|(what, _)| what.contains('`'))?;
+        let (often, rest) = rest.split_once(", saying “")?;
+        let times = match often {
+            "once" => 1,
+            "twice" => 2,
+            many => many.strip_suffix(" times")?.parse().ok()?,
+        };
+        let (why, rest) = rest.split_once("”. ")?;
+        let end = [End::Open, End::Passed]
+            .into_iter()
+            .find(|end| rest.ends_with(&end.words()[1..]))?;
+        let next = rest.strip_suffix(end.words()).and_then(|rest| {
+            rest.strip_prefix("The assistant then ")?
+                .strip_suffix(", and ")
+        });
+        if next.is_none() && !rest.starts_with('I')
+            || outside_of_quotes(next.unwrap_or_default())?.contains(". ")
+        {
+            return None;
+        }
+        Some(Self {
+            what: what.into(),
+            times,
+            why: format!("“{why}”"),
+            next: next.map(Into::into),
+            end,
+        })
+    }
+
+    fn write(&self) -> String {
+        let mut out = format!(
+            "{} failed {}, saying {}. ",
+            self.what,
+            times(self.times),
+            self.why
+        );
+        let end = self.end.words();
+        match &self.next {
+            Some(next) => {
+                let _ = write!(out, "The assistant then {next}, and {end}");
+            }
+            None => {
+                let _ = write!(out, "I{}", &end[1..]);
+            }
+        }
+        out
+    }
+}
+
+impl Failing {
+    fn new(failure: &Failure<'_>) -> Self {
+        Self {
+            what: failure.what.clone(),
+            times: failure.times,
+            why: quoted(failure.why, MAX_WHY),
+            next: failure
+                .change
+                .clone()
+                .filter(|_| failure.mended)
+                .or_else(|| failure.next.clone()),
+            end: if failure.mended {
+                End::Passed
+            } else {
+                End::Open
+            },
+        }
+    }
+}
+
+pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let mut begun: Vec<usize> = Vec::new();
+    for line in body.lines() {
+        let open = Failing::read(line).filter(|read| read.write() == line && read.end == End::Open);
+        let Some(mut failing) = open else {
+            lines.push(line.into());
+            continue;
+        };
+        let key = key_of_note(&failing.what, notes.root);
+        let again = notes
+            .failures
+            .iter()
+            .enumerate()
+            .find(|(_, new)| Some(&new.key) == key.as_ref());
+        if let Some((at, new)) = again {
+            begun.push(at);
+            failing.times += new.times;
+            failing.why = quoted(new.why, MAX_WHY);
+            failing.next = Failing::new(new).next.or(failing.next);
+            failing.end = if new.mended { End::Passed } else { End::Open };
+        } else if key.is_some_and(|key| notes.passed.contains(&key)) {
+            failing.end = End::Passed;
+        }
+        lines.push(failing.write());
+    }
+    let mut parts = vec![lines.join("\n")];
+    for (at, failure) in notes.failures.iter().enumerate() {
+        if !begun.contains(&at) {
+            parts.push(Failing::new(failure).write());
+        }
+    }
+    for asked in notes.inputs() {
+        for (lesson, sentence) in lessons(&asked.words) {
+            let line = format!(
+                "The user corrected the assistant: {}.",
+                quoted(sentence, 300)
+            );
+            if lesson == Lesson::Correction && !body.contains(&line) {
+                parts.push(line);
+            }
+        }
+    }
+    join(parts)
+}
+
+/// What a body says has not passed since it failed, the last first: commands alone, because a file that
+/// could not be edited in one way was edited in another.
+pub(super) fn failing(body: &str) -> Vec<String> {
+    let lines = body.lines().rev().filter_map(|line| {
+        let failing = Failing::read(line).filter(|read| read.write() == line)?;
+        (failing.end == End::Open && failing.what.starts_with('`')).then_some(failing.what)
+    });
+    lines.collect()
+}

@@ -1,0 +1,223 @@
+//! The files that were changed, each with how often and what in it, and those that were only read.
+
+use std::fmt::Write as _;
+
+use crate::extract::call::Act;
+use crate::extract::facts::Deed;
+use crate::extract::lines::{Line, join, take};
+use crate::extract::notes::Notes;
+use crate::extract::outcome::Outcome;
+use crate::extract::steps::short;
+use crate::extract::text::{label, times};
+
+const MAX_PATH: usize = 300;
+const MAX_SYMBOLS: usize = 8;
+/// How many paths stand in the line of what was only read; the oldest go.
+const MAX_READ: usize = 30;
+
+/// The folder that paths are relative to.
+struct Root(String);
+
+impl Line for Root {
+    fn read(line: &str) -> Option<Self> {
+        let path = line
+            .strip_prefix("Paths are relative to `")?
+            .strip_suffix("`.")?;
+        Some(Self(path.into()))
+    }
+
+    fn write(&self) -> String {
+        format!("Paths are relative to `{}`.", self.0)
+    }
+}
+
+/// The folder that paths of a body are relative to, as it says itself.
+pub(in crate::extract) fn root_in(body: &str) -> Option<String> {
+    let (roots, _) = take::<Root>(body);
+    roots.into_iter().next().map(|root| root.0)
+}
+
+/// The folder for the next paths. What was begun with whole paths goes on with them.
+pub(super) fn root_for(body: &str, new: Option<&str>) -> Option<String> {
+    root_in(body).or_else(|| {
+        let begun = !take::<Changed>(body).0.is_empty() || !take::<Read>(body).0.is_empty();
+        new.filter(|_| !begun)
+            .map(|root| label(root.trim_end_matches('/'), MAX_PATH))
+    })
+}
+
+/// A file that was changed.
+#[derive(Clone)]
+struct Changed {
+    path: String,
+    /// How it came into being, when this session wrote the whole of it.
+    born: Option<Born>,
+    edits: usize,
+    symbols: Vec<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Born {
+    Created,
+    Written,
+}
+
+impl Line for Changed {
+    fn read(line: &str) -> Option<Self> {
+        let (path, rest) = line.strip_prefix("- `")?.split_once("` was ")?;
+        let rest = rest.strip_suffix('.')?;
+        let (verbs, symbols) = match rest.split_once(" (") {
+            Some((verbs, symbols)) => (verbs, symbols.strip_suffix(')')?),
+            None => (rest, ""),
+        };
+        let (born, edited) = if let Some(rest) = verbs.strip_prefix("created") {
+            (Some(Born::Created), rest)
+        } else if let Some(rest) = verbs.strip_prefix("written anew") {
+            (Some(Born::Written), rest)
+        } else {
+            (None, verbs)
+        };
+        let edited = edited.strip_prefix(" and ").unwrap_or(edited);
+        let edits = match edited.strip_prefix("edited ") {
+            None if edited.is_empty() => 0,
+            None => return None,
+            Some("once") => 1,
+            Some("twice") => 2,
+            Some(many) => many.strip_suffix(" times")?.parse().ok()?,
+        };
+        let symbols = symbols.split(", ").filter(|name| !name.is_empty());
+        Some(Self {
+            path: path.into(),
+            born,
+            edits,
+            symbols: symbols.map(|name| name.trim_matches('`').into()).collect(),
+        })
+    }
+
+    fn write(&self) -> String {
+        let mut out = format!("- `{}` was ", self.path);
+        out.push_str(match self.born {
+            Some(Born::Created) => "created",
+            Some(Born::Written) => "written anew",
+            None => "",
+        });
+        if self.edits > 0 {
+            let and = if self.born.is_some() { " and " } else { "" };
+            let _ = write!(out, "{and}edited {}", times(self.edits));
+        }
+        if !self.symbols.is_empty() {
+            let names: Vec<String> = self
+                .symbols
+                .iter()
+                .map(|name| format!("`{name}`"))
+                .collect();
+            let _ = write!(out, " ({})", names.join(", "));
+        }
+        out.push('.');
+        out
+    }
+}
+
+/// The files that were only read.
+struct Read(Vec<String>);
+
+const READ_BEGIN: &str = "Read, and left as they are: ";
+
+impl Line for Read {
+    fn read(line: &str) -> Option<Self> {
+        let names = line.strip_prefix(READ_BEGIN)?.strip_suffix('.')?;
+        let names = names
+            .split(", ")
+            .map(|name| name.strip_prefix('`')?.strip_suffix('`'));
+        Some(Self(
+            names
+                .map(|name| name.map(Into::into))
+                .collect::<Option<_>>()?,
+        ))
+    }
+
+    fn write(&self) -> String {
+        let names: Vec<String> = self.0.iter().map(|path| format!("`{path}`")).collect();
+        format!("{READ_BEGIN}{}.", names.join(", "))
+    }
+}
+
+pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
+    let (_, body) = take::<Root>(body);
+    let (mut changed, body) = take::<Changed>(&body);
+    let (reads, theirs) = take::<Read>(&body);
+    let mut read: Vec<String> = reads.into_iter().flat_map(|read| read.0).collect();
+    for deed in notes
+        .deeds()
+        .filter(|deed| matches!(deed.outcome, Outcome::Passed(_)))
+    {
+        let path = label(short(&deed.call.target, notes.root), MAX_PATH);
+        if path.is_empty() {
+            continue;
+        }
+        match deed.call.act {
+            // What is touched later stands later.
+            Act::Edit | Act::Write => {
+                read.retain(|other| *other != path);
+                let known = changed.iter().position(|file| file.path == path);
+                let mut file = match known {
+                    Some(at) => changed.remove(at),
+                    None => Changed {
+                        path,
+                        born: None,
+                        edits: 0,
+                        symbols: Vec::new(),
+                    },
+                };
+                file.take(deed);
+                changed.push(file);
+            }
+            Act::Read if changed.iter().all(|file| file.path != path) => {
+                read.retain(|other| *other != path);
+                read.push(path);
+            }
+            _ => {}
+        }
+    }
+    read.drain(..read.len().saturating_sub(MAX_READ));
+    let uses_root = notes
+        .root
+        .filter(|_| !changed.is_empty() || !read.is_empty());
+    let root = uses_root.map(|root| Root(root.into()).write());
+    let changed: Vec<String> = changed.iter().map(Line::write).collect();
+    let read = if read.is_empty() {
+        String::new()
+    } else {
+        Read(read).write()
+    };
+    // The end stays longest when the section is too long, and a person's words are to stay longest.
+    join([root.unwrap_or_default(), changed.join("\n"), read, theirs])
+}
+
+impl Changed {
+    fn take(&mut self, deed: &Deed) {
+        if deed.call.act == Act::Write {
+            self.born = Some(match self.born {
+                Some(Born::Created) => Born::Created,
+                _ if deed.created => Born::Created,
+                _ => Born::Written,
+            });
+        } else {
+            self.edits += 1;
+        }
+        for name in &deed.call.symbols {
+            let name = name.replace(['`', ',', '(', ')'], "");
+            if !name.is_empty() && !self.symbols.contains(&name) {
+                self.symbols.push(name);
+            }
+        }
+        let over = self.symbols.len().saturating_sub(MAX_SYMBOLS);
+        self.symbols.drain(..over);
+    }
+}
+
+/// The paths of the files that a body names as changed, the last ones first.
+pub(in crate::extract) fn headlines(body: &str) -> Vec<String> {
+    let (changed, _) = take::<Changed>(body);
+    changed.into_iter().rev().map(|file| file.path).collect()
+}

@@ -1,0 +1,58 @@
+//! The next `summary.md`, from the one before and what happened since.
+//!
+//! Only facts of new messages are needed, so an update costs what is new. Lines in a form of ours are
+//! read back and written anew with what came; every other line was written by a person or a model and
+//! stays. Nothing is cut here: `Memory::fit` does that, and says so.
+
+mod errors;
+mod files;
+mod prose;
+mod state;
+mod task;
+mod workflow;
+mod worklog;
+
+pub(super) use files::{headlines, root_in};
+pub(super) use state::pending;
+pub(super) use task::block_quote;
+
+use super::facts::Facts;
+use super::notes::Notes;
+use crate::memory::{Memory, SectionKind};
+
+/// The document after new facts.
+#[must_use]
+pub fn update(previous: &Memory, facts: &Facts) -> Memory {
+    if facts.is_empty() {
+        return previous.clone();
+    }
+    let mut notes = Notes::of(facts);
+    let root = files::root_for(previous.body(SectionKind::Files), facts.root());
+    notes.root = root.as_deref();
+    let mut next = previous.clone();
+    let mut write = |kind: SectionKind, update: &dyn Fn(&str) -> String| {
+        let body = update(previous.body(kind));
+        next.set(kind, &body);
+    };
+    write(SectionKind::Title, &|body| task::title(body, facts, &notes));
+    write(SectionKind::Task, &|body| task::task(body, facts, &notes));
+    write(SectionKind::Files, &|body| files::update(body, &notes));
+    write(SectionKind::Workflow, &|body| {
+        workflow::update(body, &notes)
+    });
+    write(SectionKind::Errors, &|body| errors::update(body, &notes));
+    write(SectionKind::Documentation, &|body| {
+        prose::documentation(body, &notes)
+    });
+    write(SectionKind::Learnings, &|body| {
+        prose::learnings(body, facts, &notes)
+    });
+    write(SectionKind::Results, &|body| prose::results(body, &notes));
+    write(SectionKind::Worklog, &|body| worklog::update(body, &notes));
+    let failing = errors::failing(next.body(SectionKind::Errors));
+    next.set(
+        SectionKind::State,
+        &state::update(previous.body(SectionKind::State), &notes, &failing),
+    );
+    next
+}

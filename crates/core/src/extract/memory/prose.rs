@@ -1,0 +1,173 @@
+//! What is told in sentences: how the system is built, what was learned, what came out.
+
+use crate::extract::call::Act;
+use crate::extract::facts::Facts;
+use crate::extract::lessons::{Lesson, lessons};
+use crate::extract::lines::join;
+use crate::extract::memory::task::is_going_on;
+use crate::extract::notes::{Notes, Turn};
+use crate::extract::outcome::Outcome;
+use crate::extract::steps::short;
+use crate::extract::text::{code, gist, one_line, quoted, sentences};
+
+/// What one update adds at most to each of these sections.
+const MAX_SENTENCES: usize = 12;
+const MAX_RULES: usize = 12;
+const MAX_RESULTS: usize = 12;
+const MAX_RESULT: usize = 700;
+/// A shorter answer says only that something is done.
+const MIN_RESULT: usize = 50;
+
+/// With what the model announces what it does, in lower case: that explains nothing.
+const ANNOUNCING: [&str; 34] = [
+    "let me",
+    "let's",
+    "i'll",
+    "i’ll",
+    "i will",
+    "i need",
+    "i should",
+    "i can ",
+    "i'm ",
+    "i am ",
+    "i see",
+    "i have",
+    "i've",
+    "i think",
+    "now ",
+    "next",
+    "first",
+    "then ",
+    "good",
+    "great",
+    "perfect",
+    "ok",
+    "all ",
+    "done",
+    "we ",
+    "would you",
+    "do you",
+    "should i",
+    "want me",
+    "what ",
+    "maybe",
+    "wait",
+    "actually",
+    "so i",
+];
+
+fn add(body: &str, lines: Vec<String>, max: usize) -> String {
+    let mut new: Vec<String> = Vec::new();
+    for line in lines {
+        if !body.contains(&line) && !new.contains(&line) {
+            new.push(line);
+        }
+    }
+    let skip = new.len().saturating_sub(max);
+    let new = new.split_off(skip);
+    join(std::iter::once(body.to_owned()).chain(new))
+}
+
+/// What the model explained about what it had read, and what documents and pages it read.
+pub(super) fn documentation(body: &str, notes: &Notes<'_>) -> String {
+    let mut lines = Vec::new();
+    for turn in &notes.turns {
+        explained(turn, &mut lines);
+    }
+    for deed in notes.deeds() {
+        let said = match &deed.outcome {
+            Outcome::Passed(said) if !said.is_empty() => &**said,
+            _ => continue,
+        };
+        let name = code(short(&deed.call.target, notes.root), 200);
+        match deed.call.act {
+            Act::Read => lines.push(format!("{name} has the sections {}.", quoted(said, 240))),
+            Act::Fetch => lines.push(format!(
+                "Looked up {name}, which begins: {}.",
+                quoted(said, 160)
+            )),
+            _ => {}
+        }
+    }
+    add(body, lines, MAX_SENTENCES)
+}
+
+/// Sentences about something that has a name, said after something was read.
+fn explained(turn: &Turn<'_>, lines: &mut Vec<String>) {
+    for (done, text) in &turn.said {
+        let has_read = turn.deeds[..*done].iter().any(|deed| {
+            matches!(
+                deed.call.act,
+                Act::Read | Act::Search | Act::Fetch | Act::Run
+            )
+        });
+        if !has_read || turn.answer() == Some(text) {
+            continue;
+        }
+        let of_text = sentences(text)
+            .filter(|sentence| explains(sentence))
+            .take(2);
+        lines.extend(
+            of_text.map(|sentence| one_line(sentence.trim_start_matches(['-', '*', ' ', '>']))),
+        );
+    }
+}
+
+fn explains(sentence: &str) -> bool {
+    let chars = sentence.chars().count();
+    let lower = sentence
+        .trim_start_matches(|c: char| !c.is_alphanumeric() && c != '`')
+        .to_lowercase();
+    let names_something = sentence.matches('`').count() >= 2;
+    let is_announcing = ANNOUNCING.iter().any(|begin| lower.starts_with(begin));
+    let is_whole = sentence.ends_with(['.', '。']) && !sentence.starts_with(['#', '|', '`']);
+    (40..=300).contains(&chars) && names_something && !is_announcing && is_whole
+}
+
+/// Rules that the user gave, and what made failing things pass.
+pub(super) fn learnings(body: &str, facts: &Facts, notes: &Notes<'_>) -> String {
+    let mut lines = Vec::new();
+    for asked in facts.old_inputs().chain(notes.inputs().collect::<Vec<_>>()) {
+        for (lesson, sentence) in lessons(&asked.words) {
+            if lesson == Lesson::Rule {
+                lines.push(format!("The user's rule: {}.", quoted(sentence, 300)));
+            }
+        }
+    }
+    for failure in notes.failures.iter().filter(|failure| failure.mended) {
+        // What failed and passed on the next attempt teaches nothing.
+        if let Some(change) = failure
+            .change
+            .as_ref()
+            .filter(|_| failure.what.starts_with('`'))
+        {
+            let why = quoted(failure.why, 120);
+            lines.push(format!(
+                "{} failed with {why} until the assistant {change}.",
+                failure.what
+            ));
+        }
+    }
+    add(body, lines, MAX_RULES)
+}
+
+/// What the model answered at the end of its turns.
+pub(super) fn results(body: &str, notes: &Notes<'_>) -> String {
+    let mut lines = Vec::new();
+    for turn in &notes.turns {
+        let Some(answer) = turn.answer() else {
+            continue;
+        };
+        let said = gist(answer, MAX_RESULT);
+        let is_short = said.chars().count() < MIN_RESULT && said.is_ascii();
+        if is_short || said.is_empty() {
+            continue;
+        }
+        let request = turn.asked.filter(|asked| !is_going_on(&asked.words));
+        lines.push(match request {
+            Some(asked) => format!("On {}: {said}", quoted(&asked.words, 80)),
+            None => format!("On the request before: {said}"),
+        });
+    }
+    add(body, lines, MAX_RESULTS)
+}

@@ -1,0 +1,262 @@
+//! Where the work stands: what was asked and said last, what is left to do, what is still open.
+
+use std::fmt::Write as _;
+
+use crate::extract::call::{Item, ItemState, PlanChange};
+use crate::extract::lines::{Line, between, join, quote_in, take};
+use crate::extract::notes::Notes;
+use crate::extract::outcome::Outcome;
+use crate::extract::steps::steps;
+use crate::extract::text::{clip, gist, list, quoted};
+
+const MAX_ASKED: usize = 500;
+const MAX_SAID: usize = 600;
+const MAX_STEPS: usize = 6;
+const MAX_ITEMS: usize = 12;
+
+const ASKED: &str = "The user last asked: ";
+const SAID: &str = "The assistant last said: ";
+const STEPS: &str = "The last steps: it ";
+const WAITING: &str = "No result has come yet for ";
+const FAILING: &str = "Not passing at the moment: ";
+const ANSWERED: &str = "That request has been answered.";
+
+/// A line of ours.
+enum State {
+    Asked(String),
+    Said(String),
+    Steps(String),
+    Items(Items),
+    Waiting(String),
+    Failing(String),
+    Answered,
+}
+
+impl Line for State {
+    fn read(line: &str) -> Option<Self> {
+        let text = |text: &str| text.to_owned();
+        if line == ANSWERED {
+            return Some(Self::Answered);
+        }
+        let asked = quote_in(line, ASKED, "").map(text).map(Self::Asked);
+        let said = || quote_in(line, SAID, "").map(text).map(Self::Said);
+        let steps = || between(line, STEPS, ".").map(text).map(Self::Steps);
+        let items = || Items::read(line).map(Self::Items);
+        let waiting = || between(line, WAITING, ".").map(text).map(Self::Waiting);
+        let failing = || between(line, FAILING, ".").map(text).map(Self::Failing);
+        asked
+            .or_else(said)
+            .or_else(steps)
+            .or_else(items)
+            .or_else(waiting)
+            .or_else(failing)
+    }
+
+    fn write(&self) -> String {
+        match self {
+            Self::Asked(words) => format!("{ASKED}“{words}”"),
+            Self::Said(words) => format!("{SAID}“{words}”"),
+            Self::Steps(steps) => format!("{STEPS}{steps}."),
+            Self::Items(items) => items.write(),
+            Self::Waiting(calls) => format!("{WAITING}{calls}."),
+            Self::Failing(what) => format!("{FAILING}{what}."),
+            Self::Answered => ANSWERED.into(),
+        }
+    }
+}
+
+/// The list of work items, as far as it is not done.
+#[derive(Default)]
+struct Items {
+    left: Vec<Item>,
+    done: usize,
+}
+
+const ITEMS: &str = "Work items: ";
+
+impl Items {
+    fn read(line: &str) -> Option<Self> {
+        let inner = line.strip_prefix(ITEMS)?.strip_suffix('.')?;
+        let mut items = Self::default();
+        for part in inner.split("; ") {
+            if let Some(done) = part.strip_suffix(" done") {
+                items.done = done.parse().ok()?;
+                continue;
+            }
+            let (part, state) = match part.strip_suffix(" (under way)") {
+                Some(part) => (part, ItemState::Doing),
+                None => (part, ItemState::Open),
+            };
+            let (number, text) = part.split_once('“')?;
+            let number = number.trim().strip_prefix('#').map(Into::into);
+            items.left.push(Item {
+                number,
+                text: text.strip_suffix('”')?.into(),
+                state,
+            });
+        }
+        Some(items)
+    }
+
+    fn write(&self) -> String {
+        let mut parts = Vec::new();
+        for item in &self.left {
+            let mut part = item
+                .number
+                .as_ref()
+                .map(|number| format!("#{number} "))
+                .unwrap_or_default();
+            let _ = write!(part, "“{}”", item.text);
+            if item.state == ItemState::Doing {
+                part.push_str(" (under way)");
+            }
+            parts.push(part);
+        }
+        if self.done > 0 || parts.is_empty() {
+            parts.push(format!("{} done", self.done));
+        }
+        format!("{ITEMS}{}.", parts.join("; "))
+    }
+
+    fn take(&mut self, change: &PlanChange) {
+        match change {
+            PlanChange::All(all) => {
+                self.done = all
+                    .iter()
+                    .filter(|item| item.state == ItemState::Done)
+                    .count();
+                let left = all.iter().filter(|item| item.state != ItemState::Done);
+                self.left = left.map(cleaned).take(MAX_ITEMS).collect();
+            }
+            PlanChange::Add(item) => {
+                if self.left.len() < MAX_ITEMS {
+                    self.left.push(cleaned(item));
+                }
+            }
+            PlanChange::Mark(number, state) => {
+                let at = self
+                    .left
+                    .iter()
+                    .position(|item| item.number.as_ref() == Some(number));
+                match (at, state) {
+                    (Some(at), ItemState::Done) => {
+                        self.left.remove(at);
+                        self.done += 1;
+                    }
+                    (Some(at), state) => self.left[at].state = *state,
+                    (None, _) => {}
+                }
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.left.is_empty() && self.done == 0
+    }
+}
+
+/// An item whose text can be read back out of the line.
+fn cleaned(item: &Item) -> Item {
+    let text = item.text.replace(['“', '”'], "\"").replace("; ", ", ");
+    Item {
+        text: clip(&text, 120).into(),
+        ..item.clone()
+    }
+}
+
+/// The last of what several lines say.
+#[derive(Default)]
+struct Now {
+    asked: Option<String>,
+    said: Option<String>,
+    steps: Option<String>,
+    answered: bool,
+    items: Items,
+}
+
+impl Now {
+    fn of(lines: Vec<State>) -> Self {
+        let mut now = Self::default();
+        for line in lines {
+            match line {
+                State::Asked(words) => now.asked = Some(words),
+                State::Said(words) => now.said = Some(words),
+                State::Steps(steps) => now.steps = Some(steps),
+                State::Items(items) => now.items = items,
+                State::Answered => now.answered = true,
+                // These are found out anew every time.
+                State::Waiting(_) | State::Failing(_) => {}
+            }
+        }
+        now
+    }
+
+    fn take(&mut self, notes: &Notes<'_>) {
+        for turn in &notes.turns {
+            if let Some(asked) = turn.asked {
+                // What belongs to the request before is told in other sections.
+                (self.said, self.steps, self.answered) = (None, None, false);
+                self.asked = Some(unquoted(&quoted(&asked.words, MAX_ASKED)));
+            }
+            if let Some(words) = turn.last_words() {
+                let words = gist(words, MAX_SAID);
+                self.said = Some(unquoted(&quoted(&words, MAX_SAID)))
+                    .filter(|words| !words.is_empty())
+                    .or(self.said.take());
+            }
+            if !turn.deeds.is_empty() {
+                let last = &turn.deeds[turn.deeds.len().saturating_sub(12)..];
+                let steps = steps(last, notes.root, MAX_STEPS);
+                self.steps = (!steps.is_empty()).then(|| steps.join("; "));
+            }
+            self.answered = turn.answer().is_some() || self.answered && turn.is_empty();
+        }
+        for deed in notes.deeds() {
+            if let Some(change) = &deed.call.plan {
+                self.items.take(change);
+            }
+        }
+    }
+}
+
+fn unquoted(quoted: &str) -> String {
+    quoted
+        .trim_start_matches('“')
+        .trim_end_matches('”')
+        .to_owned()
+}
+
+pub(super) fn update(body: &str, notes: &Notes<'_>, failing: &[String]) -> String {
+    let (ours, theirs) = take::<State>(body);
+    let mut now = Now::of(ours);
+    now.take(notes);
+    let open: Vec<_> = notes
+        .deeds()
+        .filter(|deed| deed.outcome == Outcome::Open)
+        .collect();
+    let waiting = (!open.is_empty()).then(|| steps(&open, notes.root, 3).join("; "));
+    let waiting = waiting.map(|calls| calls.replace(" (no result yet)", ""));
+    let failing = (!failing.is_empty()).then(|| list(failing, 3));
+    let is_answered = now.answered && waiting.is_none() && now.asked.is_some();
+    let paragraphs = [
+        now.asked.map(State::Asked),
+        is_answered.then_some(State::Answered),
+        now.said.map(State::Said),
+        now.steps.map(State::Steps),
+        (!now.items.is_empty()).then_some(State::Items(now.items)),
+        waiting.map(State::Waiting),
+        failing.map(State::Failing),
+    ];
+    let ours = paragraphs.into_iter().flatten().map(|line| line.write());
+    join(ours.chain([theirs]))
+}
+
+/// What a body says is left: work items, open calls and what does not pass.
+pub(in crate::extract) fn pending(body: &str) -> Vec<String> {
+    let is_pending = |line: &&str| {
+        [ITEMS, WAITING, FAILING]
+            .iter()
+            .any(|begin| line.starts_with(begin))
+    };
+    body.lines().filter(is_pending).map(Into::into).collect()
+}

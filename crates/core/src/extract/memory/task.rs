@@ -1,0 +1,108 @@
+//! What the session is called, and what the user wants: the user's own words.
+
+use crate::extract::facts::{Asked, Facts};
+use crate::extract::lines::join;
+use crate::extract::notes::Notes;
+use crate::extract::text::{clip, one_line, sentences};
+use crate::memory::heading;
+
+const MAX_TITLE: usize = 80;
+/// Of the first request and of later ones. Longer ones are plans and logs, which stay in the transcript.
+const MAX_FIRST: usize = 2_400;
+const MAX_LATER: usize = 800;
+
+/// Answers that ask for nothing of their own.
+const GO_ON: [&str; 27] = [
+    "continue",
+    "go on",
+    "go ahead",
+    "proceed",
+    "yes",
+    "y",
+    "yes please",
+    "ok",
+    "okay",
+    "sure",
+    "thanks",
+    "thank you",
+    "great",
+    "perfect",
+    "good",
+    "next",
+    "weiter",
+    "mach weiter",
+    "ja",
+    "danke",
+    "sí",
+    "continúa",
+    "oui",
+    "继续",
+    "好的",
+    "好",
+    "はい",
+];
+
+/// Whether an input asks for nothing of its own.
+pub(super) fn is_going_on(words: &str) -> bool {
+    let lower = words.to_lowercase();
+    let bare = lower.trim_matches(|c: char| !c.is_alphanumeric());
+    bare.is_empty() || GO_ON.contains(&bare)
+}
+
+fn inputs<'a>(facts: &'a Facts, notes: &Notes<'a>) -> impl Iterator<Item = &'a Asked> {
+    facts.old_inputs().chain(notes.inputs().collect::<Vec<_>>())
+}
+
+/// A name from the first request; one that is there already stays.
+pub(super) fn title(body: &str, facts: &Facts, notes: &Notes<'_>) -> String {
+    if !body.trim().is_empty() {
+        return body.to_owned();
+    }
+    let mut requests = inputs(facts, notes).map(|asked| &*asked.words);
+    let request = requests.find(|words| !is_going_on(words));
+    request.map(title_of).unwrap_or_default()
+}
+
+/// The heading of a request that carries a plan, or the beginning of its first sentence.
+fn title_of(words: &str) -> String {
+    let mut lines = words.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or_default();
+    let announces = first.ends_with(':') || first.ends_with('：');
+    let next = lines.find_map(heading).filter(|title| !title.is_empty());
+    let title = match (heading(first), next) {
+        (Some(title), _) if !title.is_empty() => title,
+        (_, Some(title)) if announces => title,
+        _ => sentences(first).next().unwrap_or(first),
+    };
+    let title = title.strip_prefix("Plan:").unwrap_or(title).trim();
+    clip(&one_line(title), MAX_TITLE)
+}
+
+/// Every input that asks for something, word for word, in the order in which they came.
+pub(super) fn task(body: &str, facts: &Facts, notes: &Notes<'_>) -> String {
+    let mut task = body.to_owned();
+    for asked in inputs(facts, notes).filter(|asked| !is_going_on(&asked.words)) {
+        let (lead, max) = if task.is_empty() {
+            ("The user asked:", MAX_FIRST)
+        } else {
+            ("The user then said:", MAX_LATER)
+        };
+        let quote = block_quote(&clip(&asked.words, max));
+        if !task.contains(&quote) {
+            task = join([task, format!("{lead}\n{quote}")]);
+        }
+    }
+    task
+}
+
+/// Each line behind a mark, so that nothing in it can be taken for a heading or a fence of the document.
+pub(in crate::extract) fn block_quote(words: &str) -> String {
+    let mut out = String::with_capacity(words.len() + 16);
+    for line in words.lines() {
+        out.push_str(if line.trim().is_empty() { ">" } else { "> " });
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out.truncate(out.trim_end().len());
+    out
+}

@@ -1,0 +1,174 @@
+//! The commands that were run, in the order of their last run, with how each went.
+
+use std::fmt::Write as _;
+
+use crate::extract::call::Act;
+use crate::extract::facts::Deed;
+use crate::extract::lines::{Line, join, take};
+use crate::extract::notes::Notes;
+use crate::extract::outcome::Outcome;
+use crate::extract::shell;
+use crate::extract::text::{count, label, quoted, times};
+
+const MAX_LABEL: usize = 120;
+const MAX_SAID: usize = 100;
+
+/// Runs of similar commands.
+struct Command {
+    label: String,
+    runs: usize,
+    failed: usize,
+    last: Last,
+    /// What the last run said, with its quotes.
+    said: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Last {
+    Passed,
+    Failed,
+    Open,
+}
+
+impl Last {
+    const ALL: [Self; 3] = [Self::Passed, Self::Failed, Self::Open];
+
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Failed => "failed",
+            Self::Open => "has no result yet",
+        }
+    }
+}
+
+impl Line for Command {
+    fn read(line: &str) -> Option<Self> {
+        let (label, rest) = line.strip_prefix("- `")?.split_once("`: run ")?;
+        let (often, rest) = rest.split_once(", ")?;
+        let (often, failed) = match often.split_once(" (") {
+            Some((often, failed)) => (often, failed.strip_suffix(" failed)")?.parse().ok()?),
+            None => (often, 0),
+        };
+        let runs = match often {
+            "once" => 1,
+            "twice" => 2,
+            many => many.strip_suffix(" times")?.parse().ok()?,
+        };
+        let rest = rest
+            .strip_prefix("last ")
+            .unwrap_or(rest)
+            .strip_suffix('.')?;
+        let (last, said) = rest.split_once(": ").unwrap_or((rest, ""));
+        let last = Last::ALL.into_iter().find(|one| one.words() == last)?;
+        // With one run, whether it failed is said once.
+        let failed = if runs == 1 {
+            usize::from(last == Last::Failed)
+        } else {
+            failed
+        };
+        Some(Self {
+            label: label.into(),
+            runs,
+            failed,
+            last,
+            said: said.into(),
+        })
+    }
+
+    fn write(&self) -> String {
+        let mut out = format!("- `{}`: run {}", self.label, times(self.runs));
+        if self.failed > 0 && self.runs > 1 {
+            let _ = write!(out, " ({} failed)", self.failed);
+        }
+        out.push_str(if self.runs > 1 { ", last " } else { ", " });
+        out.push_str(self.last.words());
+        if !self.said.is_empty() {
+            let _ = write!(out, ": {}", self.said);
+        }
+        out.push('.');
+        out
+    }
+}
+
+/// How much was only looked at.
+struct Looking {
+    commands: usize,
+    searches: usize,
+}
+
+impl Line for Looking {
+    fn read(line: &str) -> Option<Self> {
+        let numbers = line
+            .strip_prefix("Looking around has taken ")?
+            .strip_suffix(" so far.")?;
+        let (commands, searches) = numbers.split_once(" and ")?;
+        let number = |text: &str| text.split(' ').next()?.parse().ok();
+        Some(Self {
+            commands: number(commands)?,
+            searches: number(searches)?,
+        })
+    }
+
+    fn write(&self) -> String {
+        let (commands, searches) = (
+            count(self.commands, "command"),
+            count(self.searches, "search"),
+        );
+        format!("Looking around has taken {commands} and {searches} so far.")
+    }
+}
+
+pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
+    let (mut commands, body) = take::<Command>(body);
+    let (looked, theirs) = take::<Looking>(&body);
+    let mut looking = Looking {
+        commands: looked.iter().map(|looked| looked.commands).sum(),
+        searches: looked.iter().map(|looked| looked.searches).sum(),
+    };
+    for deed in notes.deeds() {
+        match deed.call.act {
+            Act::Search => looking.searches += 1,
+            Act::Run if shell::is_looking(&deed.call.target) => looking.commands += 1,
+            Act::Run | Act::Other => take_run(&mut commands, deed),
+            _ => {}
+        }
+    }
+    let looked = looking.commands + looking.searches > 0;
+    let looking = if looked {
+        looking.write()
+    } else {
+        String::new()
+    };
+    let commands: Vec<String> = commands.iter().map(Line::write).collect();
+    join([commands.join("\n"), looking, theirs])
+}
+
+fn take_run(commands: &mut Vec<Command>, deed: &Deed) {
+    let name = match deed.call.act {
+        Act::Run => label(&shell::tidy(&deed.call.target, MAX_LABEL), MAX_LABEL),
+        _ => label(&deed.call.tool, MAX_LABEL),
+    };
+    let family = shell::family(&name);
+    let known = commands
+        .iter()
+        .position(|other| shell::family(&other.label) == family);
+    let before = known.map(|at| commands.remove(at));
+    let (last, said) = match &deed.outcome {
+        Outcome::Open => (Last::Open, ""),
+        Outcome::Passed(said) => (Last::Passed, &**said),
+        Outcome::Failed(why) => (Last::Failed, &**why),
+    };
+    commands.push(Command {
+        label: name,
+        runs: before.as_ref().map_or(0, |before| before.runs) + 1,
+        failed: before.as_ref().map_or(0, |before| before.failed)
+            + usize::from(last == Last::Failed),
+        last,
+        said: if said.is_empty() {
+            String::new()
+        } else {
+            quoted(said, MAX_SAID)
+        },
+    });
+}

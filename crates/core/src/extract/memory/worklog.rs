@@ -1,0 +1,213 @@
+//! What was done, a line a turn. A turn that goes on after an update keeps its line.
+
+use std::fmt::Write as _;
+
+use crate::extract::call::Act;
+use crate::extract::lines::{Line, between, join};
+use crate::extract::notes::{Notes, Turn};
+use crate::extract::shell;
+use crate::extract::steps::short;
+use crate::extract::text::{code, count, gist, list, quoted};
+
+const MAX_FILES: usize = 4;
+const MAX_ASKED: usize = 90;
+const MAX_ENDED: usize = 140;
+const WENT_ON: &str = "The work went on";
+
+/// What a turn did, in numbers.
+#[derive(Default, PartialEq, Eq, Clone, Copy)]
+struct Tally {
+    reads: usize,
+    edits: usize,
+    runs: usize,
+    failed: usize,
+    others: usize,
+}
+
+/// A turn.
+struct Entry {
+    /// The request with its quotes, or `WENT_ON`.
+    asked: String,
+    tally: Tally,
+    /// What it changed, with its marks; the last ones.
+    files: String,
+    /// Its last words, with their quotes; none as long as it goes on.
+    ended: Option<String>,
+}
+
+impl Line for Entry {
+    fn read(line: &str) -> Option<Self> {
+        let inner = line.strip_prefix("- ")?.strip_suffix('.')?;
+        let (asked, rest) = match inner.strip_prefix(WENT_ON) {
+            Some(rest) => (WENT_ON.to_owned(), rest),
+            None => {
+                let (asked, rest) = inner.strip_prefix('“')?.split_once('”')?;
+                (format!("“{asked}”"), rest)
+            }
+        };
+        let rest = between(rest, ": ", "")?;
+        let (rest, ended) = match rest.split_once("; it ended with ") {
+            Some((rest, ended)) => (rest, Some(ended.to_owned())),
+            None => (rest, None),
+        };
+        let (numbers, files) = rest
+            .split_once(" to ")
+            .map_or((rest, ""), |(numbers, after)| {
+                // The files end where the next number begins, or with the line.
+                let end = after.find("; then ").unwrap_or(after.len());
+                (numbers, &after[..end])
+            });
+        let after = rest.split_once("; then ").map_or("", |(_, after)| after);
+        let mut tally = Tally::default();
+        for part in numbers
+            .split(", ")
+            .chain(after.split(", "))
+            .filter(|part| !part.is_empty())
+        {
+            let (number, thing) = part.split_once(' ')?;
+            let number = number.parse().ok()?;
+            let thing = thing.split_once(" (").map_or(thing, |(thing, failed)| {
+                tally.failed = failed
+                    .split(' ')
+                    .next()
+                    .and_then(|n| n.parse().ok())
+                    .unwrap_or(0);
+                thing
+            });
+            match thing {
+                "read" | "reads" => tally.reads = number,
+                "change" | "changes" => tally.edits = number,
+                "run" | "runs" => tally.runs = number,
+                "other call" | "other calls" => tally.others = number,
+                "words alone" => {}
+                _ => return None,
+            }
+        }
+        Some(Self {
+            asked,
+            tally,
+            files: files.into(),
+            ended,
+        })
+    }
+
+    fn write(&self) -> String {
+        let Tally {
+            reads,
+            edits,
+            runs,
+            failed,
+            others,
+        } = self.tally;
+        let mut before = Vec::new();
+        if reads > 0 {
+            before.push(count(reads, "read"));
+        }
+        if edits > 0 {
+            let to = if self.files.is_empty() {
+                String::new()
+            } else {
+                format!(" to {}", self.files)
+            };
+            before.push(format!("{}{to}", count(edits, "change")));
+        }
+        let mut after = Vec::new();
+        if runs > 0 {
+            let of_which = if failed > 0 {
+                format!(" ({failed} failed)")
+            } else {
+                String::new()
+            };
+            after.push(format!("{}{of_which}", count(runs, "run")));
+        }
+        if others > 0 {
+            after.push(count(others, "other call"));
+        }
+        // Whether files were named decides how the rest goes on, so that it can be read back.
+        let joint = if edits > 0 && !self.files.is_empty() && !after.is_empty() {
+            "; then "
+        } else {
+            ", "
+        };
+        let (before, after) = (before.join(", "), after.join(", "));
+        let numbers = match (before.is_empty(), after.is_empty()) {
+            (true, true) => "0 words alone".to_owned(),
+            (false, false) => format!("{before}{joint}{after}"),
+            _ => before + &after,
+        };
+        let mut out = format!("- {}: {numbers}", self.asked);
+        if let Some(ended) = &self.ended {
+            let _ = write!(out, "; it ended with {ended}");
+        }
+        out.push('.');
+        out
+    }
+}
+
+impl Entry {
+    fn of(turn: &Turn<'_>, root: Option<&str>) -> Self {
+        let mut tally = Tally::default();
+        let mut files: Vec<String> = Vec::new();
+        for deed in &turn.deeds {
+            match deed.call.act {
+                Act::Read | Act::Search | Act::Fetch => tally.reads += 1,
+                Act::Run if shell::is_looking(&deed.call.target) => tally.reads += 1,
+                Act::Edit | Act::Write if !deed.failed() => {
+                    tally.edits += 1;
+                    let name = code(short(&deed.call.target, root), 80).replace(" to ", " ");
+                    files.retain(|other| *other != name);
+                    files.push(name);
+                }
+                Act::Edit | Act::Write => {}
+                Act::Run => {
+                    tally.runs += 1;
+                    tally.failed += usize::from(deed.failed());
+                }
+                Act::Delegate | Act::Plan | Act::Other => tally.others += 1,
+            }
+        }
+        files.reverse();
+        Self {
+            asked: turn
+                .asked
+                .map_or_else(|| WENT_ON.into(), |asked| quoted(&asked.words, MAX_ASKED)),
+            tally,
+            files: list(&files, MAX_FILES),
+            ended: turn
+                .answer()
+                .map(|answer| quoted(&gist(answer, MAX_ENDED), MAX_ENDED)),
+        }
+    }
+
+    fn go_on(&mut self, later: Self) {
+        let (a, b) = (&mut self.tally, later.tally);
+        a.reads += b.reads;
+        a.edits += b.edits;
+        a.runs += b.runs;
+        a.failed += b.failed;
+        a.others += b.others;
+        if !later.files.is_empty() {
+            self.files = later.files;
+        }
+        self.ended = later.ended;
+    }
+}
+
+pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
+    let mut lines: Vec<String> = body.lines().map(Into::into).collect();
+    for turn in &notes.turns {
+        let entry = Entry::of(turn, notes.root);
+        let last = lines
+            .last()
+            .and_then(|line| Entry::read(line).filter(|last| last.write() == *line));
+        match last {
+            Some(mut last) if turn.asked.is_none() => {
+                last.go_on(entry);
+                let at = lines.len() - 1;
+                lines[at] = last.write();
+            }
+            _ => lines.push(entry.write()),
+        }
+    }
+    join([lines.join("\n")])
+}

@@ -1,0 +1,216 @@
+//! Facts put in order: turns, files, commands, and failures with what followed each.
+
+use super::call::Act;
+use super::facts::{Asked, Deed, Fact, Facts};
+use super::outcome::Outcome;
+use super::shell;
+use super::steps::short;
+use super::text::code;
+
+/// Facts in order.
+pub(crate) struct Notes<'a> {
+    pub(crate) turns: Vec<Turn<'a>>,
+    pub(crate) failures: Vec<Failure<'a>>,
+    /// Kinds of work that were done without a failure at least once, the last time.
+    pub(crate) passed: Vec<String>,
+    pub(crate) root: Option<&'a str>,
+}
+
+/// What happened from one input to the next. The first turn of a run of messages may have none.
+#[derive(Default)]
+pub(crate) struct Turn<'a> {
+    pub(crate) asked: Option<&'a Asked>,
+    pub(crate) deeds: Vec<&'a Deed>,
+    /// Everything the model said, with the number of deeds before it.
+    pub(crate) said: Vec<(usize, &'a str)>,
+}
+
+/// Something that went wrong.
+pub(crate) struct Failure<'a> {
+    /// What was tried.
+    pub(crate) what: String,
+    pub(crate) key: String,
+    pub(crate) times: usize,
+    /// The tool's words, the last time.
+    pub(crate) why: &'a str,
+    /// What was done next.
+    pub(crate) next: Option<String>,
+    /// The change after which it passed.
+    pub(crate) change: Option<String>,
+    pub(crate) mended: bool,
+}
+
+impl<'a> Turn<'a> {
+    /// What the model said after it had done everything.
+    pub(crate) fn answer(&self) -> Option<&'a str> {
+        let (done, text) = self.said.last()?;
+        (*done == self.deeds.len()).then_some(text)
+    }
+
+    pub(crate) fn last_words(&self) -> Option<&'a str> {
+        self.said.last().map(|(_, text)| *text)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.deeds.is_empty() && self.said.is_empty()
+    }
+}
+
+impl<'a> Notes<'a> {
+    pub(crate) fn of(facts: &'a Facts) -> Self {
+        let mut turns = vec![Turn::default()];
+        for fact in facts.iter() {
+            if let Fact::Asked(asked) = fact {
+                turns.push(Turn {
+                    asked: Some(asked),
+                    ..Turn::default()
+                });
+                continue;
+            }
+            let turn = turns.len() - 1;
+            let turn = &mut turns[turn];
+            match fact {
+                Fact::Said(text) => turn.said.push((turn.deeds.len(), text)),
+                Fact::Did(deed) => turn.deeds.push(deed),
+                Fact::Asked(_) => {}
+            }
+        }
+        if turns[0].is_empty() {
+            turns.remove(0);
+        }
+        let mut notes = Self {
+            turns,
+            failures: Vec::new(),
+            passed: Vec::new(),
+            root: facts.root(),
+        };
+        notes.follow();
+        notes
+    }
+
+    pub(crate) fn deeds(&self) -> impl DoubleEndedIterator<Item = &'a Deed> {
+        self.turns
+            .iter()
+            .flat_map(|turn| turn.deeds.iter().copied())
+    }
+
+    pub(crate) fn inputs(&self) -> impl DoubleEndedIterator<Item = &'a Asked> {
+        self.turns.iter().filter_map(|turn| turn.asked)
+    }
+
+    /// Finds the failures, and what followed each.
+    fn follow(&mut self) {
+        let deeds: Vec<&Deed> = self.deeds().collect();
+        let mut open: Vec<usize> = Vec::new();
+        let mut change = None;
+        for deed in deeds {
+            let Some(key) = key(deed) else {
+                continue;
+            };
+            let known = open.iter().position(|at| self.failures[*at].key == key);
+            let doing = doing(deed, self.root);
+            for at in &open {
+                let failure = &mut self.failures[*at];
+                if failure.next.is_none() && failure.key != key {
+                    failure.next.clone_from(&doing);
+                }
+            }
+            match &deed.outcome {
+                Outcome::Failed(why) => {
+                    self.passed.retain(|passed| *passed != key);
+                    match known {
+                        Some(at) => {
+                            let failure = &mut self.failures[open[at]];
+                            failure.times += 1;
+                            failure.why = why;
+                        }
+                        None => {
+                            open.push(self.failures.len());
+                            self.failures.push(Failure {
+                                what: what(deed, self.root),
+                                key,
+                                times: 1,
+                                why,
+                                next: None,
+                                change: None,
+                                mended: false,
+                            });
+                        }
+                    }
+                }
+                Outcome::Passed(_) => {
+                    if let Some(at) = known {
+                        let failure = &mut self.failures[open.remove(at)];
+                        failure.mended = true;
+                        failure.change.clone_from(&change);
+                    }
+                    if !self.passed.contains(&key) {
+                        self.passed.push(key);
+                    }
+                }
+                Outcome::Open => {}
+            }
+            if matches!(deed.call.act, Act::Edit | Act::Write) && !deed.failed() {
+                change = doing;
+            }
+        }
+    }
+}
+
+/// By what a later success is known to be one of the same thing. Who only looks cannot fail in a way that
+/// is worth a note.
+fn key(deed: &Deed) -> Option<String> {
+    match deed.call.act {
+        Act::Run if shell::is_looking(&deed.call.target) => None,
+        Act::Run => Some(shell::family(&deed.call.target)),
+        Act::Edit | Act::Write => Some(format!("edit {}", deed.call.target)),
+        Act::Read => Some(format!("read {}", deed.call.target)),
+        Act::Search | Act::Plan => None,
+        Act::Fetch | Act::Delegate | Act::Other => {
+            Some(format!("{} {}", deed.call.tool, deed.call.target))
+        }
+    }
+}
+
+/// The kind of work that a note names, to be compared with those that passed.
+pub(crate) fn key_of_note(what: &str, root: Option<&str>) -> Option<String> {
+    let name = what.split('`').nth(1)?;
+    let path = || match root {
+        Some(root) if !name.starts_with('/') => format!("{root}/{name}"),
+        _ => name.to_owned(),
+    };
+    match what.split_once('`')?.0 {
+        "" => Some(shell::family(name)),
+        "Editing " => Some(format!("edit {}", path())),
+        "Reading " => Some(format!("read {}", path())),
+        _ => None,
+    }
+}
+
+fn what(deed: &Deed, root: Option<&str>) -> String {
+    let target = &deed.call.target;
+    match deed.call.act {
+        Act::Run => code(&shell::tidy(target, 100), 100),
+        Act::Edit | Act::Write => format!("Editing {}", code(short(target, root), 160)),
+        Act::Read => format!("Reading {}", code(short(target, root), 160)),
+        _ if target.is_empty() => format!("The tool {}", code(&deed.call.tool, 60)),
+        _ => format!(
+            "The tool {} on {}",
+            code(&deed.call.tool, 60),
+            code(target, 80)
+        ),
+    }
+}
+
+/// What a call does to the work, when it does something to it.
+fn doing(deed: &Deed, root: Option<&str>) -> Option<String> {
+    let target = &deed.call.target;
+    match deed.call.act {
+        Act::Edit => Some(format!("edited {}", code(short(target, root), 160))),
+        Act::Write => Some(format!("wrote {}", code(short(target, root), 160))),
+        Act::Run if !shell::is_looking(target) => {
+            Some(format!("ran {}", code(&shell::tidy(target, 80), 80)))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,244 @@
+//! A span of old rounds in one paragraph, and what there is to know before it is put in their place.
+
+use std::collections::HashSet;
+
+use super::call::Act;
+use super::facts::{Deed, Fact, Facts};
+use super::lessons::lessons;
+use super::notes::Notes;
+use super::outcome::Outcome;
+use super::steps::{repeats, steps};
+use super::text::{clip, gist, quoted, sentences};
+use crate::message::{Block, Message, ResultContent};
+use crate::tokens::{estimate_message, estimate_text};
+
+/// What a paragraph has at most.
+const MAX_TOKENS: u32 = 120;
+/// A call is compared with so many before it.
+const MAX_COMPARED: usize = 400;
+
+/// With what sentences begin, or what they hold, in which a model chooses; in lower case.
+const DECIDING: [&str; 14] = [
+    "decided",
+    "i'll go with",
+    "i will go with",
+    "let's go with",
+    "going with",
+    "the best approach",
+    "i chose",
+    "instead of",
+    "rather than",
+    "the plan is",
+    "we should use",
+    "the fix is",
+    "root cause",
+    "the right approach",
+];
+
+/// What a scorer has to know of a span.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SpanFeatures {
+    /// Its estimated tokens.
+    pub tokens: u64,
+    /// Calls of tools in it.
+    pub calls: usize,
+    /// Calls that failed.
+    pub errors: usize,
+    /// Sentences in which something is chosen, and the user's corrections and rules.
+    pub decisions: usize,
+    /// The share of its calls that repeat an earlier one of the span, in thousandths.
+    pub repetition_milli: u32,
+    /// The files that it reads or changes, each once, in the order of their first use.
+    pub paths: Vec<Box<str>>,
+    /// What its edits define.
+    pub symbols: Vec<Box<str>>,
+}
+
+/// Whether a model chooses something in a sentence.
+pub(super) fn decides(sentence: &str) -> bool {
+    let lower = sentence.to_lowercase();
+    (20..=400).contains(&sentence.len()) && DECIDING.iter().any(|words| lower.contains(words))
+}
+
+/// A span in one paragraph of at most 120 tokens: what was asked, what was done, what failed, what was
+/// decided. What matters least goes when it does not fit.
+pub fn span<'a>(messages: impl IntoIterator<Item = &'a Message>) -> String {
+    let facts = Facts::of(messages);
+    let notes = Notes::of(&facts);
+    let deeds: Vec<&Deed> = notes.deeds().collect();
+    let root = facts.root();
+    for (asked, done, said, failures) in [
+        (110, 6, 160, 2),
+        (80, 5, 110, 1),
+        (60, 4, 70, 1),
+        (50, 3, 0, 1),
+        (40, 2, 0, 0),
+    ] {
+        let mut parts = Vec::new();
+        let inputs: Vec<_> = notes.inputs().collect();
+        if let Some(first) = inputs.first() {
+            let more = match inputs.len() - 1 {
+                0 => String::new(),
+                more => format!(" (and {more} more)"),
+            };
+            parts.push(format!(
+                "The user asked {}{more}.",
+                quoted(&first.words, asked)
+            ));
+        }
+        let steps = steps(&deeds, root, done);
+        if !steps.is_empty() {
+            parts.push(format!("The assistant {}.", steps.join("; ")));
+        }
+        let unmended = notes
+            .failures
+            .iter()
+            .filter(|failure| !failure.mended)
+            .take(failures);
+        for failure in unmended {
+            parts.push(format!("{} has not passed.", failure.what));
+        }
+        if said > 0 {
+            parts.extend(conclusion(&notes, said));
+        }
+        let text = parts.join(" ");
+        if estimate_text(&text) <= MAX_TOKENS {
+            return text;
+        }
+    }
+    let text = steps(&deeds, root, 1).join("; ");
+    shortened(&text)
+}
+
+/// A decision in the span, or else its last words.
+fn conclusion(notes: &Notes<'_>, max: usize) -> Option<String> {
+    let said = || {
+        notes
+            .turns
+            .iter()
+            .flat_map(|turn| turn.said.iter().map(|(_, text)| *text))
+    };
+    let decision = said()
+        .flat_map(sentences)
+        .filter(|sentence| decides(sentence))
+        .last();
+    match decision {
+        Some(sentence) => Some(format!("It decided: {}.", quoted(sentence, max))),
+        None => {
+            let last = gist(said().next_back()?, max);
+            (!last.is_empty()).then(|| format!("It ended with {}.", quoted(&last, max)))
+        }
+    }
+}
+
+fn shortened(text: &str) -> String {
+    let mut max = 300;
+    loop {
+        let text = clip(text, max);
+        if estimate_text(&text) <= MAX_TOKENS || max == 0 {
+            return text;
+        }
+        max /= 2;
+    }
+}
+
+/// What a scorer has to know of a span.
+pub fn features<'a>(messages: impl IntoIterator<Item = &'a Message> + Clone) -> SpanFeatures {
+    let mut features = SpanFeatures {
+        tokens: messages
+            .clone()
+            .into_iter()
+            .map(|message| u64::from(estimate_message(message).tokens))
+            .sum(),
+        ..SpanFeatures::default()
+    };
+    let facts = Facts::of(messages);
+    let mut before: Vec<&Deed> = Vec::new();
+    let mut repeated = 0_usize;
+    for fact in facts.iter() {
+        match fact {
+            Fact::Asked(asked) => features.decisions += lessons(&asked.words).len(),
+            Fact::Said(text) => {
+                features.decisions += sentences(text).filter(|sentence| decides(sentence)).count()
+            }
+            Fact::Did(deed) => {
+                features.calls += 1;
+                features.errors += usize::from(deed.failed());
+                let compared = &before[before.len().saturating_sub(MAX_COMPARED)..];
+                repeated += usize::from(compared.iter().any(|earlier| repeats(earlier, deed)));
+                before.push(deed);
+                features.take(deed);
+            }
+        }
+    }
+    let share = (repeated * 1_000)
+        .checked_div(features.calls)
+        .unwrap_or_default();
+    features.repetition_milli = u32::try_from(share).unwrap_or(1_000);
+    features
+}
+
+impl SpanFeatures {
+    fn take(&mut self, deed: &Deed) {
+        let path = match deed.call.act {
+            Act::Read | Act::Edit | Act::Write => &deed.call.target,
+            Act::Search => &deed.call.place,
+            _ => return,
+        };
+        if !path.is_empty() && deed.outcome != Outcome::Open && !self.paths.contains(path) {
+            self.paths.push(path.clone());
+        }
+        for name in &deed.call.symbols {
+            if !self.symbols.contains(name) {
+                self.symbols.push(name.clone());
+            }
+        }
+    }
+}
+
+/// How many of the span's paths and symbols a later text or call mentions, each counted once.
+pub fn later_references<'a>(
+    features: &SpanFeatures,
+    later: impl IntoIterator<Item = &'a Message>,
+) -> usize {
+    // A short name is a word like any other.
+    const MIN_NAME: usize = 4;
+    let mut missing: HashSet<&str> = features
+        .paths
+        .iter()
+        .chain(&features.symbols)
+        .map(|name| &**name)
+        .filter(|name| name.len() >= MIN_NAME)
+        .collect();
+    let all = missing.len();
+    for message in later {
+        for block in &message.blocks {
+            if missing.is_empty() {
+                return all;
+            }
+            in_texts(block, &mut |text| {
+                missing.retain(|name| !text.contains(name))
+            });
+        }
+    }
+    all - missing.len()
+}
+
+fn in_texts(block: &Block, take: &mut impl FnMut(&str)) {
+    match block {
+        Block::Text { text, .. } => take(text),
+        Block::ToolUse(call) => take(call.input.as_str()),
+        Block::ToolResult(result) => match &result.content {
+            ResultContent::None => {}
+            ResultContent::Text(text) => take(text),
+            ResultContent::Blocks(blocks) => {
+                for block in blocks {
+                    if let Block::Text { text, .. } = block {
+                        take(text);
+                    }
+                }
+            }
+        },
+        Block::Media(_) | Block::Thinking(_) | Block::Opaque { .. } => {}
+    }
+}

@@ -1,0 +1,277 @@
+//! Chains of similar calls, folded into phrases: `searched P in A and B: 7 matches in A, none in B`.
+
+use super::call::Act;
+use super::facts::Deed;
+use super::outcome::Outcome;
+use super::shell;
+use super::text::{code, count, list, quoted, times};
+
+/// How many names a phrase lists.
+const MAX_NAMES: usize = 4;
+const MAX_COMMAND: usize = 100;
+
+/// What calls have to have in common to be told in one phrase.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Group {
+    Read,
+    Change,
+    Search,
+    Look,
+    Run(String),
+    Fetch,
+    Delegate,
+    Other(String),
+}
+
+/// A path as notes show it: relative to the folder of the work.
+pub(crate) fn short<'a>(path: &'a str, root: Option<&str>) -> &'a str {
+    let inside = root.and_then(|root| path.strip_prefix(root));
+    inside
+        .and_then(|rest| rest.strip_prefix('/'))
+        .filter(|rest| !rest.is_empty())
+        .unwrap_or(path)
+}
+
+/// What was done, in order and in at most `max` phrases: neighbours that are alike fold into one, and when
+/// there are still too many, so do those that are apart. What comes last is told, whatever goes.
+pub(crate) fn steps(deeds: &[&Deed], root: Option<&str>, max: usize) -> Vec<String> {
+    let mut groups: Vec<(Group, Vec<&Deed>)> = Vec::new();
+    for deed in deeds.iter().filter(|deed| deed.call.act != Act::Plan) {
+        let group = group(deed);
+        match groups.last_mut() {
+            Some((last, deeds)) if *last == group => deeds.push(deed),
+            _ => groups.push((group, vec![deed])),
+        }
+    }
+    if groups.len() > max {
+        groups = together(groups);
+    }
+    let left_out = groups.len().saturating_sub(max);
+    let calls: usize = groups.drain(..left_out).map(|(_, deeds)| deeds.len()).sum();
+    let first = (calls > 0).then(|| format!("made {}", count(calls, "other call")));
+    let phrases = groups
+        .iter()
+        .map(|(group, deeds)| phrase(group, deeds, root));
+    first.into_iter().chain(phrases).collect()
+}
+
+/// Whether two calls are alike enough for the later to repeat the earlier.
+pub(crate) fn repeats(earlier: &Deed, later: &Deed) -> bool {
+    let (a, b) = (&earlier.call, &later.call);
+    a.act == b.act
+        && a.tool == b.tool
+        && match a.act {
+            Act::Run => shell::tidy(&a.target, 200) == shell::tidy(&b.target, 200),
+            _ => a.target == b.target && a.place == b.place,
+        }
+}
+
+fn together(groups: Vec<(Group, Vec<&Deed>)>) -> Vec<(Group, Vec<&Deed>)> {
+    let mut all: Vec<(Group, Vec<&Deed>)> = Vec::new();
+    for (group, mut deeds) in groups {
+        match all.iter_mut().find(|(other, _)| *other == group) {
+            Some((_, others)) => others.append(&mut deeds),
+            None => all.push((group, deeds)),
+        }
+    }
+    all
+}
+
+fn group(deed: &Deed) -> Group {
+    match deed.call.act {
+        Act::Read => Group::Read,
+        Act::Edit | Act::Write => Group::Change,
+        Act::Search => Group::Search,
+        Act::Run if shell::is_looking(&deed.call.target) => Group::Look,
+        Act::Run => Group::Run(shell::family(&deed.call.target)),
+        Act::Fetch => Group::Fetch,
+        Act::Delegate => Group::Delegate,
+        Act::Plan | Act::Other => Group::Other(deed.call.tool.to_string()),
+    }
+}
+
+fn phrase(group: &Group, deeds: &[&Deed], root: Option<&str>) -> String {
+    match group {
+        Group::Read => format!("read {}", names(deeds, root)),
+        Group::Change => changed(deeds, root),
+        Group::Search => searched(deeds, root),
+        Group::Look => looked(deeds),
+        Group::Run(_) => ran(deeds),
+        Group::Fetch => format!("looked up {}", names(deeds, None)),
+        Group::Delegate => {
+            let tasks = distinct(deeds.iter().map(|deed| quoted(&deed.call.target, 80)));
+            format!("handed {} to a subagent", list(&tasks, 2))
+        }
+        Group::Other(tool) => other(tool, deeds),
+    }
+}
+
+fn distinct(items: impl Iterator<Item = String>) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for item in items {
+        if !found.contains(&item) {
+            found.push(item);
+        }
+    }
+    found
+}
+
+fn names(deeds: &[&Deed], root: Option<&str>) -> String {
+    let names = distinct(
+        deeds
+            .iter()
+            .map(|deed| code(short(&deed.call.target, root), 120)),
+    );
+    let failed = deeds.iter().filter(|deed| deed.failed()).count();
+    let note = match failed {
+        0 => String::new(),
+        _ if failed == deeds.len() => ", which failed".into(),
+        _ => format!(", {failed} of which failed"),
+    };
+    format!("{}{note}", list(&names, MAX_NAMES))
+}
+
+fn changed(deeds: &[&Deed], root: Option<&str>) -> String {
+    let (failed, made): (Vec<&Deed>, Vec<&Deed>) =
+        deeds.iter().copied().partition(|deed| deed.failed());
+    if made.is_empty() {
+        return format!(
+            "tried {} to edit {}",
+            times(failed.len()),
+            names(&failed, root).replace(", which failed", " and failed")
+        );
+    }
+    let mut files: Vec<(&str, usize)> = Vec::new();
+    for deed in &made {
+        let path = short(&deed.call.target, root);
+        match files.iter_mut().find(|(known, _)| *known == path) {
+            Some((_, edits)) => *edits += 1,
+            None => files.push((path, 1)),
+        }
+    }
+    let wrote = made.iter().all(|deed| deed.call.act == Act::Write);
+    let named: Vec<String> = files
+        .iter()
+        .map(|(path, edits)| match edits {
+            1 => code(path, 120),
+            _ => format!("{} {}", code(path, 120), times(*edits)),
+        })
+        .collect();
+    let verb = if wrote { "wrote" } else { "edited" };
+    let note = match failed.len() {
+        0 => String::new(),
+        failed => format!(", with {}", count(failed, "failed attempt")),
+    };
+    format!("{verb} {}{note}", list(&named, MAX_NAMES))
+}
+
+fn searched(deeds: &[&Deed], root: Option<&str>) -> String {
+    let last = deeds[deeds.len() - 1];
+    let what = |deed: &Deed| match &*deed.call.target {
+        "" => "the files".to_owned(),
+        pattern => code(pattern, 60),
+    };
+    let place = |deed: &Deed| code(short(&deed.call.place, root), 80);
+    let found = |deed: &Deed| match &deed.outcome {
+        Outcome::Passed(found) => found.to_string(),
+        Outcome::Failed(why) => format!("failed with {}", quoted(why, 60)),
+        Outcome::Open => "no answer yet".into(),
+    };
+    let same = deeds
+        .iter()
+        .all(|deed| deed.call.target == last.call.target);
+    if deeds.len() == 1 || same {
+        let places = distinct(
+            deeds
+                .iter()
+                .filter(|d| !d.call.place.is_empty())
+                .map(|d| place(d)),
+        );
+        let at = if places.is_empty() {
+            String::new()
+        } else {
+            format!(" in {}", list(&places, MAX_NAMES))
+        };
+        if places.len() > 1 && places.len() == deeds.len() {
+            let each: Vec<String> = deeds
+                .iter()
+                .take(MAX_NAMES)
+                .map(|d| format!("{} in {}", found(d), place(d)))
+                .collect();
+            return format!("searched {}{at}: {}", what(last), each.join(", "));
+        }
+        return format!("searched {}{at}: {}", what(last), found(last));
+    }
+    format!(
+        "{}, {} similar queries, last {}: {}",
+        last.call.tool.to_lowercase(),
+        deeds.len(),
+        what(last),
+        found(last)
+    )
+}
+
+fn looked(deeds: &[&Deed]) -> String {
+    if let [deed] = deeds {
+        return format!(
+            "looked with {}",
+            code(&shell::tidy(&deed.call.target, MAX_COMMAND), MAX_COMMAND)
+        );
+    }
+    let programs = distinct(
+        deeds
+            .iter()
+            .map(|deed| code(&shell::family(&deed.call.target), 40)),
+    );
+    format!(
+        "looked around with {} ({})",
+        list(&programs, MAX_NAMES),
+        count(deeds.len(), "command")
+    )
+}
+
+fn ran(deeds: &[&Deed]) -> String {
+    let last = deeds[deeds.len() - 1];
+    let command = code(&shell::tidy(&last.call.target, MAX_COMMAND), MAX_COMMAND);
+    let failed = deeds.iter().filter(|deed| deed.failed()).count();
+    let outcome = match &last.outcome {
+        Outcome::Open => "no result yet".to_owned(),
+        Outcome::Passed(said) if said.is_empty() => "passed".into(),
+        Outcome::Passed(said) => format!("passed: {}", quoted(said, 80)),
+        Outcome::Failed(why) => format!("failed: {}", quoted(why, 100)),
+    };
+    match deeds.len() {
+        1 => format!("ran {command} ({outcome})"),
+        runs => {
+            let of_which = if failed > 0 {
+                format!(", {failed} failed")
+            } else {
+                String::new()
+            };
+            format!(
+                "ran {command} and the like {}{of_which} (the last {outcome})",
+                times(runs)
+            )
+        }
+    }
+}
+
+fn other(tool: &str, deeds: &[&Deed]) -> String {
+    let last = deeds[deeds.len() - 1];
+    let about = match &*last.call.target {
+        "" => String::new(),
+        target if deeds.len() == 1 => format!(" ({})", quoted(target, 60)),
+        target => format!(" (last: {})", quoted(target, 60)),
+    };
+    let outcome = match &last.outcome {
+        Outcome::Failed(why) => format!(", which failed: {}", quoted(why, 80)),
+        Outcome::Open => ", which has not answered".into(),
+        Outcome::Passed(_) => String::new(),
+    };
+    let often = if deeds.len() > 1 {
+        format!(" {}", times(deeds.len()))
+    } else {
+        String::new()
+    };
+    format!("called {}{often}{about}{outcome}", code(tool, 60))
+}

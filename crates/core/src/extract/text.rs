@@ -1,0 +1,256 @@
+//! Small things that are done to text: shortening, quoting, cutting into sentences, counting.
+
+use std::fmt::Write as _;
+
+/// The text on one line, with single spaces.
+pub(crate) fn one_line(text: &str) -> String {
+    let mut out = String::with_capacity(text.len().min(1_024));
+    for word in text.split_whitespace() {
+        if !out.is_empty() {
+            out.push(' ');
+        }
+        out.push_str(word);
+    }
+    out
+}
+
+/// At most `max` characters, cut between words where one ends near, and `…` in place of the rest.
+pub(crate) fn clip(text: &str, max: usize) -> String {
+    let text = text.trim();
+    let Some((end, _)) = text.char_indices().nth(max) else {
+        return text.to_owned();
+    };
+    let Some((keep, _)) = text.char_indices().nth(max.saturating_sub(1)) else {
+        return String::new();
+    };
+    let begin = &text[..keep.min(end)];
+    // A word's beginning is worse than no word, unless the word is most of the text.
+    let cut = match begin.rfind(char::is_whitespace) {
+        Some(space) if space >= begin.len() * 2 / 3 => &begin[..space],
+        _ => begin,
+    };
+    format!("{}…", cut.trim_end())
+}
+
+/// On one line, within typographic quotes, which do not occur inside.
+pub(crate) fn quoted(text: &str, max: usize) -> String {
+    let line = one_line(text).replace(['“', '”'], "\"");
+    format!("“{}”", clip(&line, max))
+}
+
+/// On one line, within backticks, which do not occur inside.
+pub(crate) fn code(text: &str, max: usize) -> String {
+    format!("`{}`", label(text, max))
+}
+
+/// What `code` puts between its backticks.
+pub(crate) fn label(text: &str, max: usize) -> String {
+    clip(&one_line(text).replace('`', "'"), max)
+}
+
+/// `1 file`, `2 files`.
+pub(crate) fn count(number: usize, thing: &str) -> String {
+    match number {
+        1 => format!("1 {thing}"),
+        _ if thing.ends_with("ch") => format!("{number} {thing}es"),
+        _ => format!("{number} {thing}s"),
+    }
+}
+
+/// `once`, `twice`, `3 times`.
+pub(crate) fn times(number: usize) -> String {
+    match number {
+        1 => "once".into(),
+        2 => "twice".into(),
+        _ => format!("{number} times"),
+    }
+}
+
+/// `a`, `a and b`, `a, b and c`; of more than `max` the first, and how many more there are.
+pub(crate) fn list(items: &[String], max: usize) -> String {
+    let shown = if items.len() > max {
+        &items[..max]
+    } else {
+        items
+    };
+    let mut out = String::new();
+    let more = items.len() - shown.len();
+    for (at, item) in shown.iter().enumerate() {
+        let joint = match at {
+            0 => "",
+            _ if at + 1 == shown.len() && more == 0 => " and ",
+            _ => ", ",
+        };
+        out.push_str(joint);
+        out.push_str(item);
+    }
+    if more > 0 {
+        let _ = write!(out, " and {more} more");
+    }
+    out
+}
+
+/// The sentences of a text; a line's end ends one too.
+pub(crate) fn sentences(text: &str) -> impl Iterator<Item = &str> {
+    text.lines()
+        .flat_map(Sentences)
+        .map(str::trim)
+        .filter(|s| !s.is_empty())
+}
+
+/// Cuts one line into sentences.
+struct Sentences<'a>(&'a str);
+
+impl<'a> Iterator for Sentences<'a> {
+    type Item = &'a str;
+
+    fn next(&mut self) -> Option<&'a str> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let mut in_code = false;
+        let mut chars = self.0.char_indices().peekable();
+        while let Some((at, c)) = chars.next() {
+            in_code ^= c == '`';
+            let next = chars.peek().map(|(_, next)| *next);
+            let ends = match c {
+                '。' | '！' | '？' => true,
+                '.' | '!' | '?' => next.is_none_or(|next| {
+                    next.is_whitespace() && !in_code && begins_a_sentence(&self.0[at + 1..])
+                }),
+                _ => false,
+            };
+            if ends {
+                let (sentence, rest) = self.0.split_at(at + c.len_utf8());
+                self.0 = rest;
+                return Some(sentence);
+            }
+        }
+        Some(std::mem::take(&mut self.0))
+    }
+}
+
+/// What follows `e.g.` goes on in lower case.
+fn begins_a_sentence(rest: &str) -> bool {
+    rest.trim_start()
+        .chars()
+        .next()
+        .is_none_or(|c| !c.is_lowercase())
+}
+
+/// A longer text in Markdown, on one line and in whole sentences as far as they fit: marks of headings,
+/// lists and tables go, and so does what stands in fences.
+pub(crate) fn gist(markdown: &str, max: usize) -> String {
+    let mut flat = String::new();
+    let mut in_fence = false;
+    for line in markdown.lines() {
+        let line = line.trim();
+        if line.starts_with("```") || line.starts_with("~~~") {
+            in_fence = !in_fence;
+            continue;
+        }
+        if in_fence || line.is_empty() || line.chars().all(|c| "-=|*_:+ ".contains(c)) {
+            continue;
+        }
+        append(&mut flat, line);
+        if flat.len() > max * 8 {
+            break;
+        }
+    }
+    let flat = flat.replace("**", "").replace("__", "");
+    whole_sentences(one_line(&flat).trim_end_matches(':'), max)
+}
+
+fn append(flat: &mut String, line: &str) {
+    let title = crate::memory::heading(line);
+    let text = title.unwrap_or(line);
+    let item = text.strip_prefix("- ").or_else(|| text.strip_prefix("* "));
+    let text = item.unwrap_or(text);
+    let text = text.trim_matches('|').replace(" | ", ", ");
+    if !flat.is_empty() {
+        let ended = flat.ends_with(['.', '!', '?', ':', ';', '。', '！', '？', '：', ',']);
+        flat.push_str(match (ended, item.is_some()) {
+            (true, _) => " ",
+            (false, true) => "; ",
+            (false, false) => ". ",
+        });
+    }
+    flat.push_str(text.trim());
+    if title.is_some() && !flat.ends_with([':', '.', '?', '!']) {
+        flat.push(':');
+    }
+}
+
+/// As many whole sentences as fit; the beginning of the first when not even it does.
+pub(crate) fn whole_sentences(line: &str, max: usize) -> String {
+    let (mut out, mut length) = (String::new(), 0);
+    for sentence in Sentences(line) {
+        let chars = sentence.chars().count();
+        if length + chars > max {
+            break;
+        }
+        length += chars;
+        out.push_str(sentence);
+    }
+    let out = out.trim();
+    if out.chars().count() * 3 < line.chars().count().min(max) {
+        return clip(line, max);
+    }
+    out.trim_end_matches(':').to_owned()
+}
+
+/// The part of a line outside of backticks and quotes, where a second sentence would show.
+pub(crate) fn outside_of_quotes(line: &str) -> Option<String> {
+    let mut out = String::with_capacity(line.len());
+    let mut close = None;
+    for c in line.chars() {
+        match (close, c) {
+            (None, '`') => close = Some('`'),
+            (None, '“') => close = Some('”'),
+            (None, '”') => return None,
+            (None, c) => out.push(c),
+            (Some(end), c) if c == end => close = None,
+            (Some(_), _) => {}
+        }
+    }
+    close.is_none().then_some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_cut_between_words_and_characters() {
+        assert_eq!(clip("one two three", 9), "one two…");
+        assert_eq!(clip("äöüäöüäöü", 4), "äöü…");
+        assert_eq!(clip("short", 5), "short");
+    }
+
+    #[test]
+    fn sentences_end_where_they_end() {
+        let all = |text| sentences(text).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(
+            all("Fix v1.2 now. Then rest!"),
+            ["Fix v1.2 now.", "Then rest!"]
+        );
+        assert_eq!(
+            all("See e.g. this\nand that"),
+            ["See e.g. this", "and that"]
+        );
+        assert_eq!(all("修复它。不要改测试！"), ["修复它。", "不要改测试！"]);
+    }
+
+    #[test]
+    fn markdown_becomes_a_line() {
+        let text = "## Done\n\n- **one** thing\n- another\n\n```\ncode\n```\nThat is all.";
+        assert_eq!(gist(text, 200), "Done: one thing; another. That is all.");
+    }
+
+    #[test]
+    fn lists_read_like_sentences() {
+        let items = ["a", "b", "c"].map(String::from);
+        assert_eq!(list(&items, 3), "a, b and c");
+        assert_eq!(list(&items, 2), "a, b and 1 more");
+    }
+}

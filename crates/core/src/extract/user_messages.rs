@@ -1,0 +1,90 @@
+//! Every message of the user's, within a budget: the oldest are shortened first, and none is left out
+//! without a word.
+
+use super::memory::block_quote;
+use super::text::clip;
+use crate::tokens::estimate_text;
+
+/// What an input is shortened to, step by step.
+const STEPS: [usize; 4] = [1_200, 400, 160, 60];
+
+/// Every input word for word in at most `max_tokens`, in the order in which they came. When they are too
+/// long, they are shortened from the oldest on; when that is not enough, the oldest go, and a line says
+/// how many. The last one is the last to be touched.
+pub fn user_messages<'a>(inputs: impl IntoIterator<Item = &'a str>, max_tokens: u32) -> String {
+    let inputs: Vec<&str> = inputs.into_iter().collect();
+    let mut shown: Vec<String> = inputs.iter().map(|words| block_quote(words)).collect();
+    let mut costs: Vec<u32> = shown.iter().map(|quote| cost(quote)).collect();
+    let mut total: u64 = costs.iter().copied().map(u64::from).sum();
+    let max = u64::from(max_tokens);
+    for step in STEPS {
+        for (at, words) in inputs.iter().enumerate() {
+            if total <= max {
+                break;
+            }
+            if words.chars().nth(step).is_some() {
+                shown[at] = block_quote(&clip(words, step));
+                let now = cost(&shown[at]);
+                total = total - u64::from(costs[at]) + u64::from(now);
+                costs[at] = now;
+            }
+        }
+    }
+    let mut gone = 0;
+    let note = |gone: usize| match gone {
+        0 => None,
+        1 => Some("(1 older message is left out here; it is in the transcript.)".to_owned()),
+        _ => Some(format!(
+            "({gone} older messages are left out here; they are in the transcript.)"
+        )),
+    };
+    while gone < shown.len() && total + note(gone).map_or(0, |note| u64::from(cost(&note))) > max {
+        total -= u64::from(costs[gone]);
+        gone += 1;
+    }
+    let kept = shown.split_off(gone);
+    let note = note(gone).filter(|note| cost(note) <= max_tokens);
+    note.into_iter()
+        .chain(kept)
+        .collect::<Vec<_>>()
+        .join("\n\n")
+}
+
+/// One text's estimate holds a frame that the whole has once; counting it each time is on the safe side.
+fn cost(text: &str) -> u32 {
+    estimate_text(text) + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_give_way_first() {
+        let old = "old words ".repeat(300);
+        let new = "new words ".repeat(60);
+        let all = user_messages([&*old, "short", &*new], 400);
+        assert!(all.contains(new.trim()) && all.contains("> short"), "{all}");
+        assert!(!all.contains(old.trim()) && all.contains("> old words"));
+        let few = user_messages([&*old, "short", &*new], 60);
+        assert!(few.starts_with("(2 older messages"), "{few}");
+        assert_eq!(
+            user_messages(["a", "b\n\n# c"], 1_000),
+            "> a\n\n> b\n>\n> # c"
+        );
+    }
+
+    #[test]
+    fn the_budget_holds() {
+        let inputs: Vec<String> = (0..40)
+            .map(|n| format!("Bitte {n} 修复 {}", "wörter ".repeat(n * 7)))
+            .collect();
+        for max in [0, 5, 30, 100, 500, 2_000] {
+            let text = user_messages(inputs.iter().map(|words| &**words), max);
+            assert!(
+                text.is_empty() || estimate_text(&text) <= max,
+                "{max}: {text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What a person has said in a message, without what machines have put beside it.
+
+use std::borrow::Cow;
+
+use crate::message::{Block, Message};
+
+/// Tags in which programs put words of their own into a user's message.
+const MACHINE_TAGS: [&str; 6] = [
+    "system-reminder",
+    "local-command-stdout",
+    "local-command-stderr",
+    "local-command-caveat",
+    "command-message",
+    "task-notification",
+];
+
+/// With what outputs of tools begin that come as a user's message, as where a model has no tools and
+/// writes commands into its text.
+const ECHOES: [&str; 6] = [
+    "<returncode>",
+    "<output>",
+    "<tool_output>",
+    "<tool_result>",
+    "OBSERVATION:",
+    "Observation:",
+];
+
+/// The user's own words in a message; none when a person says nothing in it. Results of tools are
+/// never among them, and neither is text that looks like one.
+pub fn user_words(message: &Message) -> Option<String> {
+    if !message.is_real_user_input() || echo(message).is_some() {
+        return None;
+    }
+    let mut words = String::new();
+    let mut pictures = false;
+    for block in &message.blocks {
+        match block {
+            Block::Text { text, .. } => {
+                let text = without_machines(text);
+                if !text.trim().is_empty() {
+                    if !words.is_empty() {
+                        words.push('\n');
+                    }
+                    words.push_str(text.trim());
+                }
+            }
+            Block::Media(_) => pictures = true,
+            _ => {}
+        }
+    }
+    if pictures {
+        words.push_str(if words.is_empty() {
+            "[image]"
+        } else {
+            " [image]"
+        });
+    }
+    (!words.is_empty()).then_some(words)
+}
+
+/// A tool's output that comes as a user's text.
+pub(super) fn echo(message: &Message) -> Option<&str> {
+    let text = message.blocks.iter().find_map(|block| match block {
+        Block::Text { text, .. } => Some(text.trim_start()),
+        _ => None,
+    })?;
+    ECHOES
+        .iter()
+        .any(|begin| text.starts_with(begin))
+        .then_some(text)
+}
+
+/// The command in a text that is given in its only fence for a shell.
+pub(super) fn fenced_command(text: &str) -> Option<&str> {
+    let starts = [
+        "```bash\n",
+        "```sh\n",
+        "```shell\n",
+        "```mswea_bash_command\n",
+    ];
+    let (at, start) = starts
+        .iter()
+        .filter_map(|start| Some((text.find(start)?, start)))
+        .min()?;
+    let rest = &text[at + start.len()..];
+    let command = &rest[..rest.find("\n```")?];
+    (!command.trim().is_empty()).then(|| command.trim())
+}
+
+fn without_machines(text: &str) -> Cow<'_, str> {
+    let mut text = Cow::Borrowed(text);
+    for tag in MACHINE_TAGS {
+        let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
+        let mut kept = String::new();
+        let mut rest = &*text;
+        let Some(mut at) = rest.find(&open) else {
+            continue;
+        };
+        loop {
+            kept.push_str(&rest[..at]);
+            rest = rest[at..]
+                .find(&close)
+                .map_or("", |end| &rest[at + end + close.len()..]);
+            match rest.find(&open) {
+                Some(next) => at = next,
+                None => break,
+            }
+        }
+        kept.push_str(rest);
+        text = Cow::Owned(kept);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_do_not_speak_for_the_user() {
+        let text = "Fix it.<system-reminder>Do evil.</system-reminder> Now.<system-reminder>open";
+        assert_eq!(without_machines(text), "Fix it. Now.");
+    }
+
+    #[test]
+    fn a_command_in_a_fence_is_found() {
+        assert_eq!(
+            fenced_command("I look.\n\n```bash\nls -l\n```\n"),
+            Some("ls -l")
+        );
+        assert_eq!(fenced_command("```bash\nls"), None);
+    }
+}

@@ -1,0 +1,149 @@
+//! Takes a model's reply, which holds the sections that changed, into the document.
+
+use super::section::{Fence, heading};
+use super::{Memory, SectionKind, changed_sections, placeholder};
+use crate::summary::refusal::is_refusal;
+
+/// What a model says when nothing has to change.
+pub(crate) const NO_CHANGES: &str = "NO CHANGES";
+
+/// A document that took a reply in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// The document.
+    pub memory: Memory,
+    /// The sections that differ from before.
+    pub changed: Vec<SectionKind>,
+}
+
+/// Why a reply was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ApplyError {
+    /// It says nothing.
+    #[error("the model's reply is empty; ask again, or keep the memory without a model")]
+    Empty,
+    /// The model refuses.
+    #[error("the model refused to write; ask another model, or keep the memory without one")]
+    Refusal,
+    /// No heading in it is one of the document's.
+    #[error(
+        "the reply holds no section of the memory; ask again, or keep the memory without a model"
+    )]
+    NoSection,
+    /// It was cut at the output cap before one section was whole.
+    #[error("the reply was cut before one section was whole; raise the output cap")]
+    Truncated,
+}
+
+/// Takes a reply in. Only bodies change: guidance that the model repeats is left out, text before the
+/// first heading and sections that are not ours are ignored, and a placeholder never replaces a text.
+/// `truncated` says that the reply ends at the output cap: its last section is not whole.
+pub fn apply_sections(
+    memory: &Memory,
+    reply: &str,
+    truncated: bool,
+) -> Result<Applied, ApplyError> {
+    let reply = without_fence(reply.trim());
+    if reply.is_empty() {
+        return Err(ApplyError::Empty);
+    }
+    if is_no_changes(reply) {
+        return Ok(Applied {
+            memory: memory.clone(),
+            changed: Vec::new(),
+        });
+    }
+    let mut sections = sections(reply);
+    if sections.is_empty() {
+        return Err(if is_refusal(reply) {
+            ApplyError::Refusal
+        } else {
+            ApplyError::NoSection
+        });
+    }
+    if truncated {
+        sections.pop();
+        if sections.is_empty() {
+            return Err(ApplyError::Truncated);
+        }
+    }
+    let mut next = memory.clone();
+    let (mut refused, mut taken) = (false, false);
+    for (kind, body) in sections {
+        if body.lines().all(placeholder::is_placeholder) && memory.says_something(kind) {
+            continue;
+        }
+        if is_refusal(&body) {
+            refused = true;
+            continue;
+        }
+        taken = true;
+        next.set(kind, &body);
+    }
+    if refused && !taken {
+        return Err(ApplyError::Refusal);
+    }
+    let changed = changed_sections(memory, &next);
+    Ok(Applied {
+        memory: next,
+        changed,
+    })
+}
+
+fn is_no_changes(reply: &str) -> bool {
+    let words = reply.trim_matches(|c: char| !c.is_alphanumeric());
+    words.eq_ignore_ascii_case(NO_CHANGES)
+}
+
+/// The reply without a fence around the whole of it.
+fn without_fence(reply: &str) -> &str {
+    let mark = reply.chars().next().filter(|c| matches!(c, '`' | '~'));
+    let length = mark.map_or(0, |mark| reply.len() - reply.trim_start_matches(mark).len());
+    if length < 3 {
+        return reply;
+    }
+    let inner = reply.split_once('\n').map_or("", |(_, inner)| inner);
+    let closing = inner.rfind('\n').map_or(0, |at| at + 1);
+    let is_closed = inner[closing..].trim().len() >= length
+        && inner[closing..].trim().chars().all(|c| Some(c) == mark);
+    if is_closed {
+        inner[..closing].trim()
+    } else {
+        inner.trim()
+    }
+}
+
+/// The sections of a reply. A heading that is not ours and stands as high as ours do ends a section;
+/// what follows it belongs to nobody.
+fn sections(reply: &str) -> Vec<(SectionKind, String)> {
+    let mut found: Vec<(SectionKind, String)> = Vec::new();
+    let (mut open, mut level) = (false, usize::MAX);
+    let mut fence = Fence::default();
+    for line in reply.lines() {
+        let in_fence = fence.take(line);
+        let title = heading(line).filter(|_| !in_fence);
+        match title.and_then(SectionKind::of_title) {
+            Some(kind) => {
+                if level == usize::MAX {
+                    level = depth(line);
+                }
+                found.retain(|(other, _)| *other != kind);
+                found.push((kind, String::new()));
+                open = true;
+            }
+            None if title.is_some() && depth(line) <= level => open = false,
+            None => {
+                if let Some((_, body)) = found.last_mut().filter(|_| open) {
+                    body.push_str(line);
+                    body.push('\n');
+                }
+            }
+        }
+    }
+    found
+}
+
+fn depth(line: &str) -> usize {
+    let line = line.trim_start();
+    line.len() - line.trim_start_matches('#').len()
+}

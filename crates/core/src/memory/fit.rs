@@ -1,0 +1,168 @@
+//! Keeps the document within its limits by leaving out whole lines, and says how many.
+
+use super::section::Keep;
+use super::{Memory, SectionKind, parse};
+use crate::tokens::estimate_text;
+
+/// What was left out of a section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut {
+    /// The section.
+    pub section: SectionKind,
+    /// How many lines went that said something.
+    pub lines: usize,
+}
+
+/// A document within its limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fitted {
+    /// The document.
+    pub memory: Memory,
+    /// What went, section by section.
+    pub cuts: Vec<Cut>,
+}
+
+const NOTE_BEGIN: &str = "_(";
+const NOTE_END: &str = " lines were cut here to keep this section within its limit.)_";
+
+/// Whether a line is the note of an earlier cut.
+fn is_cut_note(line: &str) -> bool {
+    cut_before(line).is_some()
+}
+
+fn cut_before(line: &str) -> Option<usize> {
+    let number = line
+        .trim()
+        .strip_prefix(NOTE_BEGIN)?
+        .strip_suffix(NOTE_END)?;
+    number.parse().ok()
+}
+
+pub(super) fn fit(memory: &Memory, max_section_tokens: u32, max_tokens: u32) -> Fitted {
+    let mut fitted = capped(memory, max_section_tokens);
+    if fitted.memory.tokens() > max_tokens {
+        // The longest sections give way first: all get the same cap, the largest with which all fit.
+        let sections = fitted.memory.clone();
+        let (mut fits, mut fails) = (0, max_section_tokens);
+        fitted = capped(&sections, 0);
+        while fails - fits > 1 {
+            let cap = fits + (fails - fits) / 2;
+            let tried = capped(&sections, cap);
+            if tried.memory.tokens() <= max_tokens {
+                (fits, fitted) = (cap, tried);
+            } else {
+                fails = cap;
+            }
+        }
+    }
+    fitted.cuts = cuts(memory, &fitted.memory);
+    fitted
+}
+
+fn cuts(before: &Memory, after: &Memory) -> Vec<Cut> {
+    let count = |memory: &Memory, kind| {
+        let lines = memory.body(kind).lines();
+        lines.filter(|line| says(line)).count()
+    };
+    let changed = super::changed_sections(before, after).into_iter();
+    let cut = changed.map(|section| Cut {
+        section,
+        lines: count(before, section).saturating_sub(count(after, section)),
+    });
+    cut.collect()
+}
+
+fn capped(memory: &Memory, cap: u32) -> Fitted {
+    let mut fitted = memory.clone();
+    for kind in SectionKind::ALL {
+        if memory.section_tokens(kind) > cap {
+            fitted.bodies[kind.index()] = cut(memory.body(kind), kind, cap);
+        }
+    }
+    Fitted {
+        memory: fitted,
+        cuts: Vec::new(),
+    }
+}
+
+/// Whether a line counts as one that was lost.
+fn says(line: &str) -> bool {
+    !line.trim().is_empty() && !is_cut_note(line)
+}
+
+/// The body within `cap` tokens: as many lines as fit, and a note in place of those that do not.
+fn cut(body: &str, kind: SectionKind, cap: u32) -> String {
+    let before: usize = body.lines().filter_map(cut_before).sum();
+    let lines: Vec<&str> = body.lines().filter(|line| !is_cut_note(line)).collect();
+    let with = |kept: usize| parse::body(&kept_lines(&lines, kept, kind.keep(), before), kind);
+    let fits = |text: &str| text.is_empty() || estimate_text(text) <= cap;
+    let kept = largest(lines.len(), |kept| fits(&with(kept)));
+    if let Some(kept) = kept.filter(|kept| *kept > 0) {
+        return with(kept);
+    }
+    // Not one line fits: the one that counts most is shortened.
+    let says_something = |line: &&&str| says(line);
+    let line = match kind.keep() {
+        Keep::Tail => lines.iter().rfind(says_something),
+        Keep::Head | Keep::Ends => lines.iter().find(says_something),
+    };
+    let line = line.copied().unwrap_or_default();
+    let others = lines
+        .iter()
+        .filter(|line| says(line))
+        .count()
+        .saturating_sub(1)
+        + before;
+    let with = |chars: usize| {
+        let begin: String = line.chars().take(chars).collect();
+        let note = if others > 0 {
+            format!("\n{}", note(others))
+        } else {
+            String::new()
+        };
+        parse::body(&format!("{} …{note}", begin.trim_end()), kind)
+    };
+    match largest(line.chars().count(), |chars| fits(&with(chars))) {
+        Some(chars) if chars > 0 => with(chars),
+        _ => String::new(),
+    }
+}
+
+fn kept_lines(lines: &[&str], kept: usize, keep: Keep, before: usize) -> String {
+    let head = match keep {
+        Keep::Head => kept,
+        Keep::Tail => 0,
+        Keep::Ends => kept - kept / 2,
+    };
+    let (first, rest) = lines.split_at(head);
+    let (gone, last) = rest.split_at(rest.len() - (kept - head));
+    let gone = gone.iter().filter(|line| says(line)).count() + before;
+    let note = (gone > 0).then(|| note(gone));
+    let all = first
+        .iter()
+        .copied()
+        .chain(note.as_deref())
+        .chain(last.iter().copied());
+    all.collect::<Vec<_>>().join("\n")
+}
+
+fn note(lines: usize) -> String {
+    format!("{NOTE_BEGIN}{lines}{NOTE_END}")
+}
+
+/// The largest number up to `most` for which `fits` holds, when it holds for all that are smaller.
+fn largest(most: usize, fits: impl Fn(usize) -> bool) -> Option<usize> {
+    if !fits(0) {
+        return None;
+    }
+    let (mut good, mut bad) = (0, most + 1);
+    while bad - good > 1 {
+        let middle = good + (bad - good) / 2;
+        if fits(middle) {
+            good = middle;
+        } else {
+            bad = middle;
+        }
+    }
+    Some(good)
+}

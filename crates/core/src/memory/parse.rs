@@ -1,0 +1,96 @@
+//! Reads the document back, whatever a person has done to it.
+
+use super::section::{Fence, heading};
+use super::{Memory, SectionKind};
+
+/// A document's lines, sorted into sections. What belongs to none goes to the nearest one, so that
+/// nothing which a person wrote is lost.
+pub(super) fn parse(text: &str) -> Memory {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut bodies: [Vec<&str>; 10] = Default::default();
+    let mut preamble = Vec::new();
+    let mut current = None;
+    let mut fence = Fence::default();
+    let mut at = 0;
+    while let Some(line) = lines.get(at) {
+        let in_fence = fence.take(line);
+        if let Some((kind, guided)) = section_at(&lines, at)
+            && (guided || !in_fence)
+        {
+            // A fence that was never closed must not swallow the sections that follow.
+            fence = Fence::default();
+            if current.is_none() {
+                bodies[kind.index()].append(&mut preamble);
+            }
+            // The section may stand there already: a person has written it twice.
+            current = Some(kind);
+            at += 1;
+            if guided {
+                at += lines[at..]
+                    .iter()
+                    .take_while(|l| l.trim().is_empty())
+                    .count()
+                    + 1;
+            }
+            continue;
+        }
+        match current {
+            Some(kind) => bodies[kind.index()].push(line),
+            None => preamble.push(*line),
+        }
+        at += 1;
+    }
+    bodies[0].append(&mut preamble);
+    let mut memory = Memory::default();
+    for (kind, lines) in SectionKind::ALL.into_iter().zip(bodies) {
+        memory.set(kind, &lines.join("\n"));
+    }
+    memory
+}
+
+/// The section that begins in a line, and whether its guidance follows, which no one writes by chance.
+fn section_at(lines: &[&str], at: usize) -> Option<(SectionKind, bool)> {
+    let kind = SectionKind::of_title(heading(lines[at])?)?;
+    let next = lines[at + 1..].iter().find(|line| !line.trim().is_empty());
+    Some((kind, next.is_some_and(|line| is_guidance(line, kind))))
+}
+
+/// Whether a line is a section's guidance, with or without its italics.
+pub(super) fn is_guidance(line: &str, kind: SectionKind) -> bool {
+    line.trim().trim_matches(['_', '*']) == kind.guidance()
+}
+
+/// A body as it can stand in the document and be read back: without blank lines around it, and
+/// without lines that would begin another section.
+pub(super) fn body(text: &str, kind: SectionKind) -> String {
+    let lines: Vec<&str> = text
+        .lines()
+        .map(|line| line.trim_end_matches('\r'))
+        .collect();
+    let mut out = String::with_capacity(text.len());
+    let mut fence = Fence::default();
+    for (at, line) in lines.iter().enumerate() {
+        let in_fence = fence.take(line);
+        if at_start(&out) && (line.trim().is_empty() || is_guidance(line, kind)) {
+            continue;
+        }
+        if let Some((_, guided)) = section_at(&lines, at)
+            && (guided || !in_fence)
+        {
+            // A backslash makes a heading a line like any other.
+            let marks = line.len() - line.trim_start().len();
+            out.push_str(&line[..marks]);
+            out.push('\\');
+            out.push_str(&line[marks..]);
+        } else {
+            out.push_str(line);
+        }
+        out.push('\n');
+    }
+    out.truncate(out.trim_end().len());
+    out
+}
+
+fn at_start(out: &str) -> bool {
+    out.is_empty()
+}

@@ -1,0 +1,74 @@
+//! Which lines only say that nothing is there yet.
+
+/// Whole lines that say nothing, in lower case and without marks around them.
+const PLACEHOLDERS: [&str; 37] = [
+    "tbd",
+    "tba",
+    "tbc",
+    "todo",
+    "to do",
+    "n/a",
+    "na",
+    "not applicable",
+    "none",
+    "none yet",
+    "nil",
+    "null",
+    "nothing",
+    "nothing yet",
+    "nothing here yet",
+    "nothing to report",
+    "empty",
+    "pending",
+    "unknown",
+    "placeholder",
+    "to be filled",
+    "to be filled in",
+    "to be determined",
+    "to be done",
+    "fill in",
+    "coming soon",
+    "not yet",
+    "no entries yet",
+    "no content yet",
+    "no updates yet",
+    "no changes yet",
+    "not started",
+    "not set",
+    "无",
+    "暂无",
+    "待定",
+    "keine",
+];
+
+/// Whether a line is blank, punctuation, or one of the words with which people leave a gap.
+pub(super) fn is_placeholder(line: &str) -> bool {
+    let line = line.to_lowercase();
+    let words = line.trim_matches(|c: char| !c.is_alphanumeric());
+    words.is_empty() || PLACEHOLDERS.contains(&words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_placeholder;
+
+    #[test]
+    fn gaps_are_told_from_notes() {
+        for line in [
+            "",
+            "- TBD",
+            "_nothing yet_",
+            "...",
+            "[…]",
+            "**N/A**",
+            "---",
+            "> None.",
+            "（暂无）",
+        ] {
+            assert!(is_placeholder(line), "{line}");
+        }
+        for line in ["none of the tests pass", "1", "todo: call Ann", "已完成"] {
+            assert!(!is_placeholder(line), "{line}");
+        }
+    }
+}

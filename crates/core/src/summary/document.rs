@@ -1,0 +1,235 @@
+//! A summary as its sections: nine of them, or six in the brief style.
+
+use crate::policy::SummaryStyle;
+
+/// A section of a summary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Section {
+    /// What the user wants.
+    Request,
+    /// Techniques, systems and ideas that matter.
+    Concepts,
+    /// Which files matter, and what in them.
+    Files,
+    /// What went wrong, and what mended it.
+    Errors,
+    /// What was solved, and how.
+    Problems,
+    /// Every message of the user's.
+    UserMessages,
+    /// What is left to do.
+    Pending,
+    /// What was under way.
+    Current,
+    /// What comes next.
+    Next,
+    /// What was done (brief).
+    Done,
+    /// What was under way (brief).
+    Doing,
+    /// Which files matter (brief).
+    BriefFiles,
+    /// What comes next (brief).
+    BriefNext,
+    /// What the user demands (brief).
+    Constraints,
+    /// What was decided, and why (brief).
+    Decisions,
+}
+
+const NINE: [Section; 9] = [
+    Section::Request,
+    Section::Concepts,
+    Section::Files,
+    Section::Errors,
+    Section::Problems,
+    Section::UserMessages,
+    Section::Pending,
+    Section::Current,
+    Section::Next,
+];
+
+const BRIEF: [Section; 6] = [
+    Section::Done,
+    Section::Doing,
+    Section::BriefFiles,
+    Section::BriefNext,
+    Section::Constraints,
+    Section::Decisions,
+];
+
+impl Section {
+    /// The sections of a style, in their order.
+    pub const fn of(style: SummaryStyle) -> &'static [Self] {
+        match style {
+            SummaryStyle::NineSections => &NINE,
+            SummaryStyle::Brief => &BRIEF,
+        }
+    }
+
+    /// Its title.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Request => "Primary Request and Intent",
+            Self::Concepts => "Key Technical Concepts",
+            Self::Files => "Files and Code Sections",
+            Self::Errors => "Errors and fixes",
+            Self::Problems => "Problem Solving",
+            Self::UserMessages => "All user messages",
+            Self::Pending => "Pending Tasks",
+            Self::Current => "Current Work",
+            Self::Next => "Optional Next Step",
+            Self::Done => "Done",
+            Self::Doing => "Doing",
+            Self::BriefFiles => "Files",
+            Self::BriefNext => "Next",
+            Self::Constraints => "Constraints",
+            Self::Decisions => "Decisions",
+        }
+    }
+
+    /// What a model is told to write into it.
+    pub(super) const fn guidance(self) -> &'static str {
+        match self {
+            Self::Request => {
+                "Everything that the user has asked for, with the intent behind it and all that was changed or corrected on the way."
+            }
+            Self::Concepts => "The technologies, conventions and ideas that the work rests on.",
+            Self::Files => {
+                "Each file that was read, changed or created: why it matters, what changed, and the code that whoever goes on must see, word for word."
+            }
+            Self::Errors => "Each error, what mended it, and what the user said about it.",
+            Self::Problems => "What was solved, and what is still being looked into.",
+            Self::UserMessages => {
+                "Every message of the user's that is not the result of a tool, in order."
+            }
+            Self::Pending => "What the user has asked for and is not done.",
+            Self::Current => {
+                "What was being done right before this request: files, code, the last command and its outcome."
+            }
+            Self::Next => {
+                "The one step that continues the latest request, if the request calls for one. Quote, word for word, the user's and your own latest lines that show where the work stopped."
+            }
+            Self::Done => "What is finished.",
+            Self::Doing => "What is under way, and how far it is.",
+            Self::BriefFiles => "The files that matter, a line each: what was done there.",
+            Self::BriefNext => "The steps that remain, in order.",
+            Self::Constraints => "What the user demands or forbids, in the user's own words.",
+            Self::Decisions => "What was decided, and why.",
+        }
+    }
+
+    /// The section of a style that a title names, however the title is written; shorter ones are known
+    /// where a title is expected.
+    pub(super) fn of_title(style: SummaryStyle, title: &str, or_short: bool) -> Option<Self> {
+        let wanted = folded(title);
+        let mut all = Self::of(style).iter().copied();
+        all.find(|section| {
+            let ours = folded(section.title());
+            wanted == ours || or_short && section.short_titles().contains(&&*wanted)
+        })
+    }
+
+    /// Titles under which models write it too.
+    const fn short_titles(self) -> &'static [&'static str] {
+        match self {
+            Self::Request => &["primary request", "request and intent", "request"],
+            Self::Files => &["files", "files and code", "code sections"],
+            Self::Errors => &["errors", "errors and their fixes"],
+            Self::UserMessages => &["user messages", "all of the user messages"],
+            Self::Pending => &["pending", "pending task", "remaining tasks"],
+            Self::Current => &["current state", "current task"],
+            Self::Next => &["next step", "next steps", "optional next steps"],
+            Self::Doing => &["in progress", "current work"],
+            Self::BriefNext => &["next steps", "next step"],
+            Self::Done => &["completed"],
+            _ => &[],
+        }
+    }
+
+    /// Sections without which a summary is of no use: each list needs one of its own.
+    pub(super) const fn required(style: SummaryStyle) -> &'static [&'static [Self]] {
+        match style {
+            SummaryStyle::NineSections => &[&[Self::Request], &[Self::Current, Self::Pending]],
+            SummaryStyle::Brief => &[&[Self::Done, Self::Doing], &[Self::BriefNext, Self::Doing]],
+        }
+    }
+}
+
+/// Words and digits in lower case, without the number before a title.
+fn folded(title: &str) -> String {
+    let title = title
+        .trim_start_matches(|c: char| !c.is_alphabetic())
+        .replace('&', " and ");
+    let words = title
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join(" ").to_lowercase()
+}
+
+/// A summary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Document {
+    style: SummaryStyle,
+    bodies: Vec<(Section, String)>,
+    /// What a model wrote that has no sections at all.
+    pub(super) free: String,
+}
+
+impl Document {
+    /// A summary without content.
+    pub fn new(style: SummaryStyle) -> Self {
+        Self {
+            style,
+            bodies: Vec::new(),
+            free: String::new(),
+        }
+    }
+
+    /// Its style.
+    pub fn style(&self) -> SummaryStyle {
+        self.style
+    }
+
+    /// What a section says; nothing when it is not there.
+    pub fn body(&self, section: Section) -> Option<&str> {
+        let found = self.bodies.iter().find(|(other, _)| *other == section);
+        found.map(|(_, body)| &**body)
+    }
+
+    /// Writes a section; sections of another style are left out.
+    pub fn set(&mut self, section: Section, body: &str) {
+        if !Section::of(self.style).contains(&section) {
+            return;
+        }
+        self.bodies.retain(|(other, _)| *other != section);
+        if !body.trim().is_empty() {
+            self.bodies.push((section, body.trim().to_owned()));
+            self.bodies.sort_by_key(|(section, _)| *section);
+        }
+    }
+
+    /// The text: numbered sections, those without content as `N/A`, so that the reader knows that
+    /// nothing was forgotten.
+    pub fn render(&self) -> String {
+        let mut out = String::new();
+        if !self.free.is_empty() {
+            out.push_str(&self.free);
+            out.push_str("\n\n");
+        }
+        for (at, section) in Section::of(self.style).iter().enumerate() {
+            let body = self.body(*section);
+            if body.is_none() && !self.free.is_empty() {
+                continue;
+            }
+            out.push_str(&format!(
+                "## {}. {}\n\n{}\n\n",
+                at + 1,
+                section.title(),
+                body.unwrap_or("N/A")
+            ));
+        }
+        out.truncate(out.trim_end().len());
+        out
+    }
+}

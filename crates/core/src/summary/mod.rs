@@ -1,0 +1,19 @@
+//! The summary of a compaction: its sections, what a model is asked, whether its answer is taken, and how
+//! the next reader is told what it is.
+//!
+//! Not here: who asks the model, and what is summarised.
+
+mod accept;
+mod document;
+mod frame;
+mod instructions;
+mod prompt;
+pub(crate) mod refusal;
+#[cfg(test)]
+mod tests;
+
+pub use accept::{Accepted, Refused, accept};
+pub use document::{Document, Section};
+pub use frame::{Framing, frame};
+pub use instructions::standing_instructions;
+pub use prompt::{Extra, SYSTEM, memory_request, summary_request};
