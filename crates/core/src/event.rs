@@ -10,7 +10,9 @@ use crate::ids::{CallKey, MessageId, OfferKey, Ordinal, Revision, SessionKey, Ti
 use crate::levels::results::Stored;
 use crate::message::Message;
 use crate::policy::{Policy, WindowHint};
-use crate::session::{CallState, Offer, Pending, Placeholder, RequestStamp, Span, Standing};
+use crate::session::{
+    Author, CallState, Offer, Pending, Placeholder, RequestStamp, Span, Standing,
+};
 use crate::tokens::{Ledger, Size};
 use crate::view::{LayoutChange, Piece, Target};
 
@@ -54,6 +56,12 @@ pub enum Event {
     SpansCollapsed(SpansCollapsed),
     /// Later messages left the view. View-changing.
     Rewound(Rewound),
+    /// An update of the running summary began.
+    MemoryStarted(MemoryStarted),
+    /// The running summary has a new version.
+    MemoryUpdated(MemoryUpdated),
+    /// An update of the running summary came to nothing.
+    MemoryFailed(MemoryFailed),
     /// The settings changed. View-changing, so that what is decided by them from here on belongs to
     /// an epoch of its own; pieces that were served stay as they are.
     PolicyChanged(PolicyChanged),
@@ -340,6 +348,41 @@ pub struct Restored {
     pub request: Option<RequestStamp>,
 }
 
+/// An update of the running summary began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryStarted {
+    /// The number of the version that it will make.
+    pub number: u64,
+}
+
+/// The running summary has a new version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryUpdated {
+    /// Its number.
+    pub number: u64,
+    /// The whole file.
+    pub text: Box<str>,
+    /// Who wrote it.
+    pub author: Author,
+    /// The revision that it was written from.
+    pub source: Revision,
+    /// The last message that it covers.
+    pub covers: Option<Ordinal>,
+    /// How long that took, in milliseconds.
+    pub took_ms: u64,
+}
+
+/// An update of the running summary came to nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryFailed {
+    /// Why. Never holds content of the conversation.
+    pub detail: Box<str>,
+    /// How many attempts in a row.
+    pub attempts: u32,
+    /// When the next one is due.
+    pub next: Timestamp,
+}
+
 /// The settings changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyChanged {
@@ -385,6 +428,9 @@ impl Event {
             | Self::ViewServed(_)
             | Self::ResultsPersisted(_)
             | Self::SpansStaged(_)
+            | Self::MemoryStarted(_)
+            | Self::MemoryUpdated(_)
+            | Self::MemoryFailed(_)
             | Self::ResultOffered(_)
             | Self::OffersSettled(_)
             | Self::CacheEditsIssued(_) => None,
@@ -420,6 +466,9 @@ impl Event {
             | Self::PolicyChanged(_)
             | Self::ResultsPersisted(_)
             | Self::SpansStaged(_)
+            | Self::MemoryStarted(_)
+            | Self::MemoryUpdated(_)
+            | Self::MemoryFailed(_)
             | Self::CacheEditsIssued(_) => None,
         }
     }

@@ -74,14 +74,18 @@ impl UpdateMemory {
             ));
         }
         let covered = before.and_then(|before| before.covers);
-        Ok(Decision::Events(vec![Event::MemoryUpdated(MemoryUpdated {
-            number: next_number(session),
-            covers: self.read_to.map_or(covered, |to| mark(session, to, covered)),
-            text: self.text,
-            author: self.author,
-            source: self.source,
-            took_ms: self.took_ms,
-        })]))
+        Ok(Decision::Events(vec![Event::MemoryUpdated(
+            MemoryUpdated {
+                number: next_number(session),
+                covers: self
+                    .read_to
+                    .map_or(covered, |to| mark(session, to, covered)),
+                text: self.text,
+                author: self.author,
+                source: self.source,
+                took_ms: self.took_ms,
+            },
+        )]))
     }
 }
 
@@ -154,7 +158,8 @@ pub fn memory_due(session: &Session, now: Timestamp) -> Option<Timestamp> {
         session.tokens().tokens >= u64::from(policy.start_tokens)
     } else {
         calibrated >= u64::from(policy.update_tokens)
-            && (notes.since_calls >= policy.update_tool_calls || last_response_has_no_calls(session))
+            && (notes.since_calls >= policy.update_tool_calls
+                || last_response_has_no_calls(session))
     };
     if !has_grown {
         return None;
@@ -165,8 +170,7 @@ pub fn memory_due(session: &Session, now: Timestamp) -> Option<Timestamp> {
 
 fn last_response_has_no_calls(session: &Session) -> bool {
     let mut entries = session.transcript().entries().rev();
-    let last = entries.find(|(_, entry)| {
-        entry.role == Role::Assistant && entry.standing == Standing::Visible
-    });
+    let last = entries
+        .find(|(_, entry)| entry.role == Role::Assistant && entry.standing == Standing::Visible);
     last.is_none_or(|(ordinal, _)| session.calls().of(ordinal).next().is_none())
 }

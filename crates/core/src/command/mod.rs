@@ -8,6 +8,7 @@ mod clear;
 mod collapse;
 mod create;
 mod intake;
+mod memory;
 mod offer;
 mod persist;
 mod reject;
@@ -21,6 +22,7 @@ pub use append::{Append, Receipt, Warning, receipts, warnings};
 pub use clear::{Clear, Clearing};
 pub use collapse::{Collapse, Collapsing, Stage};
 pub use create::{Create, create};
+pub use memory::{FailMemory, StartMemory, UpdateMemory, memory_due, wants_memory};
 pub use offer::{CallName, Offering, Told, told};
 pub use reject::{Conflict, Rejection};
 pub use restore::Restore;
@@ -63,6 +65,12 @@ pub enum Command {
     Snip(Snip),
     /// Clear old results.
     Clear(Clear),
+    /// Say that an update of the running summary begins.
+    StartMemory(StartMemory),
+    /// Record a version of it.
+    UpdateMemory(UpdateMemory),
+    /// Record that an update came to nothing.
+    FailMemory(FailMemory),
     /// Stage spans.
     Stage(Stage),
     /// Put summaries in the places of spans.
@@ -116,6 +124,9 @@ pub fn decide(
         Command::Serve(serve) => serve.decide(session, context),
         Command::Snip(snip) => snip.decide(session, context),
         Command::Clear(clear) => clear.decide(session, context),
+        Command::StartMemory(start) => Ok(start.decide(session)),
+        Command::UpdateMemory(update) => update.decide(session),
+        Command::FailMemory(fail) => Ok(fail.decide(session)),
         Command::Stage(stage) => Ok(stage.decide(session)),
         Command::Collapse(collapse) => collapse.decide(session, context),
         Command::Restore(restore) => restore.decide(session, context),

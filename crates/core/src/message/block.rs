@@ -189,6 +189,11 @@ impl Block {
         }
     }
 
+    /// Whether it is a call of a tool.
+    pub const fn is_call(&self) -> bool {
+        matches!(self, Self::ToolUse(_))
+    }
+
     /// Whether it is reasoning.
     pub fn is_thinking(&self) -> bool {
         matches!(self, Self::Thinking(_))

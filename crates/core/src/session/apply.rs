@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::cache_edits::CacheEdits;
 use super::calls::{Call, CallState, Calls, Pairing};
+use super::notes::Notes;
 use super::offers::Offers;
 use super::pending::{Pending, settle};
 use super::requests::{Answered, Requests};
@@ -64,6 +65,7 @@ impl Session {
             calls: Calls::default(),
             stored: StoredResults::default(),
             spans: Spans::default(),
+            notes: Notes::default(),
             offers: Offers::default(),
             pending: Vec::new(),
             sealed: Sealed::default(),
@@ -127,6 +129,9 @@ impl Session {
                     .stage(&event.spans, event.armed, event.pass_tokens);
             }
             Event::SpansCollapsed(event) => self.collapsed(event),
+            Event::MemoryStarted(event) => self.notes.started(recorded.at, event),
+            Event::MemoryUpdated(event) => self.notes.updated(recorded.at, event),
+            Event::MemoryFailed(event) => self.notes.failed(recorded.at, event),
             Event::Restored(event) => self.restored(event),
             Event::Rewound(event) => self.rewound(event),
             Event::PolicyChanged(event) => self.policy_changed(event),
@@ -205,6 +210,9 @@ impl Session {
             _ => None,
         };
         if visible {
+            let calls = message.blocks.iter().filter(|block| block.is_call());
+            let calls = crate::view::count(calls.count());
+            self.notes.grow(appended.size.tokens, calls);
             self.since_snip.messages += 1;
             self.since_snip.tokens += u64::from(appended.size.tokens);
         }

@@ -7,6 +7,7 @@ mod apply;
 mod cache_edits;
 mod calls;
 mod later;
+mod notes;
 mod offers;
 mod pending;
 mod prompt_cache;
@@ -20,6 +21,7 @@ mod turns;
 pub use apply::ReplayError;
 pub use cache_edits::{CacheEdits, CachePin};
 pub use calls::{Call, CallState, Calls, Pairing};
+pub use notes::{Author, Failure, Notes, Version};
 pub use offers::{Full, MAX_OFFERS, Match, Offer, Offers};
 pub use pending::Pending;
 pub(crate) use pending::settle;
@@ -60,6 +62,7 @@ pub struct Session {
     calls: Calls,
     stored: StoredResults,
     spans: Spans,
+    notes: Notes,
     offers: Offers,
     pending: Vec<Pending>,
     sealed: Sealed,
@@ -215,6 +218,11 @@ impl Session {
     /// Its spans: those that a summary may stand for, and those that one stands for.
     pub fn spans(&self) -> &Spans {
         &self.spans
+    }
+
+    /// Its running summary.
+    pub fn notes(&self) -> &Notes {
+        &self.notes
     }
 
     /// What stands in the places of spans in the view as it is now, in order.

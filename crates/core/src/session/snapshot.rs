@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::cache_edits::{CacheEdits, CachePin};
 use super::calls::{Call, Calls};
+use super::notes::Notes;
 use super::offers::{Offer, Offers};
 use super::pending::Pending;
 use super::requests::{Answered, Method, Requests};
@@ -52,6 +53,8 @@ pub struct Snapshot {
     pub next_offer: u32,
     /// Its spans.
     pub spans: Spans,
+    /// Its running summary.
+    pub notes: Notes,
     /// What was appended and not served yet.
     pub pending: Vec<Pending>,
     /// What was served.
@@ -186,6 +189,7 @@ impl Snapshot {
             offers: Offers::restore(self.offers, self.next_offer),
             calls,
             spans: self.spans,
+            notes: self.notes,
             pending: self.pending,
             sealed: self.sealed,
             cache_edits: CacheEdits::restore(self.cache_edits),
@@ -239,6 +243,7 @@ impl Session {
             offers: self.offers.iter().cloned().collect(),
             next_offer: self.offers.next_key().get(),
             spans: self.spans.clone(),
+            notes: self.notes.clone(),
             pending: self.pending.clone(),
             sealed: self.sealed.clone(),
             cache_edits: self.cache_edits.pins().to_vec(),

@@ -10,6 +10,7 @@ use v1::session_event::Event as Out;
 
 use super::appended::call_ref;
 use super::filter::known;
+use super::memory;
 use super::policy::{changed_paths, policy};
 use super::scalars::export_timestamp;
 use super::spans;
@@ -35,6 +36,15 @@ pub fn events(
     let happened = match &recorded.event {
         Event::SessionCreated(event) => vec![Out::SessionCreated(created(event))],
         Event::SessionUpdated(event) => updated(event),
+        Event::MemoryStarted(event) => {
+            vec![Out::MemoryUpdateStarted(memory::started(*event))]
+        }
+        Event::MemoryUpdated(event) => {
+            vec![Out::MemoryUpdated(memory::updated(event, session))]
+        }
+        Event::MemoryFailed(event) => {
+            vec![Out::MemoryUpdateFailed(memory::failed(event, recorded.at))]
+        }
         Event::SpansStaged(event) => vec![Out::SpansStaged(spans::staged(event, session))],
         Event::SpansCollapsed(event) => {
             vec![Out::SpansCollapsed(spans::collapsed(event, session))]

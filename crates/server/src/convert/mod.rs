@@ -12,6 +12,7 @@ mod events;
 mod fidelity;
 mod filter;
 mod levels;
+mod memory;
 mod messages_in;
 mod offers;
 mod page;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use palimpsest_core::command::memory_due;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::Session;
 use palimpsest_store::encoding::encode_snapshot;
@@ -142,6 +143,7 @@ impl State {
         key: &SessionKey,
         transaction: Transaction<'_>,
     ) -> Result<&Loaded, StoreError> {
+        let now = transaction.now();
         let (loaded, before, append) = transaction.into_parts();
         let Some(mut loaded) = loaded else {
             return Err(StoreError::Closed);
@@ -153,7 +155,7 @@ impl State {
                 events,
                 frame,
                 summary: row::encode(loaded.session.about()),
-                due: DueChange::Keep,
+                due: memory_due(&loaded.session, now).map_or(DueChange::Keep, DueChange::At),
             };
             log.append(key, batch).await?;
             loaded.tail_bytes += frame_bytes;

@@ -12,7 +12,9 @@ use palimpsest_core::policy::{Overlay, Policy};
 use palimpsest_core::session::{LastServed, Method, RequestStamp};
 use palimpsest_core::tokens::Size;
 
-use super::{DecodeError, levels, message, offers, sixteen, sixteens, spans, state, v1, view};
+use super::{
+    DecodeError, levels, message, notes, offers, sixteen, sixteens, spans, state, v1, view,
+};
 
 pub(super) fn write(recorded: &Recorded) -> v1::Recorded {
     use v1::recorded::Event as Stored;
@@ -60,6 +62,9 @@ pub(super) fn write(recorded: &Recorded) -> v1::Recorded {
         Event::ResultsCleared(event) => Stored::ResultsCleared(levels::write_cleared(event)),
         Event::CacheEditsIssued(event) => Stored::CacheEditsIssued(levels::write_edits(event)),
         Event::Restored(event) => Stored::Restored(levels::write_restored(event)),
+        Event::MemoryStarted(event) => Stored::MemoryStarted(notes::write_started(*event)),
+        Event::MemoryUpdated(event) => Stored::MemoryUpdated(notes::write_updated(event)),
+        Event::MemoryFailed(event) => Stored::MemoryFailed(notes::write_failed(event)),
         Event::SpansStaged(event) => Stored::SpansStaged(spans::write_staged(event)),
         Event::SpansCollapsed(event) => Stored::SpansCollapsed(spans::write_collapsed(event)),
         Event::PolicyChanged(event) => Stored::PolicyChanged(v1::PolicyChanged {
@@ -123,6 +128,9 @@ pub(super) fn read(stored: v1::Recorded) -> Result<Recorded, DecodeError> {
         Some(Stored::ResultsCleared(event)) => Event::ResultsCleared(levels::read_cleared(event)?),
         Some(Stored::CacheEditsIssued(event)) => Event::CacheEditsIssued(levels::read_edits(event)),
         Some(Stored::Restored(event)) => Event::Restored(levels::read_restored(event)?),
+        Some(Stored::MemoryStarted(event)) => Event::MemoryStarted(notes::read_started(event)),
+        Some(Stored::MemoryUpdated(event)) => Event::MemoryUpdated(notes::read_updated(event)?),
+        Some(Stored::MemoryFailed(event)) => Event::MemoryFailed(notes::read_failed(event)),
         Some(Stored::SpansStaged(event)) => Event::SpansStaged(spans::read_staged(event)?),
         Some(Stored::SpansCollapsed(event)) => Event::SpansCollapsed(spans::read_collapsed(event)?),
         Some(Stored::PolicyChanged(event)) => Event::PolicyChanged(PolicyChanged {

@@ -7,6 +7,7 @@
 mod event;
 mod levels;
 mod message;
+mod notes;
 mod offers;
 mod prompt_cache;
 mod snapshot;
