@@ -7,13 +7,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::Summarizer;
-use crate::endpoint::{Auth, Endpoint, call, not_json};
+use crate::endpoint::{Endpoint, call, not_json};
 use crate::error::Error;
 use crate::fault::Fault;
 use crate::http::{Answer, Http};
 use crate::request::{Reply, Request, Role, Stop, Usage};
 use crate::retry::Attempt;
-use crate::secret::SecretSource;
 use crate::wire::alternating;
 
 /// The version of the API that is spoken.
@@ -86,8 +85,7 @@ impl Anthropic {
 #[async_trait]
 impl Summarizer for Anthropic {
     async fn summarize(&self, request: &Request) -> Result<Reply, Error> {
-        let usual = Auth::Header("x-api-key".to_owned(), SecretSource::value(""));
-        let mut headers = self.endpoint.headers(&usual).await?;
+        let mut headers = self.endpoint.headers(Some("x-api-key")).await?;
         headers.insert("anthropic-version", HeaderValue::from_static(VERSION));
         let url = self.endpoint.url("/v1", "/messages");
         let body = self.body(request);
@@ -110,7 +108,7 @@ struct Message {
     content: Vec<Block>,
     stop_reason: Option<String>,
     #[serde(default)]
-    usage: Tokens,
+    usage: Used,
 }
 
 #[derive(Deserialize)]
@@ -124,11 +122,15 @@ struct Block {
 /// Gateways leave some of these out, or null.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Tokens {
-    input_tokens: Option<u64>,
-    output_tokens: Option<u64>,
-    cache_read_input_tokens: Option<u64>,
-    cache_creation_input_tokens: Option<u64>,
+struct Used {
+    #[serde(rename = "input_tokens")]
+    input: Option<u64>,
+    #[serde(rename = "output_tokens")]
+    output: Option<u64>,
+    #[serde(rename = "cache_read_input_tokens")]
+    cache_read: Option<u64>,
+    #[serde(rename = "cache_creation_input_tokens")]
+    cache_write: Option<u64>,
 }
 
 fn read(answer: &Answer) -> Result<Reply, Attempt> {
@@ -154,10 +156,10 @@ fn read(answer: &Answer) -> Result<Reply, Attempt> {
         stop,
         model: message.model,
         usage: Usage {
-            input: usage.input_tokens.unwrap_or(0),
-            output: usage.output_tokens.unwrap_or(0),
-            cache_read: usage.cache_read_input_tokens.unwrap_or(0),
-            cache_write: usage.cache_creation_input_tokens.unwrap_or(0),
+            input: usage.input.unwrap_or(0),
+            output: usage.output.unwrap_or(0),
+            cache_read: usage.cache_read.unwrap_or(0),
+            cache_write: usage.cache_write.unwrap_or(0),
         },
     })
 }

@@ -140,7 +140,7 @@ pub async fn summarize_in_chunks(
             left = waiting.len(),
             "a piece of a conversation is summarised"
         );
-        so_far = Some(reply.text);
+        so_far = Some(carried(&reply.text).to_owned());
     }
 }
 
@@ -178,6 +178,17 @@ fn framed(so_far: Option<&str>, piece: &[Round], truncated: bool) -> Vec<Turn> {
     said
 }
 
+/// What of an answer goes on to the next piece: the summary without the scratchpad before it.
+fn carried(text: &str) -> &str {
+    let text = text
+        .split_once("</analysis>")
+        .map_or(text, |(_, rest)| rest);
+    let text = text.split_once("<summary>").map_or(text, |(_, rest)| rest);
+    text.rsplit_once("</summary>")
+        .map_or(text, |(rest, _)| rest)
+        .trim()
+}
+
 /// Two halves by tokens; of a single round, by its text.
 fn halve(piece: &[Round]) -> Option<(Vec<Round>, Vec<Round>)> {
     let total = piece
@@ -202,7 +213,7 @@ fn halve(piece: &[Round]) -> Option<(Vec<Round>, Vec<Round>)> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{ChunkSettings, cut, halve, plan_chunks};
+    use super::{ChunkSettings, carried, cut, halve, plan_chunks};
     use crate::request::Turn;
     use crate::rounds::Round;
 
@@ -223,7 +234,7 @@ mod tests {
     fn pieces_are_as_full_as_they_can_be() {
         check(&[], 10, &[]);
         check(&[5, 5, 5], 10, &[0..2, 2..3]);
-        check(&[5, 5, 5], 15, &[0..3]);
+        check(&[5, 5, 5, 1], 15, &[0..3, 3..4]);
         check(&[50, 5, 5], 10, &[0..1, 1..3]);
         check(&[5, 50, 5], 10, &[0..1, 1..2, 2..3]);
     }
@@ -264,6 +275,16 @@ mod tests {
         };
         assert_eq!(halve(&[one]), None);
         assert_eq!(halve(&[]), None);
+    }
+
+    #[test]
+    fn the_scratchpad_is_not_carried_on() {
+        assert_eq!(
+            carried("<analysis>a</analysis>\n<summary>\ns\n</summary>"),
+            "s"
+        );
+        assert_eq!(carried("<summary>cut off"), "cut off");
+        assert_eq!(carried(" plain "), "plain");
     }
 
     proptest! {

@@ -72,8 +72,9 @@ impl Endpoint {
         url
     }
 
-    /// The headers of a call. `usual` is where the provider looks for [`Auth::Key`].
-    pub(crate) async fn headers(&self, usual: &Auth) -> Result<HeaderMap, Error> {
+    /// The headers of a call. `usual` is the header in which the provider looks for [`Auth::Key`]; without
+    /// one that is a bearer token.
+    pub(crate) async fn headers(&self, usual: Option<&str>) -> Result<HeaderMap, Error> {
         let mut headers = HeaderMap::new();
         headers.insert(
             http::header::CONTENT_TYPE,
@@ -81,7 +82,7 @@ impl Endpoint {
         );
         let (name, scheme, source) = match (&self.auth, usual) {
             (Auth::None, _) => return Ok(headers),
-            (Auth::Key(source), Auth::Header(name, _)) => (name.as_str(), "", source),
+            (Auth::Key(source), Some(name)) => (name, "", source),
             (Auth::Key(source) | Auth::Bearer(source), _) => ("authorization", "Bearer ", source),
             (Auth::Header(name, source), _) => (name.as_str(), "", source),
         };

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::Summarizer;
-use crate::endpoint::{Auth, Endpoint, call, not_json};
+use crate::endpoint::{Endpoint, call, not_json};
 use crate::error::Error;
 use crate::fault::{Fault, refused};
 use crate::http::{Answer, Http};
@@ -77,7 +77,7 @@ impl OpenAi {
     }
 
     async fn ask(&self, request: &Request, cap: &str) -> Result<Reply, Error> {
-        let headers = self.endpoint.headers(&Auth::None).await?;
+        let headers = self.endpoint.headers(None).await?;
         let url = self.endpoint.url("", "/chat/completions");
         let body = self.body(request, cap);
         let read = |answer: &Answer| read(answer, request);
@@ -129,7 +129,7 @@ struct Completion {
     model: String,
     choices: Vec<Choice>,
     #[serde(default)]
-    usage: Option<Tokens>,
+    usage: Option<Used>,
 }
 
 #[derive(Deserialize)]
@@ -150,10 +150,13 @@ struct Message {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Tokens {
-    prompt_tokens: Option<u64>,
-    completion_tokens: Option<u64>,
-    prompt_tokens_details: Option<Details>,
+struct Used {
+    #[serde(rename = "prompt_tokens")]
+    prompt: Option<u64>,
+    #[serde(rename = "completion_tokens")]
+    completion: Option<u64>,
+    #[serde(rename = "prompt_tokens_details")]
+    details: Option<Details>,
 }
 
 #[derive(Default, Deserialize)]
@@ -212,18 +215,18 @@ fn read(answer: &Answer, request: &Request) -> Result<Reply, Attempt> {
         text,
         stop,
         model: completion.model,
-        usage: usage(completion.usage.unwrap_or_default()),
+        usage: usage(&completion.usage.unwrap_or_default()),
     })
 }
 
-fn usage(tokens: Tokens) -> Usage {
-    let cached = tokens
-        .prompt_tokens_details
-        .and_then(|details| details.cached_tokens);
-    let cached = cached.unwrap_or(0);
+fn usage(used: &Used) -> Usage {
+    let details = used.details.as_ref();
+    let cached = details
+        .and_then(|details| details.cached_tokens)
+        .unwrap_or(0);
     Usage {
-        input: tokens.prompt_tokens.unwrap_or(0).saturating_sub(cached),
-        output: tokens.completion_tokens.unwrap_or(0),
+        input: used.prompt.unwrap_or(0).saturating_sub(cached),
+        output: used.completion.unwrap_or(0),
         cache_read: cached,
         cache_write: 0,
     }

@@ -28,8 +28,11 @@ pub(crate) fn answer(conversation: &[String], prompt: &str) -> String {
     let mut lines = conversation
         .iter()
         .flat_map(|text| text.lines())
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
+        // What a former summary said is carried on, without its tags, headings and frame.
+        .map(|line| line.trim().trim_start_matches("- "))
+        .filter(|line| {
+            !line.is_empty() && !line.starts_with(['<', '#', '[']) && !line.ends_with(':')
+        })
         .map(|line| line.chars().take(200).collect::<String>());
     let titles = headings(prompt);
     let body = if titles.is_empty() {

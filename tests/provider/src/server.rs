@@ -127,17 +127,14 @@ async fn nothing_here(request: Request) -> Response<Body> {
 async fn handle(state: &Memory, api: Api, request: Request) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let id = lock(state).id("req_");
-    let (json, size, outcome) = match to_bytes(body, MAX_BODY_BYTES).await {
-        Ok(body) => {
-            let json: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
-            let outcome = answer(state, api, &parts.headers, &json).await;
-            (json, body.len(), outcome)
-        }
-        Err(_) => {
-            let refusal =
-                Refusal::new(413, "request_too_large", "Request exceeds the maximum size");
-            (Value::Null, 0, Err(refusal))
-        }
+    let (json, size, outcome) = if let Ok(body) = to_bytes(body, MAX_BODY_BYTES).await {
+        let json: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
+        let outcome = answer(state, api, &parts.headers, &json).await;
+        (json, body.len(), outcome)
+    } else {
+        let message = "Request exceeds the maximum size";
+        let refusal = Refusal::new(413, "request_too_large", message);
+        (Value::Null, 0, Err(refusal))
     };
     let response = match outcome {
         Ok(answer) => deliver(api, &json, answer, &id),

@@ -36,7 +36,7 @@ pub(crate) fn anthropic(message: &Value) -> String {
         let name = event["type"].as_str().unwrap_or_default();
         format!("event: {name}\ndata: {event}\n\n")
     };
-    events.iter().map(event).collect()
+    events.iter().map(event).collect::<Vec<_>>().concat()
 }
 
 /// OpenAI's chunks for a completion.
@@ -63,9 +63,7 @@ pub(crate) fn openai(completion: &Value, with_usage: bool) -> String {
         last["usage"] = completion["usage"].clone();
         chunks.push(last);
     }
-    let chunks: String = chunks
-        .iter()
-        .map(|chunk| format!("data: {chunk}\n\n"))
-        .collect();
-    format!("{chunks}data: [DONE]\n\n")
+    let lines = chunks.iter().map(ToString::to_string);
+    let lines: Vec<String> = lines.chain(["[DONE]".to_owned()]).collect();
+    format!("data: {}\n\n", lines.join("\n\ndata: "))
 }

@@ -1,5 +1,7 @@
 //! What the fake provider refuses, with the status and the words of the real ones.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
+
 use palimpsest_fake_provider::FakeProvider;
 use serde_json::{Value, json};
 
@@ -53,7 +55,9 @@ async fn all_refused(path: &str, good: &Value, cases: &[(Value, &str)]) {
 }
 
 fn one(content: Value) -> Value {
-    json!({"messages": [{"role": "user", "content": content}]})
+    let mut body = json!({"messages": [{"role": "user"}]});
+    body["messages"][0]["content"] = content;
+    body
 }
 
 fn call(id: &str) -> Value {
@@ -76,11 +80,12 @@ fn turns(contents: &[Value]) -> Value {
     json!({"messages": contents.iter().enumerate().map(message).collect::<Vec<_>>()})
 }
 
+fn anthropic_good() -> Value {
+    json!({"model": "m", "max_tokens": 10, "messages": [{"role": "user", "content": "hi"}]})
+}
+
 #[tokio::test]
 async fn anthropic_refuses() {
-    let good =
-        json!({"model": "m", "max_tokens": 10, "messages": [{"role": "user", "content": "hi"}]});
-    let marked = json!({"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}});
     let cases = [
         (json!({"max_tokens": null}), "max_tokens: Field required"),
         (json!({"max_tokens": 0}), "greater than or equal to 1"),
@@ -120,6 +125,14 @@ async fn anthropic_refuses() {
             one(json!([{"type": "blob"}])),
             "does not match any of the expected tags",
         ),
+    ];
+    all_refused(ANTHROPIC, &anthropic_good(), &cases).await;
+}
+
+#[tokio::test]
+async fn anthropic_refuses_calls_images_and_lengths() {
+    let marked = json!({"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}});
+    let cases = [
         (
             one(json!([call("a")])),
             "`tool_use` blocks can not be in `user` messages",
@@ -184,7 +197,7 @@ async fn anthropic_refuses() {
             "exceed context limit: 175000 + 60000 > 200000",
         ),
     ];
-    all_refused(ANTHROPIC, &good, &cases).await;
+    all_refused(ANTHROPIC, &anthropic_good(), &cases).await;
 }
 
 #[tokio::test]

@@ -35,9 +35,8 @@ impl Pattern {
     pub(super) fn end(&self, text: &str, start: usize, end: usize) -> Option<usize> {
         let value = &text[start..end];
         match self.check {
-            Check::Form => Some(end),
             Check::Place if value.starts_with(['$', '{', '<', '*', '%', '[']) => None,
-            Check::Place => Some(end),
+            Check::Form | Check::Place => Some(end),
             Check::Value => is_value(value).then_some(end),
             Check::Starts(ends) => {
                 let looked_at = upto(
@@ -65,10 +64,15 @@ fn is_cursor(before: &str) -> bool {
     let label = label
         .rsplit(char::is_whitespace)
         .find(|word| word.contains("token"));
-    let is = |name: &&str| label.is_some_and(|label| label.contains(*name));
-    ["page", "next", "continuation", "cursor"]
-        .iter()
-        .any(|name| is(&name))
+    let cursors = [
+        "page_token",
+        "pagetoken",
+        "next_token",
+        "nexttoken",
+        "continuation",
+        "cursor",
+    ];
+    label.is_some_and(|label| cursors.iter().any(|name| label.contains(name)))
 }
 
 /// Letters with digits or unusual signs, of some variety; no variable, path, placeholder or call.

@@ -125,7 +125,9 @@ async fn a_count_that_was_too_low_halves_the_pieces() {
     let client = openai(&provider, &format!("m+window={WINDOW}"));
     let mut rounds = rounds(30, 1_000);
     // The caller believes them to be a third as large.
-    rounds.iter_mut().for_each(|round| round.tokens /= 3);
+    for round in &mut rounds {
+        round.tokens /= 3;
+    }
     let settings = ChunkSettings::for_window(WINDOW, 1_000, 200);
     let done = summarize_in_chunks(&client, &request(vec![]), &rounds, settings, &instruct)
         .await

@@ -1,5 +1,7 @@
 //! The clients and what drives them, against a provider that refuses what the real ones refuse.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
+
 mod chain;
 mod clients;
 mod drivers;

@@ -156,7 +156,7 @@ fn answer(
         return Err(stray());
     }
     let Some(id) = message["tool_call_id"].as_str() else {
-        return Err(Refusal::invalid(format!("Missing parameter 'tool_call_id': messages with role 'tool' must have a 'tool_call_id'."))
+        return Err(Refusal::invalid("Missing parameter 'tool_call_id': messages with role 'tool' must have a 'tool_call_id'.")
             .param(format!("{at}.tool_call_id")));
     };
     let position = open
