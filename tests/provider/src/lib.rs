@@ -15,7 +15,7 @@ mod cache;
 mod echo;
 mod openai;
 mod refusal;
-mod script;
+pub mod script;
 mod server;
 mod state;
 mod stream;

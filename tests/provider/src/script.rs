@@ -8,6 +8,7 @@
 //! | `delay=MS` | waits first |
 //! | `status=N` | fails with this status |
 //! | `retry-after=S`, `retry-after-ms=MS` | with this header |
+//! | `redirect` | points elsewhere with a 307 |
 //! | `drop` | ends the connection amid the answer |
 //! | `refuse`, `cannot` | declines by stop reason, or in words |
 //! | `cut` | is cut off at the output limit |
@@ -52,6 +53,8 @@ pub enum Behaviour {
         /// What the header says.
         retry_after: Option<Duration>,
     },
+    /// 307, back to where the request came in.
+    Redirect,
     /// The connection ends amid the answer.
     Drop,
     /// Declined, by stop reason.
@@ -124,6 +127,7 @@ pub(crate) fn named(model: &str, asked_before: u64) -> Result<Plan, String> {
             }
             "retry-after" => retry_after = Some(Duration::from_secs(number()?)),
             "retry-after-ms" => retry_after = Some(Duration::from_millis(number()?)),
+            "redirect" => plan.behaviour = Behaviour::Redirect,
             "drop" => plan.behaviour = Behaviour::Drop,
             "refuse" => plan.behaviour = Behaviour::Refuse,
             "cannot" => plan.behaviour = Behaviour::Cannot,

@@ -184,6 +184,14 @@ async fn answer(
     {
         return Err(failure(api, status, retry_after));
     }
+    if plan.behaviour == Behaviour::Redirect {
+        // Back to here, so that who follows it is in the record twice.
+        let path = match api {
+            Api::Anthropic => "/v1/messages",
+            Api::OpenAi => "/v1/chat/completions",
+        };
+        return Err(Refusal::new(307, "redirect", "Moved").header("location", path));
+    }
     let needed = match api {
         Api::Anthropic => anthropic::check(body, &plan)?,
         Api::OpenAi => openai::check(body, &plan)?,

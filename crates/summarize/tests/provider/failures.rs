@@ -188,3 +188,14 @@ async fn a_page_instead_of_the_api() {
         .unwrap_err();
     assert!(error.to_string().contains("base URL"), "{error}");
 }
+
+#[tokio::test]
+async fn a_key_does_not_go_where_a_redirect_points() {
+    let provider = FakeProvider::start().await.unwrap();
+    let error = anthropic(&provider, "c+redirect")
+        .summarize(&small())
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("307"), "{error}");
+    assert_eq!(statuses(&provider), [307]);
+}
