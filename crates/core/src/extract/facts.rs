@@ -183,10 +183,11 @@ impl Facts {
 
     fn settle_echo(&mut self, output: &str) {
         if let Some(command) = self.fenced.take() {
+            let (act, target) = call::of_command(command.into());
             let call = Call {
-                act: Act::Run,
+                act,
                 tool: "bash".into(),
-                target: clip(&command, 400).into(),
+                target: clip(&target, 400).into(),
                 place: Box::default(),
                 symbols: Vec::new(),
                 plan: None,

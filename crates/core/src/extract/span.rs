@@ -7,7 +7,7 @@ use super::facts::{Deed, Fact, Facts};
 use super::lessons::lessons;
 use super::notes::Notes;
 use super::outcome::Outcome;
-use super::steps::{repeats, steps};
+use super::steps::{Naming, repeats, steps};
 use super::text::{clip, gist, quoted, sentences};
 use crate::message::{Block, Message, ResultContent};
 use crate::tokens::{estimate_message, estimate_text};
@@ -66,7 +66,10 @@ pub fn span<'a>(messages: impl IntoIterator<Item = &'a Message>) -> String {
     let facts = Facts::of(messages);
     let notes = Notes::of(&facts);
     let deeds: Vec<&Deed> = notes.deeds().collect();
-    let root = facts.root();
+    let naming = Naming {
+        root: facts.root(),
+        brief: true,
+    };
     for (asked, done, said, failures) in [
         (110, 6, 160, 2),
         (80, 5, 110, 1),
@@ -86,7 +89,7 @@ pub fn span<'a>(messages: impl IntoIterator<Item = &'a Message>) -> String {
                 quoted(&first.words, asked)
             ));
         }
-        let steps = steps(&deeds, root, done);
+        let steps = steps(&deeds, naming, done);
         if !steps.is_empty() {
             parts.push(format!("The assistant {}.", steps.join("; ")));
         }
@@ -106,8 +109,10 @@ pub fn span<'a>(messages: impl IntoIterator<Item = &'a Message>) -> String {
             return text;
         }
     }
-    let text = steps(&deeds, root, 1).join("; ");
-    shortened(&text)
+    shortened(&format!(
+        "The assistant {}.",
+        steps(&deeds, naming, 1).join("; ")
+    ))
 }
 
 /// A decision in the span, or else its last words.

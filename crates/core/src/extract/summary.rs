@@ -136,7 +136,7 @@ fn current(notes: &Notes<'_>, state: &str) -> String {
     let mut parts: Vec<String> = lines.map(Into::into).collect();
     if parts.is_empty() {
         let deeds: Vec<_> = notes.deeds().collect();
-        let steps = steps(&deeds, notes.root, 6);
+        let steps = steps(&deeds, notes.naming(), 6);
         if !steps.is_empty() {
             parts.push(format!("The assistant {}.", steps.join("; ")));
         }
