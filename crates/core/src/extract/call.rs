@@ -134,7 +134,7 @@ pub(crate) fn read(tool: &ToolUse) -> Vec<Call> {
             defined_in(&command, MAX_SYMBOLS, &mut symbols);
         }
         contents(&fields, &mut |code| {
-            defined_in(code, MAX_SYMBOLS, &mut symbols)
+            defined_in(code, MAX_SYMBOLS, &mut symbols);
         });
     }
     let place = match act {

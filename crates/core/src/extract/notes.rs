@@ -129,26 +129,23 @@ impl<'a> Notes<'a> {
             match &deed.outcome {
                 Outcome::Failed(why) => {
                     self.passed.retain(|passed| *passed != key);
-                    match known {
-                        Some(at) => {
-                            let failure = &mut self.failures[open[at]];
-                            failure.times += 1;
-                            failure.place = place;
-                            failure.why = why;
-                        }
-                        None => {
-                            open.push(self.failures.len());
-                            self.failures.push(Failure {
-                                what: what(deed, self.root),
-                                key,
-                                times: 1,
-                                place,
-                                why,
-                                next: None,
-                                change: None,
-                                mended: false,
-                            });
-                        }
+                    if let Some(at) = known {
+                        let failure = &mut self.failures[open[at]];
+                        failure.times += 1;
+                        failure.place = place;
+                        failure.why = why;
+                    } else {
+                        open.push(self.failures.len());
+                        self.failures.push(Failure {
+                            what: what(deed, self.root),
+                            key,
+                            times: 1,
+                            place,
+                            why,
+                            next: None,
+                            change: None,
+                            mended: false,
+                        });
                     }
                 }
                 Outcome::Passed(_) => {

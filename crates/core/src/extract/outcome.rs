@@ -259,16 +259,23 @@ fn reason(head: &str, tail: &str) -> String {
         line.starts_with("Exit code")
             || line.starts_with("<returncode>")
             || matches!(line, "<output>" | "</output>")
+            || line.contains("] $ ")
             || line.starts_with("# ")
             || line.starts_with("$ ")
     };
     let named = lines().find(|line| is_failing(line) && !line.starts_with("Traceback"));
+    // A summing-up says less than the line that names a place in a file.
+    let named = match named {
+        Some(line) if line.starts_with("FAIL") || !line.contains(": ") => {
+            lines().find(|line| names_a_place(line)).or(named)
+        }
+        named => named,
+    };
     // Python says at the end what was wrong.
     let last = || {
         let traced = head.contains("Traceback (most") || tail.contains("Traceback (most");
         lines()
-            .filter(|line| line.contains("Error") && !line.starts_with("File "))
-            .next_back()
+            .rfind(|line| line.contains("Error") && !line.starts_with("File "))
             .filter(|_| traced)
     };
     let line = last()
@@ -279,6 +286,21 @@ fn reason(head: &str, tail: &str) -> String {
         .unwrap_or("it said nothing")
         .replace("</tool_use_error>", "");
     clip(&one_line(&line), MAX_LINE)
+}
+
+/// `src/a.go:141:21: undefined: x`.
+fn names_a_place(line: &str) -> bool {
+    let mut parts = line.split(':');
+    let file = parts.next().unwrap_or_default();
+    let is_file = file
+        .rsplit_once('.')
+        .is_some_and(|(name, ending)| !name.is_empty() && (1..=5).contains(&ending.len()));
+    is_file
+        && !file.contains(' ')
+        && parts
+            .next()
+            .is_some_and(|number| number.parse::<u32>().is_ok())
+        && line.contains(": ")
 }
 
 /// The line in which a program sums up what it did.

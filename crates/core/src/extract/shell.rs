@@ -67,7 +67,6 @@ fn parts(command: &str) -> Vec<&str> {
             // A line goes on after a backslash, and a quote does not end there.
             (_, b'\\') if quote != Some(b'\'') => at += 1,
             (Some(open), _) if byte == open => quote = None,
-            (Some(_), _) => {}
             (None, b'\'' | b'"') => quote = Some(byte),
             (None, b';' | b'\n') => width = 1,
             (None, b'&' | b'|') if bytes.get(at + 1) == Some(&byte) => width = 2,
@@ -106,7 +105,6 @@ fn unquoted_pipe(part: &str) -> Option<usize> {
     for (at, c) in part.char_indices() {
         match (quote, c) {
             (Some(open), c) if c == open => quote = None,
-            (Some(_), _) => {}
             (None, '\'' | '"') => quote = Some(c),
             (None, '|') => return Some(at),
             _ => {}

@@ -33,7 +33,7 @@ pub(crate) struct Naming<'a> {
 }
 
 impl Naming<'_> {
-    fn short<'a>(self, path: &'a str) -> &'a str {
+    fn short(self, path: &str) -> &str {
         let path = short(path, self.root);
         if !self.brief {
             return path;
@@ -115,7 +115,7 @@ fn phrase(group: &Group, deeds: &[&Deed], naming: Naming<'_>) -> String {
         Group::Change => changed(deeds, naming),
         Group::Search => searched(deeds, naming),
         Group::Look => looked(deeds),
-        Group::Run(_) => ran(deeds),
+        Group::Run(_) => ran(deeds, naming),
         Group::Fetch => format!("looked up {}", names(deeds, Naming::default())),
         Group::Delegate => {
             let tasks = distinct(deeds.iter().map(|deed| quoted(&deed.call.target, 80)));
@@ -222,7 +222,7 @@ fn searched(deeds: &[&Deed], naming: Naming<'_>) -> String {
         return format!("searched {}{at}: {}", what(last), found(last));
     }
     format!(
-        "{}, {} similar queries, last {}: {}",
+        "searched with {}, {} similar queries, the last for {}: {}",
         last.call.tool.to_lowercase(),
         deeds.len(),
         what(last),
@@ -249,15 +249,16 @@ fn looked(deeds: &[&Deed]) -> String {
     )
 }
 
-fn ran(deeds: &[&Deed]) -> String {
+fn ran(deeds: &[&Deed], naming: Naming<'_>) -> String {
     let last = deeds[deeds.len() - 1];
     let command = code(&shell::tidy(&last.call.target, MAX_COMMAND), MAX_COMMAND);
     let failed = deeds.iter().filter(|deed| deed.failed()).count();
+    let said_chars = if naming.brief { 50 } else { 100 };
     let outcome = match &last.outcome {
         Outcome::Open => "no result yet".to_owned(),
-        Outcome::Passed(said) if said.is_empty() => "passed".into(),
-        Outcome::Passed(said) => format!("passed: {}", quoted(said, 80)),
-        Outcome::Failed(why) => format!("failed: {}", quoted(why, 100)),
+        Outcome::Passed(said) if said.is_empty() || naming.brief => "passed".into(),
+        Outcome::Passed(said) => format!("passed: {}", quoted(said, said_chars)),
+        Outcome::Failed(why) => format!("failed: {}", quoted(why, said_chars)),
     };
     match deeds.len() {
         1 => format!("ran {command} ({outcome})"),

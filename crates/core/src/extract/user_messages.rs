@@ -66,7 +66,7 @@ mod tests {
         let all = user_messages([&*old, "short", &*new], 400);
         assert!(all.contains(new.trim()) && all.contains("> short"), "{all}");
         assert!(!all.contains(old.trim()) && all.contains("> old words"));
-        let few = user_messages([&*old, "short", &*new], 60);
+        let few = user_messages([&*old, "short", &*new], 64);
         assert!(few.starts_with("(2 older messages"), "{few}");
         assert_eq!(
             user_messages(["a", "b\n\n# c"], 1_000),

@@ -121,7 +121,7 @@ pub(super) fn documentation(body: &str, notes: &Notes<'_>) -> String {
             }
             // A search tells nothing but its own question.
             Act::Fetch if said.contains(&*deed.call.target) => {
-                lines.push(format!("Looked up {name}."))
+                lines.push(format!("Looked up {name}."));
             }
             Act::Fetch => lines.push(format!(
                 "Looked up {name}, which begins: {}.",
@@ -192,16 +192,18 @@ pub(super) fn learnings(body: &str, facts: &Facts, notes: &Notes<'_>) -> String 
     }
     for failure in notes.failures.iter().filter(|failure| failure.mended) {
         // What failed and passed on the next attempt teaches nothing.
-        if let Some(change) = failure
+        let Some(change) = failure
             .change
             .as_ref()
             .filter(|_| failure.what.starts_with('`'))
-        {
+        else {
+            continue;
+        };
+        // Of what fails again and again, one time is enough here; the errors tell of every one.
+        let begin = format!("{} failed with ", failure.what);
+        if !body.contains(&begin) && !lines.iter().any(|line| line.starts_with(&begin)) {
             let why = quoted(failure.why, 120);
-            lines.push(format!(
-                "{} failed with {why} until the assistant {change}.",
-                failure.what
-            ));
+            lines.push(format!("{begin}{why} until the assistant {change}."));
         }
     }
     add(body, lines, MAX_RULES)

@@ -45,12 +45,11 @@ struct Entry {
 impl Line for Entry {
     fn read(line: &str) -> Option<Self> {
         let inner = line.strip_prefix("- ")?.strip_suffix('.')?;
-        let (asked, rest) = match inner.strip_prefix(WENT_ON) {
-            Some(rest) => (WENT_ON.to_owned(), rest),
-            None => {
-                let (asked, rest) = inner.strip_prefix('“')?.split_once('”')?;
-                (format!("“{asked}”"), rest)
-            }
+        let (asked, rest) = if let Some(rest) = inner.strip_prefix(WENT_ON) {
+            (WENT_ON.to_owned(), rest)
+        } else {
+            let (asked, rest) = inner.strip_prefix('“')?.split_once('”')?;
+            (format!("“{asked}”"), rest)
         };
         let rest = between(rest, ": ", "")?;
         let (rest, ended) = match rest.split_once("; it ended with ") {
@@ -171,13 +170,12 @@ impl Entry {
                     files.retain(|other| *other != name);
                     files.push(name);
                 }
-                Act::Edit | Act::Write => {}
                 Act::Run => {
                     tally.runs += 1;
                     tally.failed += usize::from(deed.failed());
                 }
                 Act::Delegate | Act::Other => tally.others += 1,
-                Act::Plan => {}
+                Act::Edit | Act::Write | Act::Plan => {}
             }
         }
         files.reverse();
