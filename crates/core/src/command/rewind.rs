@@ -119,6 +119,14 @@ fn without_later(
     };
     let last_words = pieces.iter().rposition(is_words);
     mend(session, |index, piece| {
+        let of_call = piece.form.answers().and_then(|call| {
+            let call = session.calls().get(call)?;
+            Some(call.message)
+        });
+        // What stands for an answer goes with its call, whatever made it necessary.
+        if !piece.form.is_of_a_block() && of_call.is_some_and(|message| !stays(message)) {
+            return Fate::Leave;
+        }
         if stays(piece.message) {
             return Fate::Stay;
         }

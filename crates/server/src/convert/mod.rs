@@ -7,6 +7,7 @@ mod appended;
 mod blocks_in;
 mod blocks_out;
 mod cache_ledger;
+mod compaction;
 mod digest;
 mod events;
 mod fidelity;

@@ -25,6 +25,7 @@ use palimpsest_store::encoding::{DecodeError, decode_about};
 use palimpsest_store::{Head, SessionLog, StoreError};
 
 use self::cache::Cache;
+pub use self::load::Past;
 pub use self::handle::{Change, Watcher};
 pub use self::policies::Policies;
 use self::transaction::NewBlob;
@@ -303,7 +304,7 @@ impl Sessions {
         &self,
         key: &SessionKey,
         revision: Revision,
-    ) -> Result<Option<Session>, SessionsError> {
+    ) -> Result<Option<Past>, SessionsError> {
         load::past(&*self.log, key, revision).await
     }
 

@@ -133,9 +133,8 @@ impl Made {
 /// its answer. None when nothing leaves.
 fn place(session: &Session, leaves: impl Fn(&Piece) -> bool) -> Option<usize> {
     let pieces = session.sealed().pieces();
-    let speaks = |piece: &Piece| {
-        piece.form.is_shown() && side(piece, session.transcript()) != Side::System
-    };
+    let speaks =
+        |piece: &Piece| piece.form.is_shown() && side(piece, session.transcript()) != Side::System;
     // What the operator says before anyone else leads.
     let lead = pieces.iter().position(speaks).unwrap_or(pieces.len());
     let mut at = pieces.iter().position(&leaves)?.max(lead);
