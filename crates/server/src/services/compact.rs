@@ -1,13 +1,16 @@
-//! `Compact`. Of its levels there are the clearing of old tool results and the folding of old rounds.
+//! `Compact`: old tool results are cleared, old rounds are folded, or everything old is summarised.
 
-use palimpsest_core::command::{Clear, Clearing, Collapse, Collapsing, Command, Skip};
-use palimpsest_core::ids::Revision;
-use palimpsest_core::session::{LastServed, Method, NotHeld, RequestStamp, Session};
-use palimpsest_proto::context::v1::{self, CompactRequest, CompactResponse, Level, Trigger};
+use palimpsest_core::command::{Clear, Clearing, Collapse, Collapsing, Command, Scope, Skip};
+use palimpsest_core::event::Asked;
+use palimpsest_core::ids::{Revision, SessionKey};
+use palimpsest_core::session::{LastServed, Method, NotHeld, RequestStamp, Session, Strategy};
+use palimpsest_proto::context::v1::compact_request::Range;
+use palimpsest_proto::context::v1::{self, CompactionStrategy, CompactRequest, CompactResponse, Level, Trigger};
 
 use super::Service;
 use super::append::{budget, expected, tokens};
 use super::change::{Change, Happened};
+use super::compaction::{self, Ended, Wanted};
 use super::fidelity::removed;
 use super::ledger::ledger;
 use crate::convert;
@@ -43,9 +46,7 @@ pub(super) async fn compact(
             Collapsing::Auto
         }),
         Ok(Level::Unspecified | Level::Autocompact) => {
-            return Err(ServiceError::NotImplemented {
-                method: "palimpsest.context.v1.ContextService/Compact".into(),
-            });
+            return autocompact(service, &key, request, by_hand).await;
         }
         Ok(Level::ToolResultBudget | Level::Snip) | Err(_) => {
             return Err(ServiceError::invalid(
@@ -156,6 +157,129 @@ fn answer(
         budget: Some(budget(session, target)),
         cache_ledger: Some(ledger(service, session, target)?),
         fidelity: removed(session, target, happened.event()),
+        ..CompactResponse::default()
+    })
+}
+
+/// Level 5.
+async fn autocompact(
+    service: &Service,
+    key: &SessionKey,
+    request: CompactRequest,
+    by_hand: bool,
+) -> Result<CompactResponse, ServiceError> {
+    convert::target(request.target.clone(), &LastServed::default())?;
+    let request_id = request.request_id.clone();
+    let body = || convert::body_digest(&request);
+    let stamp = convert::request_stamp(&request_id, Method::Compact, body, service.limits())?;
+    let wanted = wanted(&request, by_hand, stamp)?;
+    let target = request.target.as_ref();
+    let tell = |session: &Session, ended: &Ended| {
+        let response = compacted(service, session, ended, target, wanted.dry_run)?;
+        Ok((ended.clone(), response))
+    };
+    let outcome = compaction::compact(service, key, &wanted, tell).await;
+    let (ended, response) = outcome.map_err(|error| error.with_request_id(&request_id))?;
+    match ended {
+        Ended::Event(..) => Ok(response),
+        Ended::Before(revision) => {
+            let happened = service.sessions.event(key, revision).await?;
+            let event = happened.map(|recorded| Box::new(recorded.event));
+            let tell = |session: &Session| {
+                let ended = match event {
+                    Some(event) => Ended::Event(event, revision),
+                    None => Ended::Skipped(Skip::NothingEligible),
+                };
+                compacted(service, session, &ended, target, false)
+            };
+            let told = service.sessions.read_whole(key, tell).await?;
+            told.map_err(|NotHeld| ServiceError::Internal {
+                doing: "read a session whole",
+                source: None,
+            })
+        }
+        Ended::Skipped(Skip::Disabled) if by_hand => Err(ServiceError::DisabledByPolicy {
+            setting: "autocompact.manual_enabled",
+        }),
+        Ended::Skipped(skip) if by_hand => Err(ServiceError::NothingToCompact {
+            skip: convert::skip_reason(skip),
+        }),
+        // Only whoever asks by hand is refused.
+        Ended::Skipped(_) => Ok(response),
+    }
+}
+
+fn wanted(
+    request: &CompactRequest,
+    by_hand: bool,
+    stamp: Option<RequestStamp>,
+) -> Result<Wanted, ServiceError> {
+    let strategy = match CompactionStrategy::try_from(request.strategy) {
+        Ok(CompactionStrategy::Unspecified) => None,
+        Ok(CompactionStrategy::SessionMemory) => Some(Strategy::SessionMemory),
+        Ok(CompactionStrategy::Extractive) => Some(Strategy::Extractive),
+        Ok(CompactionStrategy::Model | CompactionStrategy::Delegated) => {
+            return Err(ServiceError::NotImplemented {
+                method: "palimpsest.context.v1.ContextService/Compact".into(),
+            });
+        }
+        Ok(CompactionStrategy::DropOldest) | Err(_) => {
+            return Err(ServiceError::invalid(
+                "strategy",
+                "must be SESSION_MEMORY, MODEL, EXTRACTIVE or DELEGATED",
+            ));
+        }
+    };
+    let scope = match &request.range {
+        None => Scope::Whole,
+        Some(Range::UpToMessageId(id)) => {
+            Scope::UpTo(convert::message_id(id, "up_to_message_id")?)
+        }
+        Some(Range::FromMessageId(id)) => Scope::From(convert::message_id(id, "from_message_id")?),
+    };
+    let instructions = request.overrides.as_ref().map(|it| it.instructions.clone());
+    Ok(Wanted {
+        asked: if by_hand { Asked::Manual } else { Asked::Auto },
+        strategy,
+        scope,
+        instructions: instructions.filter(|text| !text.trim().is_empty()),
+        expected_revision: request.expected_revision.map(Revision::new),
+        request: stamp,
+        dry_run: request.dry_run,
+    })
+}
+
+fn compacted(
+    service: &Service,
+    session: &Session,
+    ended: &Ended,
+    target: Option<&v1::Target>,
+    dry_run: bool,
+) -> Result<CompactResponse, NotHeld> {
+    let mut stage = match ended {
+        Ended::Event(event, _) => convert::stage(event, session, dry_run),
+        Ended::Skipped(skip) => Some(convert::skipped(Level::Autocompact, *skip)),
+        Ended::Before(_) => None,
+    };
+    // The detail stands beside its report.
+    let detail = stage.as_mut().and_then(|stage| stage.detail.take());
+    let compaction = match detail {
+        Some(v1::stage_report::Detail::Compaction(compaction)) => Some(*compaction),
+        _ => None,
+    };
+    let event = match ended {
+        Ended::Event(event, revision) => Some((*revision, &**event)),
+        _ => None,
+    };
+    Ok(CompactResponse {
+        stages: stage.into_iter().collect(),
+        compaction,
+        revision: session.revision().get(),
+        epoch: session.sealed().epoch().get().into(),
+        tokens: Some(tokens(session, None)),
+        budget: Some(budget(session, target)),
+        cache_ledger: Some(ledger(service, session, target)?),
+        fidelity: removed(session, target, event),
         ..CompactResponse::default()
     })
 }

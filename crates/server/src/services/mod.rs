@@ -6,6 +6,7 @@
 mod append;
 mod change;
 mod compact;
+mod compaction;
 mod context;
 mod etag;
 mod events;

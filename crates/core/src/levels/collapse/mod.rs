@@ -236,7 +236,7 @@ fn risk(
         + REFERRED * share(referred, described.paths.len() as u64) / 1_000
         + FAILED * u64::from(described.ends_in_failure)
         + (DECIDED * described.decisions).min(MAX_DECIDED);
-    let repeated = REPEATED * share(described.repeated, described.calls) / 1_000;
+    let repeated = REPEATED * described.repeated_milli / 1_000;
     Risk::from_milli(u16::try_from(risk.saturating_sub(repeated)).unwrap_or(u16::MAX))
 }
 
