@@ -464,6 +464,31 @@ fn what_is_no_part_of_the_conversation_is_no_fact() {
     assert_eq!(updated(&memory, &all), memory);
 }
 
+/// Found by `a_hand_written_line_survives_every_update`: quotes behind a line that ends in quotes.
+#[test]
+fn words_behind_a_line_of_ours_make_it_theirs() {
+    let mut memory = updated(&Memory::template(), &session());
+    let edited = memory
+        .body(SectionKind::State)
+        .replace("“Tests”.", "“Tests”. NoteA“”.");
+    memory.set(SectionKind::State, &edited);
+    let line = "Work items: “Type” (under way); “Tests”. NoteA“”.";
+    assert!(memory.body(SectionKind::State).contains(line));
+    let next = does(
+        "TodoWrite",
+        r#"{"todos":[{"content":"New","status":"pending"}]}"#,
+        "ok",
+        None,
+    );
+    let memory = updated(&memory, &next);
+    assert!(memory.body(SectionKind::State).contains(line));
+    assert!(
+        memory
+            .body(SectionKind::State)
+            .contains("Work items: “New”.")
+    );
+}
+
 /// Messages as agents leave them, and stranger ones.
 fn any_message() -> impl Strategy<Value = Message> {
     let words = || {

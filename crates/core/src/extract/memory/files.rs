@@ -86,11 +86,16 @@ impl Line for Changed {
             Some(many) => many.strip_suffix(" times")?.parse().ok()?,
         };
         let symbols = symbols.split(", ").filter(|name| !name.is_empty());
+        let symbols = symbols.map(|name| name.strip_prefix('`')?.strip_suffix('`'));
+        let symbols: Vec<&str> = symbols.collect::<Option<_>>()?;
+        if symbols.iter().chain([&path]).any(|name| name.contains('`')) {
+            return None;
+        }
         Some(Self {
             path: path.into(),
             born,
             edits,
-            symbols: symbols.map(|name| name.trim_matches('`').into()).collect(),
+            symbols: symbols.into_iter().map(Into::into).collect(),
         })
     }
 

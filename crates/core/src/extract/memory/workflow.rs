@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::extract::call::Act;
 use crate::extract::facts::Deed;
-use crate::extract::lines::{Line, join, read_names, take, write_names};
+use crate::extract::lines::{Line, join, quote_in, read_names, take, write_names};
 use crate::extract::notes::Notes;
 use crate::extract::outcome::Outcome;
 use crate::extract::shell;
@@ -60,6 +60,10 @@ impl Line for Command {
             .unwrap_or(rest)
             .strip_suffix('.')?;
         let (last, said) = rest.split_once(": ").unwrap_or((rest, ""));
+        let is_quote = said.is_empty() || quote_in(said, "", "").is_some();
+        if !is_quote || label.contains('`') {
+            return None;
+        }
         let last = Last::ALL.into_iter().find(|one| one.words() == last)?;
         // With one run, whether it failed is said once.
         let failed = if runs == 1 {
