@@ -5,7 +5,9 @@ use palimpsest_core::event::Asked;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::{LastServed, Method, NotHeld, RequestStamp, Session, Strategy};
 use palimpsest_proto::context::v1::compact_request::Range;
-use palimpsest_proto::context::v1::{self, CompactionStrategy, CompactRequest, CompactResponse, Level, Trigger};
+use palimpsest_proto::context::v1::{
+    self, CompactRequest, CompactResponse, CompactionStrategy, Level, Trigger,
+};
 
 use super::Service;
 use super::append::{budget, expected, tokens};
@@ -232,9 +234,7 @@ fn wanted(
     };
     let scope = match &request.range {
         None => Scope::Whole,
-        Some(Range::UpToMessageId(id)) => {
-            Scope::UpTo(convert::message_id(id, "up_to_message_id")?)
-        }
+        Some(Range::UpToMessageId(id)) => Scope::UpTo(convert::message_id(id, "up_to_message_id")?),
         Some(Range::FromMessageId(id)) => Scope::From(convert::message_id(id, "from_message_id")?),
     };
     let instructions = request.overrides.as_ref().map(|it| it.instructions.clone());

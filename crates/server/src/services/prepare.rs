@@ -5,21 +5,24 @@ use palimpsest_core::codec;
 use palimpsest_core::command::{
     Clear, Clearing, Collapse, Collapsing, Command, Rejection, Serve, Skip,
 };
-use palimpsest_core::event::Event;
+use palimpsest_core::event::{Asked, Event};
 use palimpsest_core::ids::Revision;
 use palimpsest_core::levels::collapse::is_due;
 use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::{LastServed, Method, NotHeld, Session, View};
 use palimpsest_core::view::{Provider, Target, WireMessage};
-use palimpsest_proto::context::v1::{self, PrepareContextRequest, PrepareContextResponse};
+use palimpsest_proto::context::v1::{
+    self, CompactionMode, PrepareContextRequest, PrepareContextResponse,
+};
 use serde_json::json;
 
 use super::append::{Appended, Incoming, budget, tokens};
+use super::compaction::{self, Ended, Wanted};
 use super::fidelity::removed;
 use super::{Service, etag, ledger, staging};
 use crate::convert::{self, Form, PrefixTokens};
 use crate::errors::ServiceError;
-use crate::sessions::{Outcome, Transaction};
+use crate::sessions::{Missing, Outcome, Transaction};
 
 /// A request, read; what depends on the session is still to be filled in.
 struct Call {
@@ -30,6 +33,7 @@ struct Call {
     prefix: Option<PrefixTokens>,
     interrupt_open_calls: bool,
     cache_edits: bool,
+    mode: CompactionMode,
     /// The provider refused the last view as too long.
     overflow: bool,
     dry_run: bool,
@@ -37,12 +41,15 @@ struct Call {
 }
 
 /// What came of a call.
+#[derive(Clone)]
 struct Done {
     appended: Appended,
     /// What levels did.
     levels: Vec<(Revision, Event)>,
     /// What did nothing, and why.
     skipped: Vec<(v1::Level, Skip)>,
+    /// What came of a compaction that was due.
+    compacted: Option<Ended>,
 }
 
 impl Done {
@@ -57,7 +64,12 @@ impl Done {
         let done = done.filter_map(|(_, event)| convert::stage(event, session, dry_run));
         let skipped = self.skipped.iter();
         let skipped = skipped.map(|(level, skip)| convert::skipped(*level, *skip));
-        done.chain(skipped).collect()
+        let compacted = self.compacted.as_ref().and_then(|ended| match ended {
+            Ended::Event(event, _) => convert::stage(event, session, dry_run),
+            Ended::Skipped(skip) => Some(convert::skipped(v1::Level::Autocompact, *skip)),
+            Ended::Before(_) => None,
+        });
+        done.chain(skipped).chain(compacted).collect()
     }
 }
 
@@ -80,7 +92,7 @@ pub(super) async fn prepare(
     let (request_id, dry_run) = (request.request_id.clone(), request.dry_run);
     let body = || convert::body_digest(&request);
     let stamp = convert::request_stamp(&request_id, Method::Prepare, body, service.limits())?;
-    let expected = request.expected_revision;
+    let (expected, mode) = (request.expected_revision, request.compaction_mode());
     let incoming = Incoming::read(service, request.messages, expected, stamp)?;
     // Wrong targets are refused before anything happens.
     convert::target(request.target.clone(), &LastServed::default())?;
@@ -92,6 +104,7 @@ pub(super) async fn prepare(
         prefix: convert::prompt_prefix(request.prompt_prefix)?,
         interrupt_open_calls: request.interrupt_open_calls,
         cache_edits: request.cache_edits_supported,
+        mode,
         overflow: request.prompt_too_long.is_some(),
         dry_run,
         max_reply_bytes: service.limits().max_reply_bytes,
@@ -106,24 +119,85 @@ pub(super) async fn prepare(
             Appended::Before(revision) => Some(*revision),
             Appended::Now { .. } => None,
         };
-        Ok((before, response, is_due(session)))
+        let follows = Follows {
+            stages: is_due(session),
+            compacts: call.compacts(session, &done.appended),
+            done: done.clone(),
+        };
+        Ok((before, response, follows))
     };
     let outcome = service
         .sessions
         .run(&key, &missing, dry_run, decide, finish)
         .await;
-    let (before, mut response, stages) =
+    let (mut before, mut response, follows) =
         outcome.map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
+    if let Some(asked) = follows.compacts.filter(|_| !dry_run) {
+        match call.mode {
+            CompactionMode::Never => {
+                let mut stage = convert::skipped(v1::Level::Autocompact, Skip::Disabled);
+                stage.set_skip_reason(v1::SkipReason::NotWanted);
+                response.stages.push(stage);
+            }
+            CompactionMode::Background => {
+                compaction::begin_in_background(service, &key, asked);
+                response.stages.push(v1::StageReport {
+                    level: v1::Level::Autocompact.into(),
+                    action: v1::StageAction::Started.into(),
+                    ..v1::StageReport::default()
+                });
+            }
+            CompactionMode::Wait | CompactionMode::Unspecified => {
+                let wanted = Wanted::automatic(asked);
+                let tell = |_: &Session, ended: &Ended| Ok(ended.clone());
+                let ended = compaction::compact(service, &key, &wanted, tell).await;
+                let ended = ended.map_err(|error| error.with_request_id(&request_id))?;
+                let done = Done {
+                    compacted: Some(ended),
+                    ..follows.done
+                };
+                let serve = |transaction: &mut Transaction<'_>| {
+                    call.serve(transaction)?;
+                    Ok(done.clone())
+                };
+                let again = service
+                    .sessions
+                    .run(&key, &Missing::Refuse, false, serve, finish)
+                    .await;
+                (before, response, _) = again
+                    .map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
+            }
+        }
+    }
     if let Some(revision) = before {
         response.append = Some(call.incoming.earlier(service, &key, revision).await?);
     }
-    if stages && !dry_run {
+    if follows.stages && !dry_run {
         staging::begin(service, &key);
     }
     Ok(response)
 }
 
+/// What follows a reply, or comes before it.
+struct Follows {
+    /// Spans are to be chosen.
+    stages: bool,
+    /// A compaction is due, and who asks for it.
+    compacts: Option<Asked>,
+    done: Done,
+}
+
 impl Call {
+    /// Who asks for a compaction now; nobody when the view is not that large.
+    fn compacts(&self, session: &Session, appended: &Appended) -> Option<Asked> {
+        if matches!(appended, Appended::Now { .. }) && self.overflow {
+            return Some(Asked::Provider);
+        }
+        let policy = &session.policy().autocompact;
+        let is_due = session.tokens().tokens >= session.thresholds().compact;
+        (policy.enabled && is_due).then_some(Asked::Auto)
+    }
+
     fn decide(&self, transaction: &mut Transaction<'_>) -> Result<Done, Rejection> {
         let appended = if self.incoming.is_empty() {
             Appended::Now {
@@ -138,17 +212,12 @@ impl Call {
             appended,
             levels: Vec::new(),
             skipped: Vec::new(),
+            compacted: None,
         };
-        let Some(session) = transaction.session() else {
+        if transaction.session().is_none() {
             return Ok(done);
-        };
-        let (target, window) = self.target(session);
-        transaction.run(Command::Serve(Serve {
-            target,
-            window,
-            overhead_tokens: self.prefix.map(PrefixTokens::total),
-            interrupt_open_calls: self.interrupt_open_calls,
-        }))?;
+        }
+        self.serve(transaction)?;
         let clear = Clear {
             clearing: Clearing::Auto {
                 cache_edits: self.cache_edits,
@@ -174,6 +243,21 @@ impl Call {
             .map(|(revision, recorded)| (Revision::new(revision), recorded.event.clone()))
             .collect();
         Ok(done)
+    }
+
+    /// What is new in the view is placed and sealed.
+    fn serve(&self, transaction: &mut Transaction<'_>) -> Result<(), Rejection> {
+        let Some(session) = transaction.session() else {
+            return Ok(());
+        };
+        let (target, window) = self.target(session);
+        transaction.run(Command::Serve(Serve {
+            target,
+            window,
+            overhead_tokens: self.prefix.map(PrefixTokens::total),
+            interrupt_open_calls: self.interrupt_open_calls,
+        }))?;
+        Ok(())
     }
 
     /// A refused prompt is acted upon once, and not when the call is repeated.

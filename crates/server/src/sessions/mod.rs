@@ -25,8 +25,8 @@ use palimpsest_store::encoding::{DecodeError, decode_about};
 use palimpsest_store::{Head, SessionLog, StoreError};
 
 use self::cache::Cache;
-pub use self::load::Past;
 pub use self::handle::{Change, Watcher};
+pub use self::load::Past;
 pub use self::policies::Policies;
 use self::transaction::NewBlob;
 pub use self::transaction::{Outcome, Transaction};

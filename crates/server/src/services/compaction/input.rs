@@ -36,7 +36,10 @@ pub(super) fn previous(job: &Job) -> (Memory, Option<Ordinal>) {
             _ => None,
         }
     });
-    (text.map_or_else(Memory::template, |text| Memory::parse(&text)), None)
+    (
+        text.map_or_else(Memory::template, |text| Memory::parse(&text)),
+        None,
+    )
 }
 
 /// Everything that people said, across earlier compactions, from the first to the last.

@@ -96,6 +96,19 @@ pub(super) async fn compact<T>(
     finish(service, key, wanted, (&job, took_ms), summarised, tell).await
 }
 
+/// Compacts a session while nobody waits for it; its outcome is an event.
+pub(super) fn begin_in_background(service: &Service, key: &SessionKey, asked: Asked) {
+    let (inner, key) = (service.clone(), key.clone());
+    service.mutations.in_background(async move {
+        let wanted = Wanted::automatic(asked);
+        if let Err(error) = compact(&inner, &key, &wanted, |_, _| Ok(())).await {
+            let error = tonic::Status::from(error);
+            let error = error.message();
+            tracing::warn!(session = %key, error, "failed to compact; the next call tries again");
+        }
+    });
+}
+
 /// The running summary is there already: it is put in its place at once.
 async fn with_memory<T>(
     service: &Service,

@@ -62,11 +62,7 @@ pub(super) async fn summarise(
 
 /// What can be told from structure alone: the summary where there is no model, and what fills the gaps of
 /// a model's.
-async fn extract(
-    service: &Service,
-    key: &SessionKey,
-    job: &Job,
-) -> Result<Document, ServiceError> {
+async fn extract(service: &Service, key: &SessionKey, job: &Job) -> Result<Document, ServiceError> {
     let words = inputs(service, key, &job.session).await?;
     let style = job.session.policy().summary.style;
     let (memory, covers) = previous(job);
