@@ -9,6 +9,7 @@
 
 mod bad_input;
 mod calls;
+mod compaction;
 mod concurrent;
 mod exports;
 mod fidelity;
