@@ -10,7 +10,9 @@ use crate::ids::{CallKey, MessageId, OfferKey, Ordinal, Revision, SessionKey, Ti
 use crate::levels::results::Stored;
 use crate::message::Message;
 use crate::policy::{Policy, WindowHint};
-use crate::session::{CallState, Offer, Pending, Placeholder, RequestStamp, Span, Standing};
+use crate::session::{
+    CallState, Offer, Pending, PinPlace, Placeholder, RequestStamp, Span, Standing,
+};
 use crate::tokens::{Ledger, Size};
 use crate::view::{LayoutChange, Piece, Target};
 
@@ -264,6 +266,8 @@ pub struct CacheEditsIssued {
     pub calls: Vec<CallKey>,
     /// The user message that carries the edit.
     pub message: Ordinal,
+    /// Where it stands, when that was known.
+    pub place: Option<PinPlace>,
 }
 
 /// Level 4 chose spans that summaries may stand for. Takes the place of what was chosen before.

@@ -18,7 +18,7 @@ mod transcript;
 mod turns;
 
 pub use apply::ReplayError;
-pub use cache_edits::{CacheEdits, CachePin};
+pub use cache_edits::{CacheEdits, CachePin, PinPlace};
 pub use calls::{Call, CallState, Calls, Pairing};
 pub use offers::{Full, MAX_OFFERS, Match, Offer, Offers};
 pub use pending::Pending;
@@ -389,6 +389,20 @@ impl Session {
         })
     }
 
+    /// How many messages the array for a target has. What the caller says it has is not looked at again.
+    pub(crate) fn array_length(
+        &self,
+        target: &Target,
+        known: Option<Etag>,
+    ) -> Result<u32, NotHeld> {
+        let prefix = match known {
+            Some(etag) => etag.prefix(self, target)?,
+            None => Prefix::default(),
+        };
+        let new = wire(self, &self.sealed.pieces()[prefix.from..], target)?;
+        Ok(prefix.keep + in_array(&new, target))
+    }
+
     /// What the operator says before anyone else, where the provider takes that apart from the array.
     pub fn system(&self, target: &Target) -> Result<Vec<WireMessage<'_>>, NotHeld> {
         // These pieces lead; nothing after the first other one belongs to them.
@@ -411,12 +425,6 @@ impl Session {
         let mut messages = wire(self, named, target)?;
         messages.retain(|message| !target.takes_apart(message.role));
         Ok(messages)
-    }
-
-    /// The place in the array at which the last block of a message stands; none when the target does
-    /// not see the message.
-    pub fn place_of(&self, message: Ordinal, target: &Target) -> Result<Option<u32>, NotHeld> {
-        crate::view::place_of(self, self.sealed.pieces(), target, message)
     }
 
     /// The blocks of the transcript that stand at a place of the array that an etag names; all of a
