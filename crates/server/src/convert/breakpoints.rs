@@ -2,7 +2,7 @@
 
 use palimpsest_core::view::{Breakpoints, MAX_BREAKPOINTS, Provider, Spot};
 use palimpsest_proto::context::v1::{self, cache_breakpoint::Marker, cache_breakpoint::Place};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::blocks_in::payload_error;
 use super::{FieldError, Under};
@@ -114,18 +114,14 @@ pub fn cache_breakpoints(
     provider: Provider,
     asked: &AskedBreakpoints,
 ) -> Vec<v1::CacheBreakpoint> {
-    let ttl = |mut marker: Value| {
-        if let Some(ttl) = asked.ttl {
-            marker["ttl"] = ttl.name().into();
-        }
-        marker
-    };
+    let ttl = asked.ttl.map(|ttl| format!(r#","ttl":"{}""#, ttl.name()));
+    let ttl = ttl.unwrap_or_default();
     let marker = if provider == Provider::Bedrock {
-        let point = json!({ "cachePoint": ttl(json!({"type": "default"})) });
-        Marker::InsertJson(point.to_string().into())
+        let point = format!(r#"{{"cachePoint":{{"type":"default"{ttl}}}}}"#);
+        Marker::InsertJson(point.into())
     } else {
-        let control = json!({ "cache_control": ttl(json!({"type": "ephemeral"})) });
-        Marker::MergeJson(control.to_string().into())
+        let control = format!(r#"{{"cache_control":{{"type":"ephemeral"{ttl}}}}}"#);
+        Marker::MergeJson(control.into())
     };
     let position = |spot: &Spot| {
         Place::Position(v1::WirePosition {
@@ -248,7 +244,7 @@ mod tests {
         );
         assert_eq!(
             shown(Provider::Bedrock, Some((300, 0))),
-            r#"insert {"cachePoint":{"ttl":"5m","type":"default"}}"#
+            r#"insert {"cachePoint":{"type":"default","ttl":"5m"}}"#
         );
     }
 }
