@@ -121,8 +121,8 @@ fn values(target: &Target, messages: &[WireMessage<'_>]) -> Vec<Value> {
 
 fn places(placed: &Breakpoints) -> String {
     let place = |spot: &Spot| format!("{}.{}", spot.message, spot.block);
-    let places: Vec<_> = placed.messages.iter().map(place).collect();
-    places.join(" ")
+    let all: Vec<_> = placed.messages.iter().map(place).collect();
+    all.join(" ")
 }
 
 /// The array as it is sent: with the breakpoints in it, the last one first.
@@ -333,10 +333,10 @@ fn the_validator_knows_the_rules() {
         user(json!([text, point, point])),
         nothing,
     );
-    let file = json!({"type": "document", "source": {"type": "text"}});
+    let document = json!({"type": "document", "source": {"type": "text"}});
     check(
         Provider::Bedrock,
-        user(json!([text, file, point])),
+        user(json!([text, document, point])),
         "after this block",
     );
     let five: Vec<_> = (0..5).flat_map(|_| [text.clone(), point.clone()]).collect();

@@ -5,7 +5,7 @@ use super::{NotHeld, Session};
 use crate::event::CacheEditsIssued;
 use crate::ids::{CallKey, Ordinal};
 use crate::message::Digest;
-use crate::view::{Etag, Target, places_of};
+use crate::view::{Etag, Prefix, Target, in_array, places_of, wire};
 
 /// Edits that were given in one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,5 +112,15 @@ impl Session {
             places[index] = place;
         }
         Ok(places)
+    }
+
+    /// How many messages the array for a target has. What the caller says it has is not looked at again.
+    fn array_length(&self, target: &Target, known: Option<Etag>) -> Result<u32, NotHeld> {
+        let prefix = match known {
+            Some(etag) => etag.prefix(self, target)?,
+            None => Prefix::default(),
+        };
+        let new = wire(self, &self.sealed().pieces()[prefix.from..], target)?;
+        Ok(prefix.keep + in_array(&new, target))
     }
 }

@@ -389,20 +389,6 @@ impl Session {
         })
     }
 
-    /// How many messages the array for a target has. What the caller says it has is not looked at again.
-    pub(crate) fn array_length(
-        &self,
-        target: &Target,
-        known: Option<Etag>,
-    ) -> Result<u32, NotHeld> {
-        let prefix = match known {
-            Some(etag) => etag.prefix(self, target)?,
-            None => Prefix::default(),
-        };
-        let new = wire(self, &self.sealed.pieces()[prefix.from..], target)?;
-        Ok(prefix.keep + in_array(&new, target))
-    }
-
     /// What the operator says before anyone else, where the provider takes that apart from the array.
     pub fn system(&self, target: &Target) -> Result<Vec<WireMessage<'_>>, NotHeld> {
         // These pieces lead; nothing after the first other one belongs to them.

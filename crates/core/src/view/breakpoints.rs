@@ -112,8 +112,8 @@ fn in_system(session: &Session, target: &Target, own: &[bool]) -> Result<Vec<u32
     let given = given.iter().flat_map(|message| &message.blocks);
     let given = given.map(|block| block.takes_breakpoint(target.provider));
     let all = own.iter().copied().chain(given).enumerate();
-    let takes = all.filter_map(|(index, takes)| takes.then(|| count(index)));
-    Ok(takes.take(OF_EACH).collect())
+    let takers = all.filter(|(_, takes)| *takes).take(OF_EACH);
+    Ok(takers.map(|(index, _)| count(index)).collect())
 }
 
 /// The places in the array, the last one first.
