@@ -8,6 +8,7 @@
 )]
 
 mod bad_input;
+mod breakpoints;
 mod calls;
 mod compaction;
 mod concurrent;

@@ -157,6 +157,10 @@ impl Session {
             let live = |call| self.sealed.shows_result(call);
             let stands = |message| self.transcript.is_visible(message);
             self.cache_edits.retain(live, stands);
+            // The settings alone move nothing.
+            if recorded.event.layout_change().is_some() {
+                self.cache_edits.displace();
+            }
             self.spans.shrunk(self.tokens().tokens);
         }
         if let Some(request) = recorded.event.request() {

@@ -20,7 +20,7 @@ mod transcript;
 mod turns;
 
 pub use apply::ReplayError;
-pub use cache_edits::{CacheEdits, CachePin};
+pub use cache_edits::{CacheEdits, CachePin, PinPlace};
 pub use calls::{Call, CallState, Calls, Pairing};
 pub use compaction::{Boundary, Compactions, Running, Strategy};
 pub use notes::{Author, Failure, Notes, Version};
@@ -443,12 +443,6 @@ impl Session {
         let mut messages = wire(self, named, target)?;
         messages.retain(|message| !target.takes_apart(message.role));
         Ok(messages)
-    }
-
-    /// The place in the array at which the last block of a message stands; none when the target does
-    /// not see the message.
-    pub fn place_of(&self, message: Ordinal, target: &Target) -> Result<Option<u32>, NotHeld> {
-        crate::view::place_of(self, self.sealed.pieces(), target, message)
     }
 
     /// The blocks of the transcript that stand at a place of the array that an etag names; all of a

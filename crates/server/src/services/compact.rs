@@ -40,7 +40,10 @@ pub(super) async fn compact(
         Ok(Level::Microcompact) => Compacting::Clear(if by_hand {
             Clearing::Manual { target_tokens }
         } else {
-            Clearing::Auto { cache_edits: false }
+            Clearing::Auto {
+                cache_edits: false,
+                last: None,
+            }
         }),
         Ok(Level::Collapse) => Compacting::Collapse(if by_hand {
             Collapsing::Manual { target_tokens }
