@@ -235,6 +235,29 @@ impl Calls {
         }
     }
 
+    /// Sets what became of some calls. A result that answers another call than the one that it came for
+    /// is as large as it was.
+    pub(crate) fn settle(&mut self, states: impl IntoIterator<Item = (CallKey, CallState)>) {
+        let sizes = self.result_sizes();
+        for (key, state) in states {
+            self.set(key, state);
+            self.measure_by(key, &sizes);
+        }
+    }
+
+    /// How large the results in blocks of the transcript are.
+    pub(super) fn result_sizes(&self) -> HashMap<(Ordinal, u16), (u64, u32)> {
+        let size = |call: &Call| Some((call.original?, (call.result_chars, call.result_tokens)));
+        self.calls.iter().filter_map(size).collect()
+    }
+
+    pub(super) fn measure_by(&mut self, key: CallKey, sizes: &HashMap<(Ordinal, u16), (u64, u32)>) {
+        let place = self.get(key).and_then(Call::result);
+        if let Some((chars, tokens)) = place.and_then(|place| sizes.get(&place)) {
+            self.measure(key, *chars, *tokens);
+        }
+    }
+
     /// Takes back what came after `last`. `interrupted` are the interruptions that stay.
     pub(crate) fn rewind(&mut self, last: Option<Ordinal>, interrupted: &[CallKey]) {
         let left = |message: Ordinal| last.is_none_or(|last| message > last);

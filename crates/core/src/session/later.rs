@@ -10,6 +10,7 @@ impl Session {
     /// This session, which is an earlier state of `now`, with what was appended since. Messages that
     /// have left the view since they came stay away.
     pub(crate) fn with_later(mut self, now: &Self) -> Self {
+        let sizes = now.calls.result_sizes();
         self.stored = now.stored.clone();
         self.spans = now.spans.clone();
         let from = self.transcript.next();
@@ -32,6 +33,10 @@ impl Session {
             if let Some(message) = content.filter(|_| visible) {
                 self.answer(ordinal, &message);
             }
+        }
+        let calls: Vec<_> = self.calls.iter().map(|(call, _)| call).collect();
+        for call in calls {
+            self.calls.measure_by(call, &sizes);
         }
         self
     }

@@ -19,7 +19,7 @@ use super::tokens32;
 
 /// How the model is told where a call's stored result is; empty when it was not stored.
 pub fn reference_of(session: &Session, call: CallKey) -> String {
-    let stored = session.stored().get(call);
+    let stored = session.stored_of(call);
     stored
         .map(|stored| reference_to(session, &stored.file))
         .unwrap_or_default()
