@@ -9,6 +9,7 @@
 
 mod bad_input;
 mod calls;
+mod collapse;
 mod concurrent;
 mod exports;
 mod fidelity;

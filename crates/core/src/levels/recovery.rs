@@ -303,7 +303,7 @@ impl<'s> Recovery<'s> {
 
     /// The result that stands where a call's result stood: after an undo it may answer another call.
     fn result_of(&self, call: CallKey) -> What {
-        let answers = self.form_of(call).and_then(|form| form.answers());
+        let answers = self.form_of(call).and_then(Form::answers);
         What::Result(answers.unwrap_or(call))
     }
 

@@ -190,23 +190,15 @@ impl Calls {
             .unwrap_or(Pairing::Orphan)
     }
 
-    /// The call with this id whose result stands in a block.
+    /// The call with this id whose result stands in a block of the transcript, in the view or not. Where
+    /// an undo gave a result to another call, the one that it answers now.
     pub fn answered_by(&self, id: &str, message: Ordinal, block: u16) -> Option<CallKey> {
-        let stands_there = |state| match state {
-            CallState::Answered {
-                message: m,
-                block: b,
-            }
-            | CallState::Late {
-                message: m,
-                block: b,
-            } => (m, b) == (message, block),
-            _ => false,
+        let place = Some((message, block));
+        let of = |known: fn(&Call) -> Option<(Ordinal, u16)>| {
+            let stands_there = |key: &CallKey| self.get(*key).and_then(known) == place;
+            self.with_id(id).iter().copied().find(stands_there)
         };
-        self.with_id(id)
-            .iter()
-            .copied()
-            .find(|key| stands_there(self.state(*key)))
+        of(Call::result).or_else(|| of(|call| call.original))
     }
 
     /// What became of a call.

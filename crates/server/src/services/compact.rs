@@ -1,6 +1,7 @@
 //! `Compact`. Of its levels there are the clearing of old tool results and the folding of old rounds.
 
 use palimpsest_core::command::{Clear, Clearing, Collapse, Collapsing, Command, Skip};
+use palimpsest_core::event::Event;
 use palimpsest_core::ids::Revision;
 use palimpsest_core::session::{LastServed, Method, NotHeld, RequestStamp, Session};
 use palimpsest_proto::context::v1::{self, CompactRequest, CompactResponse, Level, Trigger};
@@ -129,8 +130,12 @@ impl Compacting {
 }
 
 /// Why nothing happened.
-const fn skip(happened: &Happened) -> Option<Skip> {
+fn skip(happened: &Happened) -> Option<Skip> {
     match happened {
+        // All that it did was to look for spans.
+        Happened::Event(event, _) if matches!(**event, Event::SpansStaged(_)) => {
+            Some(Skip::NothingEligible)
+        }
         Happened::Event(..) => None,
         Happened::Nothing => Some(Skip::NothingEligible),
         Happened::Skipped(skip) => Some(*skip),
@@ -145,8 +150,9 @@ fn answer(
     dry_run: bool,
 ) -> Result<CompactResponse, NotHeld> {
     let stage = match (happened, skip(happened)) {
-        (Happened::Event(event, _), _) => convert::stage(event, session, dry_run),
-        (_, skip) => skip.map(|skip| convert::skipped(level, skip)),
+        (_, Some(skip)) => Some(convert::skipped(level, skip)),
+        (Happened::Event(event, _), None) => convert::stage(event, session, dry_run),
+        (Happened::Nothing | Happened::Skipped(_), None) => None,
     };
     Ok(CompactResponse {
         stages: stage.into_iter().collect(),

@@ -82,6 +82,8 @@ fn decide(
             expected_revision: expected_revision.take(),
             request: None,
         }))?;
+        let entries = past.transcript().entries();
+        transaction.fill(entries.filter_map(|(_, entry)| entry.content.clone()));
     }
     transaction.run(Command::Rewind(Rewind {
         to,
