@@ -212,7 +212,7 @@ mod tests {
     fn a_page_has_its_place_and_says_where_the_rest_is() {
         let calls = Calls::default();
         let long = "\u{e9} and on".repeat(100);
-        let both = [says(1, &[&long; 9]), says(2, &["short"])];
+        let both = [says(1, &[&*long; 9]), says(2, &["short"])];
         let messages = || both.iter().map(|(at, message)| (*at, message));
         let page = outline(messages(), &calls, 900);
         assert!(page.text.len() <= 900, "{}", page.text.len());

@@ -22,6 +22,10 @@ use crate::errors::ServiceError;
 use crate::sessions::{Outcome, Transaction};
 
 /// A request, read; what depends on the session is still to be filled in.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the request"
+)]
 struct Call {
     incoming: Incoming,
     target: Option<v1::Target>,
