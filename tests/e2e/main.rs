@@ -21,6 +21,7 @@ mod limits;
 mod persist;
 mod policy;
 mod protocol;
+mod refusals;
 mod rewind;
 mod sessions;
 mod shutdown;

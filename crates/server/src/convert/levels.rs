@@ -241,9 +241,11 @@ pub const fn refused(refused: SnipRefused, is_turn: bool) -> v1::ErrorReason {
     match (refused, is_turn) {
         (SnipRefused::NotFound, true) => v1::ErrorReason::TurnNotFound,
         (SnipRefused::NotFound, false) => v1::ErrorReason::MessageNotFound,
-        (SnipRefused::AlreadySnipped, _) => v1::ErrorReason::TurnAlreadySnipped,
+        (SnipRefused::AlreadySnipped, true) => v1::ErrorReason::TurnAlreadySnipped,
         (SnipRefused::NotVisible(_), true) => v1::ErrorReason::TurnNotVisible,
-        (SnipRefused::NotVisible(_), false) => v1::ErrorReason::MessageNotVisible,
+        (SnipRefused::AlreadySnipped | SnipRefused::NotVisible(_), false) => {
+            v1::ErrorReason::MessageNotVisible
+        }
         (SnipRefused::IsCurrent, _) => v1::ErrorReason::TurnIsCurrent,
     }
 }
