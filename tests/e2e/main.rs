@@ -10,6 +10,7 @@
 mod bad_input;
 mod breakpoints;
 mod calls;
+mod collapse;
 mod compaction;
 mod concurrent;
 mod exports;
@@ -22,6 +23,7 @@ mod limits;
 mod persist;
 mod policy;
 mod protocol;
+mod refusals;
 mod rewind;
 mod sessions;
 mod shutdown;

@@ -504,9 +504,7 @@ impl Session {
         for (ordinal, size) in &event.sizes {
             self.transcript.resize(*ordinal, *size);
         }
-        for (call, state) in &event.calls {
-            self.calls.set(*call, *state);
-        }
+        self.calls.settle(event.calls.iter().copied());
         self.sealed.change(&event.change, &self.transcript);
         self.pending.clone_from(&event.pending);
         self.ledger = event.ledger.clone();

@@ -286,6 +286,13 @@ impl Session {
         &self.stored
     }
 
+    /// The result of a call, when it was stored. It goes by the block that answers the call now: a call
+    /// that a rewind opened again may have had another result before.
+    pub fn stored_of(&self, call: CallKey) -> Option<&crate::levels::results::Stored> {
+        let (message, block) = self.calls.get(call)?.original?;
+        self.stored.at(message, block)
+    }
+
     /// The results about which a caller has asked, and whose messages have not come yet.
     pub fn offers(&self) -> &Offers {
         &self.offers

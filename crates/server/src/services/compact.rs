@@ -1,7 +1,7 @@
 //! `Compact`: old tool results are cleared, old rounds are folded, or everything old is summarised.
 
 use palimpsest_core::command::{Clear, Clearing, Collapse, Collapsing, Command, Scope, Skip};
-use palimpsest_core::event::Asked;
+use palimpsest_core::event::{Asked, Event};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::{LastServed, Method, NotHeld, RequestStamp, Session, Strategy};
 use palimpsest_proto::context::v1::compact_request::Range;
@@ -135,8 +135,12 @@ impl Compacting {
 }
 
 /// Why nothing happened.
-const fn skip(happened: &Happened) -> Option<Skip> {
+fn skip(happened: &Happened) -> Option<Skip> {
     match happened {
+        // All that it did was to look for spans.
+        Happened::Event(event, _) if matches!(**event, Event::SpansStaged(_)) => {
+            Some(Skip::NothingEligible)
+        }
         Happened::Event(..) => None,
         Happened::Nothing => Some(Skip::NothingEligible),
         Happened::Skipped(skip) => Some(*skip),
@@ -151,8 +155,9 @@ fn answer(
     dry_run: bool,
 ) -> Result<CompactResponse, NotHeld> {
     let stage = match (happened, skip(happened)) {
-        (Happened::Event(event, _), _) => convert::stage(event, session, dry_run),
-        (_, skip) => skip.map(|skip| convert::skipped(level, skip)),
+        (_, Some(skip)) => Some(convert::skipped(level, skip)),
+        (Happened::Event(event, _), None) => convert::stage(event, session, dry_run),
+        (Happened::Nothing | Happened::Skipped(_), None) => None,
     };
     Ok(CompactResponse {
         stages: stage.into_iter().collect(),

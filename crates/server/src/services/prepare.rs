@@ -5,7 +5,7 @@ use palimpsest_core::codec;
 use palimpsest_core::command::{
     Clear, Clearing, Collapse, Collapsing, Command, Rejection, Serve, Skip,
 };
-use palimpsest_core::event::{Asked, Event};
+use palimpsest_core::event::{Asked, Event, Recorded};
 use palimpsest_core::ids::Revision;
 use palimpsest_core::levels::collapse::is_due;
 use palimpsest_core::policy::WindowHint;
@@ -86,6 +86,10 @@ const fn is_of_a_level(event: &Event) -> bool {
             | Event::CacheEditsIssued(_)
             | Event::SpansCollapsed(_)
     )
+}
+
+const fn folds(recorded: &Recorded) -> bool {
+    matches!(recorded.event, Event::SpansCollapsed(_))
 }
 
 pub(super) async fn prepare(
@@ -246,8 +250,14 @@ impl Call {
             expected_revision: None,
             request: None,
         };
-        if let Outcome::Skipped(skip) = transaction.run(Command::Collapse(collapse))? {
-            done.skipped.push((v1::Level::Collapse, skip));
+        match transaction.run(Command::Collapse(collapse))? {
+            Outcome::Skipped(skip) => done.skipped.push((v1::Level::Collapse, skip)),
+            // All that it did was to look for spans.
+            Outcome::Done(_) if !transaction.events().last().is_some_and(folds) => {
+                done.skipped
+                    .push((v1::Level::Collapse, Skip::NothingEligible));
+            }
+            Outcome::Done(_) | Outcome::Answered(_) => {}
         }
         let revisions = transaction.revision_before().get() + 1..;
         let events = revisions.zip(transaction.events());
