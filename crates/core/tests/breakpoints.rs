@@ -18,7 +18,7 @@ use palimpsest_core::policy::Policy;
 use palimpsest_core::session::Session;
 use palimpsest_core::validate::validate;
 use palimpsest_core::view::{
-    Breakpoints, Etag, Provider, Spot, Target, Wanted, WireBlock, WireMessage, WireRole,
+    Breakpoints, Etag, Piece, Provider, Spot, Target, Wanted, WireBlock, WireMessage, WireRole,
     breakpoints,
 };
 use proptest::prelude::*;
@@ -361,8 +361,8 @@ fn targets() -> [Target; 4] {
 #[derive(Default)]
 struct Callers {
     etags: HashMap<u8, Etag>,
-    /// The last breakpoint of the request that was sent with so many pieces.
-    ends: HashMap<(u8, usize), Spot>,
+    /// The last breakpoint of the request that was sent with these pieces.
+    ends: HashMap<(u8, Vec<Piece>), Spot>,
 }
 
 impl Callers {
@@ -396,13 +396,13 @@ impl Callers {
         self.etags.insert(which, full.etag);
         check_legal(target, &full.messages, &placed);
         check_edits(session, target, full.length, &edits);
-        let pieces = session.sealed().pieces().len();
-        for kept in 0..=pieces {
+        let pieces = session.sealed().pieces();
+        for kept in 0..=pieces.len() {
             let counted = session.messages_before(kept, target, full.length);
             assert_eq!(
                 counted,
                 session.messages_of(kept, target),
-                "{kept} of {pieces}"
+                "{kept} of {pieces:?}"
             );
         }
         let Some(last) = placed.messages.last() else {
@@ -411,13 +411,13 @@ impl Callers {
         // Whatever came since, the provider finds where the last request ended.
         let cache = session.prompt_cache();
         if cache.held.target == *target && cache.drift.is_none() {
-            let held = (which, cache.held.pieces as usize);
+            let held = (which, pieces[..cache.held.pieces as usize].to_vec());
             if let Some(end) = self.ends.get(&held) {
                 assert!(placed.messages.contains(end), "{placed:?} without {end:?}");
             }
         }
         if full.unsendable.is_none() {
-            self.ends.insert((which, pieces), *last);
+            self.ends.insert((which, pieces.to_vec()), *last);
         }
     }
 }
