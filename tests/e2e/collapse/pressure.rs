@@ -2,8 +2,8 @@
 
 use palimpsest_proto::context::v1::session_event::Event;
 use palimpsest_proto::context::v1::{
-    CollapsePolicy, EventKind, FidelityKind, HandleKind, Level, PromptTooLong, SkipReason,
-    StageAction, Trigger,
+    CollapsePolicy, CompactionMode, EventKind, FidelityKind, HandleKind, Level, PromptTooLong,
+    SkipReason, StageAction, Trigger,
 };
 use palimpsest_tests::say::{prepare, user};
 use palimpsest_tests::{Server, name};
@@ -226,7 +226,9 @@ async fn a_policy_that_has_it_off_is_told_as_the_reason() {
     let mut said = turn(1, 8, true);
     said.extend(turn(2, 8, true));
     said.extend(turn(3, 0, false));
-    let reply = agent.prepare(said).await;
+    let mut request = agent.request(said);
+    request.set_compaction_mode(CompactionMode::Never);
+    let reply = agent.send(request).await;
     assert!(reply.tokens.unwrap().total_tokens > EFFECTIVE_TOKENS * 9 / 10);
     assert_eq!(report(&reply.stages).skip_reason(), SkipReason::Disabled);
     assert!(agent.events(EventKind::SpansStaged).await.is_empty());

@@ -9,7 +9,7 @@ use palimpsest_core::limits::Limits;
 use palimpsest_proto::context::v1::context_service_server::ContextService as _;
 use palimpsest_proto::context::v1::message_input::Content;
 use palimpsest_proto::context::v1::{
-    CacheBreakpointOptions, Format, MessageInput, Payload, PrepareContextRequest,
+    CacheBreakpointOptions, CompactionMode, Format, MessageInput, Payload, PrepareContextRequest,
     PrepareContextResponse,
 };
 use palimpsest_server::clock::{Clock, ManualClock};
@@ -45,6 +45,7 @@ fn request(etag: &bytes::Bytes) -> PrepareContextRequest {
         session: NAME.into(),
         known_etag: etag.clone(),
         cache_edits_supported: true,
+        compaction_mode: CompactionMode::Never.into(),
         cache_breakpoints: Some(CacheBreakpointOptions::default()),
         ..PrepareContextRequest::default()
     }
