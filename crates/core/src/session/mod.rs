@@ -6,6 +6,7 @@
 mod apply;
 mod cache_edits;
 mod calls;
+mod coverage;
 mod later;
 mod notes;
 mod offers;
@@ -21,7 +22,8 @@ mod turns;
 pub use apply::ReplayError;
 pub use cache_edits::{CacheEdits, CachePin};
 pub use calls::{Call, CallState, Calls, Pairing};
-pub use notes::{Author, Failure, Notes, Version};
+pub use coverage::Behind;
+pub use notes::{Author, Failure, Notes, TextDigest, Version, text_digest};
 pub use offers::{Full, MAX_OFFERS, Match, Offer, Offers};
 pub use pending::Pending;
 pub(crate) use pending::settle;
