@@ -12,7 +12,7 @@ use crate::memory::SectionKind;
 use crate::message::Message;
 use crate::policy::{Policy, WindowHint};
 use crate::session::{
-    Author, CallState, Offer, Pending, Placeholder, RequestStamp, Span, Standing,
+    Author, CallState, Offer, Pending, Placeholder, RequestStamp, Span, Standing, TextDigest,
 };
 use crate::tokens::{Ledger, Size};
 use crate::view::{LayoutChange, Piece, Target};
@@ -375,6 +375,8 @@ pub struct MemoryUpdated {
     pub read: Option<Ordinal>,
     /// The sections that are not as in the version before it.
     pub changed: Vec<SectionKind>,
+    /// The file as a person left it, when this is what they wrote.
+    pub file: Option<TextDigest>,
     /// How long that took, in milliseconds.
     pub took_ms: u64,
 }

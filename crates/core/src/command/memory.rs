@@ -5,7 +5,7 @@ use crate::event::{Event, MemoryFailed, MemoryFiled, MemoryStarted, MemoryUpdate
 use crate::ids::{Ordinal, Revision, Timestamp};
 use crate::memory::{Memory, changed_sections};
 use crate::message::Role;
-use crate::session::{Author, Session, Standing};
+use crate::session::{Author, Session, Standing, TextDigest};
 
 /// A text may be so large, whoever wrote it, for each token that the policy allows.
 const MAX_BYTES_PER_TOKEN: usize = 8;
@@ -30,6 +30,8 @@ pub struct UpdateMemory {
     pub source: Revision,
     /// The last message that was read for it, or for what it was built upon; none where nothing was.
     pub read_to: Option<Ordinal>,
+    /// The file as a person left it, by which it is known again; none where nobody did.
+    pub file: Option<TextDigest>,
     /// How long it took, in milliseconds.
     pub took_ms: u64,
 }
@@ -102,6 +104,7 @@ impl UpdateMemory {
                 text: self.text,
                 author: self.author,
                 source: self.source,
+                file: self.file,
                 took_ms: self.took_ms,
             },
         )]))

@@ -81,6 +81,8 @@ pub struct Notes {
     pub since_calls: u32,
     /// The texts of earlier versions, latest last.
     pub earlier: VecDeque<TextDigest>,
+    /// The last message that was read for the text that the file held last, as far as that is known.
+    pub filed_read: Option<Ordinal>,
     /// Whether anybody but the extractive summariser had a part in the text.
     pub by_others: bool,
 }
@@ -105,6 +107,15 @@ impl Notes {
         let latest = self.version.as_ref();
         latest.is_some_and(|latest| latest.text.as_bytes() == text)
             || self.earlier.contains(&text_digest(text))
+    }
+
+    /// The last message that was read for the text which a person has edited: the latest, unless the file
+    /// is known to be behind.
+    pub fn read_for_edit(&self) -> Option<Ordinal> {
+        match (&self.unfiled, &self.version) {
+            (None, Some(version)) => version.read,
+            _ => self.filed_read,
+        }
     }
 
     /// The failure that was last, of an update or of the file.
@@ -133,11 +144,15 @@ impl Notes {
             read: event.read,
             took_ms: event.took_ms,
         });
-        if let Some(before) = before {
+        if self.unfiled.is_none() {
+            self.filed_read = before.as_ref().and_then(|before| before.read);
+        }
+        let before = before.map(|before| text_digest(before.text.as_bytes()));
+        for digest in before.into_iter().chain(event.file) {
             if self.earlier.len() >= MAX_DIGESTS {
                 self.earlier.pop_front();
             }
-            self.earlier.push_back(text_digest(before.text.as_bytes()));
+            self.earlier.push_back(digest);
         }
         match event.author {
             Author::Template => {}

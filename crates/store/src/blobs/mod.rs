@@ -42,6 +42,14 @@ pub enum BlobError {
     /// The path holds other bytes than its digest says, and is left as it is.
     #[error("the blob at {0} does not hold what its name says")]
     Damaged(String),
+    /// The file is larger than any that is read whole.
+    #[error("{path} has {bytes} bytes, more than is ever read: make it shorter, or delete it")]
+    TooLarge {
+        /// Where it is.
+        path: String,
+        /// Its size.
+        bytes: u64,
+    },
     /// The range is not within the blob.
     #[error("bytes {start} to {end} are not within the blob")]
     Range {

@@ -23,6 +23,9 @@ const LEFTOVER: Duration = Duration::from_mins(10);
 /// What the name of a file begins with that is being written.
 const NEW: &str = "summary.md.new-";
 
+/// No summary that a person edits is larger; what is, is not read.
+const MAX_SUMMARY_FILE_BYTES: u64 = 4 << 20;
+
 /// A summary as it was found.
 #[derive(Debug, Clone)]
 pub struct SummaryFile {
@@ -56,6 +59,12 @@ impl Blobs {
             Err(error) => return Err(BlobError::Store(error)),
         };
         let meta = found.meta.clone();
+        if meta.size > MAX_SUMMARY_FILE_BYTES {
+            return Err(BlobError::TooLarge {
+                path: summary_path(session),
+                bytes: meta.size,
+            });
+        }
         Ok(Some(SummaryFile {
             text: found.bytes().await.map_err(BlobError::Store)?,
             written: Timestamp::from_millis(meta.last_modified.timestamp_millis()),
@@ -64,6 +73,11 @@ impl Blobs {
                 version: meta.version,
             },
         }))
+    }
+
+    /// Removes a session's summary; that there is none is no failure.
+    pub async fn remove_summary(&self, session: &SessionKey) -> Result<(), BlobError> {
+        self.delete(&summary_path(session)).await
     }
 
     /// Replaces a session's summary, durably, if it still is as it was found.

@@ -49,6 +49,7 @@ pub(super) fn write_updated(event: &MemoryUpdated) -> v1::MemoryUpdated {
         took_ms: event.took_ms,
         read: event.read.map(Ordinal::get),
         changed: event.changed.iter().map(write_section).collect(),
+        file: event.file.iter().flatten().copied().collect(),
     }
 }
 
@@ -65,6 +66,7 @@ pub(super) fn read_updated(stored: v1::MemoryUpdated) -> Result<MemoryUpdated, D
             .into_iter()
             .map(read_section)
             .collect::<Result<_, _>>()?,
+        file: sixteens(&stored.file)?.first().copied(),
         took_ms: stored.took_ms,
     })
 }
@@ -142,6 +144,7 @@ pub(super) fn write(notes: &Notes) -> v1::Notes {
             took_ms: version.took_ms,
             read: version.read.map(Ordinal::get),
             changed: Vec::new(),
+            file: Vec::new().into(),
         }),
         written_ms: version.map_or(0, |version| version.at.as_millis()),
         running_ms: notes.running.map(Timestamp::as_millis),
@@ -153,6 +156,7 @@ pub(super) fn write(notes: &Notes) -> v1::Notes {
         unfiled_ms: unfiled.map_or(0, |failure| failure.at.as_millis()),
         earlier: notes.earlier.iter().flatten().copied().collect(),
         by_others: notes.by_others,
+        filed_read: notes.filed_read.map(Ordinal::get),
     }
 }
 
@@ -178,5 +182,6 @@ pub(super) fn read(stored: Option<v1::Notes>) -> Result<Notes, DecodeError> {
         since_calls: stored.since_calls,
         earlier: sixteens(&stored.earlier)?.into(),
         by_others: stored.by_others,
+        filed_read: stored.filed_read.map(Ordinal::new),
     })
 }
