@@ -6,13 +6,16 @@
 
 use std::sync::Arc;
 
-use crate::ids::{CallKey, MessageId, OfferKey, Ordinal, Revision, SessionKey, Timestamp, Turn};
+use crate::ids::{
+    CallKey, CompactionKey, MessageId, OfferKey, Ordinal, Revision, SessionKey, Timestamp, Turn,
+};
 use crate::levels::results::Stored;
 use crate::memory::SectionKind;
-use crate::message::Message;
+use crate::message::{Message, Usage};
 use crate::policy::{Policy, WindowHint};
 use crate::session::{
-    Author, CallState, Offer, Pending, Placeholder, RequestStamp, Span, Standing, TextDigest,
+    Author, CallState, Offer, Pending, Placeholder, RequestStamp, Span, Standing, Strategy,
+    TextDigest,
 };
 use crate::tokens::{Ledger, Size};
 use crate::view::{LayoutChange, Piece, Target};
@@ -57,6 +60,12 @@ pub enum Event {
     SpansCollapsed(SpansCollapsed),
     /// Later messages left the view. View-changing.
     Rewound(Rewound),
+    /// Level 5 began to summarise. What it will replace is as it was until it has finished.
+    CompactionStarted(CompactionStarted),
+    /// Level 5 came to nothing; the view is as it was.
+    CompactionFailed(CompactionFailed),
+    /// Level 5 put a summary in the place of messages. View-changing.
+    Compacted(Compacted),
     /// An update of the running summary began.
     MemoryStarted(MemoryStarted),
     /// The running summary has a new version.
@@ -318,6 +327,8 @@ pub enum ChangeKind {
     ResultsCleared,
     /// Level 4 acted.
     SpansCollapsed,
+    /// Level 5 acted.
+    Compacted,
     /// Others were taken back.
     Restored,
     /// Later messages left.
@@ -348,6 +359,104 @@ pub struct Restored {
     /// What becomes of the view.
     pub change: LayoutChange,
     /// The request that asked for it.
+    pub request: Option<RequestStamp>,
+}
+
+/// Level 5 began to summarise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompactionStarted {
+    /// Which compaction.
+    pub key: CompactionKey,
+    /// Who asked for it.
+    pub asked: Asked,
+    /// How the summary is to be made.
+    pub strategy: Strategy,
+    /// When it counts as failed.
+    pub expires: Timestamp,
+    /// The messages that it summarises, in order.
+    pub leaving: Vec<Ordinal>,
+    /// What the view had, in tokens.
+    pub before_tokens: u64,
+    /// The request that asked for it.
+    pub request: Option<RequestStamp>,
+}
+
+/// Why a compaction came to nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WhyFailed {
+    /// The model could not be reached or answered with an error.
+    ModelUnavailable,
+    /// The model found the input too long, even after retries.
+    PromptTooLong,
+    /// The summary was empty.
+    Empty,
+    /// The model refused to write one.
+    Refused,
+    /// The summary was cut off.
+    Truncated,
+    /// Required sections were missing.
+    Incomplete,
+    /// The view would not have become smaller.
+    NotSmaller,
+    /// A hook vetoed it.
+    HookVetoed,
+    /// A hook failed, and its rule says to stop.
+    HookFailed,
+    /// What it summarised was changed meanwhile.
+    RangeChanged,
+    /// It took too long, or the server that ran it ended.
+    Expired,
+    /// The caller's own model failed.
+    DelegateFailed,
+}
+
+/// Level 5 came to nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompactionFailed {
+    /// Which compaction.
+    pub key: CompactionKey,
+    /// Who had asked for it.
+    pub asked: Asked,
+    /// Why.
+    pub why: WhyFailed,
+    /// The same for a person. Never holds content of the conversation.
+    pub detail: Box<str>,
+    /// How long it took, in milliseconds.
+    pub took_ms: u64,
+}
+
+/// Level 5 put a summary in the place of messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compacted {
+    /// Which compaction.
+    pub key: CompactionKey,
+    /// Who asked for it.
+    pub asked: Asked,
+    /// How the summary was made.
+    pub strategy: Strategy,
+    /// The messages that it adds: the mark, the summary, what is attached, what hooks say.
+    pub messages: Vec<Appended>,
+    /// The messages that leave, in order.
+    pub leaving: Vec<Ordinal>,
+    /// The messages that stay word for word, in the order of the view.
+    pub kept: Vec<Ordinal>,
+    /// Calls that are not in the view any more.
+    pub gone: Vec<CallKey>,
+    /// What the view had before, in tokens.
+    pub before_tokens: u64,
+    /// What it has then.
+    pub after_tokens: u64,
+    /// The running count.
+    pub ledger: Ledger,
+    /// What becomes of the view.
+    pub change: LayoutChange,
+    /// The model that wrote the summary; empty when none did.
+    pub model: Box<str>,
+    /// What that model reported.
+    pub usage: Usage,
+    /// How long it took, in milliseconds.
+    pub took_ms: u64,
+    /// The request that asked for it, unless its start answered that.
     pub request: Option<RequestStamp>,
 }
 
@@ -439,6 +548,7 @@ impl Event {
             Self::Restored(_) => Some(ChangeKind::Restored),
             Self::Rewound(_) => Some(ChangeKind::Rewound),
             Self::SpansCollapsed(_) => Some(ChangeKind::SpansCollapsed),
+            Self::Compacted(_) => Some(ChangeKind::Compacted),
             Self::PolicyChanged(_) => Some(ChangeKind::PolicyChanged),
             Self::SessionCreated(_)
             | Self::SessionUpdated(_)
@@ -446,6 +556,8 @@ impl Event {
             | Self::ViewServed(_)
             | Self::ResultsPersisted(_)
             | Self::SpansStaged(_)
+            | Self::CompactionStarted(_)
+            | Self::CompactionFailed(_)
             | Self::MemoryStarted(_)
             | Self::MemoryUpdated(_)
             | Self::MemoryFailed(_)
@@ -453,6 +565,15 @@ impl Event {
             | Self::ResultOffered(_)
             | Self::OffersSettled(_)
             | Self::CacheEditsIssued(_) => None,
+        }
+    }
+
+    /// The messages that it brings.
+    pub fn messages(&self) -> &[Appended] {
+        match self {
+            Self::MessagesAppended(event) => &event.messages,
+            Self::Compacted(event) => &event.messages,
+            _ => &[],
         }
     }
 
@@ -464,6 +585,7 @@ impl Event {
             Self::ResultsCleared(event) => Some(&event.change),
             Self::Restored(event) => Some(&event.change),
             Self::SpansCollapsed(event) => Some(&event.change),
+            Self::Compacted(event) => Some(&event.change),
             _ => None,
         }
     }
@@ -479,12 +601,15 @@ impl Event {
             Self::ResultsCleared(event) => event.request.as_ref(),
             Self::Restored(event) => event.request.as_ref(),
             Self::SpansCollapsed(event) => event.request.as_ref(),
+            Self::CompactionStarted(event) => event.request.as_ref(),
+            Self::Compacted(event) => event.request.as_ref(),
             Self::ResultOffered(event) => event.request.as_ref(),
             Self::ViewServed(_)
             | Self::OffersSettled(_)
             | Self::PolicyChanged(_)
             | Self::ResultsPersisted(_)
             | Self::SpansStaged(_)
+            | Self::CompactionFailed(_)
             | Self::MemoryStarted(_)
             | Self::MemoryUpdated(_)
             | Self::MemoryFailed(_)

@@ -10,20 +10,21 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use crate::command::{
-    Append, Clear, Clearing, Collapse, Collapsing, Command, Context, Create, Decision, Rejection,
-    Restore, Rewind, Serve, Snip, Stage, create, decide,
+    Append, Clear, Clearing, Collapse, Collapsing, Command, Context, Create, Decision,
+    FailCompaction, FinishCompaction, Made, Rejection, Restore, Rewind, Scope, Serve, Snip, Stage,
+    StartCompaction, create, decide,
 };
-use crate::event::{Asked, Event, Recorded};
+use crate::event::{Asked, Recorded, WhyFailed};
 use crate::ids::{MessageId, Revision, SessionKey, Timestamp, Turn};
 use crate::json::{Extra, RawJson};
 use crate::levels::collapse::choose;
 use crate::limits::Limits;
 use crate::message::{
-    Block, Media, MediaKind, MediaSource, Message, Origin, ResultContent, Role, Thinking,
-    ToolInput, ToolResult, ToolUse,
+    Block, Kind, Media, MediaKind, MediaSource, Message, Origin, ResultContent, Role, Thinking,
+    ToolInput, ToolResult, ToolUse, Usage,
 };
 use crate::policy::{Overlay, Policy, Preset};
-use crate::session::{Session, Standing};
+use crate::session::{self, Session, Standing};
 
 /// One step of a history. Small numbers stand for ids, so that they collide.
 #[derive(Debug, Clone)]
@@ -52,6 +53,9 @@ pub enum Operation {
         rule: u8,
         by_key: bool,
     },
+    /// A summary takes the place of messages: at once, up to a message, from one on, or in two steps with
+    /// whatever comes between.
+    Compact { how: u8, place: u8 },
     /// So many view-changing events are taken back.
     Restore(u8),
     /// Time passes.
@@ -155,6 +159,8 @@ pub fn operation() -> impl Strategy<Value = Operation> {
         1 => (0..60_u8).prop_map(Operation::Clear),
         2 => (any::<bool>(), any::<u8>())
             .prop_map(|(stage, target)| Operation::Collapse { stage, target }),
+        3 => (any::<u8>(), any::<u8>())
+            .prop_map(|(how, place)| Operation::Compact { how, place }),
         1 => (0..3_u8).prop_map(Operation::Restore),
         1 => Just(Operation::Wait),
         1 => Just(Operation::Reload),
@@ -239,6 +245,7 @@ fn policy() -> Policy {
          microcompact.time = { keep_results = 1 }\n\
          microcompact.cached = { over_results = 1, keep_results = 1 }\n\
          microcompact.size = { keep_results = 1 }\n\
+         autocompact = { min_input_tokens = 0 }\n\
          collapse = { enabled = true, min_freed_tokens = 1, max_risk = 1.0, pass_every_tokens = 50 }\n",
     );
     overlay.unwrap().resolve(Preset::ClaudeCode).unwrap()
@@ -439,6 +446,10 @@ impl World {
                 rule,
                 by_key,
             } => self.offer(*call, *shape, *rule, *by_key),
+            Operation::Compact { how, place } => {
+                self.run(Command::Serve(Serve::default()));
+                self.compact(*how, *place);
+            }
             Operation::Restore(back) => {
                 let changes = self.session.view_changes();
                 let Some(change) = changes.iter().nth_back(usize::from(*back)) else {
@@ -447,6 +458,7 @@ impl World {
                 let to = Revision::new(change.revision.get() - 1);
                 self.run(Command::Restore(Restore {
                     past: Box::new(self.at(to)),
+                    later: self.contents().map(|(_, message)| message).collect(),
                     force: true,
                     expected_revision: None,
                     request: None,
@@ -462,6 +474,67 @@ impl World {
             }
             Operation::Reload => self.session = self.loaded(),
             Operation::Serve { .. } => {}
+        }
+    }
+
+    fn compact(&mut self, how: u8, place: u8) {
+        let mut id = || {
+            self.next_id += 1;
+            MessageId::new(Uuid::from_u128(self.next_id - 1))
+        };
+        let (mark, summary, attached) = (id(), id(), id());
+        let mut note = Message::new(attached, Role::User, vec![Block::text("a file again")]);
+        note.kind = Kind::Attachment;
+        note.meta = true;
+        let made = Made {
+            mark,
+            summary,
+            attached: if place % 2 == 0 {
+                vec![Arc::new(note)]
+            } else {
+                Vec::new()
+            },
+        };
+        if let Some(running) = &self.session.compactions().running {
+            let key = running.key;
+            let end = if how % 4 == 0 {
+                Command::FailCompaction(FailCompaction {
+                    key,
+                    why: WhyFailed::Empty,
+                    detail: "said nothing".into(),
+                    took_ms: 1,
+                })
+            } else {
+                Command::FinishCompaction(FinishCompaction {
+                    key,
+                    strategy: session::Strategy::Model,
+                    summary: "what was said".into(),
+                    made,
+                    model: "m".into(),
+                    usage: Usage::default(),
+                    took_ms: 1,
+                })
+            };
+            return self.run(end);
+        }
+        let visible = self.visible();
+        let message = visible
+            .get(usize::from(place) % visible.len().max(1))
+            .copied();
+        let scope = match (how % 3, message) {
+            (1, Some(id)) => Scope::UpTo(id),
+            (2, Some(id)) => Scope::From(id),
+            _ => Scope::Whole,
+        };
+        self.run(Command::StartCompaction(StartCompaction {
+            asked: Asked::Manual,
+            strategy: session::Strategy::Model,
+            scope,
+            expected_revision: None,
+            request: None,
+        }));
+        if how % 2 == 0 {
+            self.compact(1, place);
         }
     }
 
@@ -523,10 +596,7 @@ impl World {
     fn contents(&self) -> impl Iterator<Item = (Revision, Arc<Message>)> {
         let events = self.log.iter().zip(1_u64..);
         events.flat_map(|(recorded, revision)| {
-            let messages = match &recorded.event {
-                Event::MessagesAppended(event) => event.messages.as_slice(),
-                _ => &[],
-            };
+            let messages = recorded.event.messages();
             let revision = Revision::new(revision);
             messages
                 .iter()

@@ -221,6 +221,11 @@ impl Timestamp {
         self.0
     }
 
+    /// So many milliseconds later.
+    pub const fn plus_millis(self, millis: u64) -> Self {
+        Self(self.0.saturating_add_unsigned(millis))
+    }
+
     /// How many milliseconds lie between `earlier` and this; none when it is not earlier.
     pub const fn millis_since(self, earlier: Self) -> u64 {
         let gap = self.0.saturating_sub(earlier.0);
@@ -353,6 +358,42 @@ impl fmt::Display for OfferKey {
 impl fmt::Debug for OfferKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "o{}", self.0)
+    }
+}
+
+/// A compaction of a session. Compactions are numbered per session, and the key is written
+/// `compaction-{number}`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CompactionKey(u32);
+
+impl CompactionKey {
+    /// The compaction with this number.
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// Reads the written form.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix("compaction-")?;
+        let canonical = digits == "0" || !digits.starts_with(['0', '+']);
+        canonical.then(|| digits.parse().ok().map(Self)).flatten()
+    }
+}
+
+impl fmt::Display for CompactionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "compaction-{}", self.0)
+    }
+}
+
+impl fmt::Debug for CompactionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
     }
 }
 

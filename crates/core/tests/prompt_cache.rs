@@ -78,6 +78,7 @@ impl Talk {
         let past = self.0.at(Revision::new(last.get() - 1));
         self.0.run(Command::Restore(Restore {
             past: Box::new(past),
+            later: Vec::new(),
             force: false,
             expected_revision: None,
             request: None,
@@ -142,6 +143,7 @@ fn a_change_costs_what_follows_it_and_saves_what_leaves() {
     let past = talk.0.at(Revision::new(revision.get() - 1));
     talk.0.run(Command::Restore(Restore {
         past: Box::new(past),
+        later: Vec::new(),
         force: false,
         expected_revision: None,
         request: None,

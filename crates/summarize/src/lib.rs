@@ -1,2 +1,68 @@
-//! How a summary is made: the extractive summariser (no model), a provider's API, or the caller
-//! itself. Nothing here yet: session memory and compaction arrive with level 5.
+//! How a summary is got from a model: one trait, two clients (Anthropic's Messages API and whatever
+//! speaks OpenAI's Chat Completions), and what makes them dependable.
+//!
+//! - [`Summarizer`] is what a caller holds. [`Anthropic`] and [`OpenAi`] ask a provider, [`Chain`] goes
+//!   on to the next model when one cannot answer, [`Redacting`] takes secrets out on the way in and out.
+//! - [`summarize_with_retries`] drops the oldest rounds when the prompt is too long, and
+//!   [`summarize_in_chunks`] takes a conversation of many windows piece by piece.
+//! - [`prompt_too_long`] and [`redact`] are pure, and of use to others.
+//!
+//! Deliberately not here: what a summary must contain and whether one is accepted (the core decides
+//! that), the prompts, and the extractive summariser that needs no model. A caller falls to it when
+//! everything here has failed.
+//!
+//! No error, log line or `Debug` output of this crate repeats what a conversation says.
+
+mod anthropic;
+mod breaker;
+mod chain;
+mod chunks;
+mod endpoint;
+mod error;
+mod fault;
+mod http;
+mod openai;
+mod overflow;
+mod redact;
+mod redacting;
+mod request;
+mod retry;
+mod rounds;
+mod secret;
+mod shorten;
+mod wire;
+
+use async_trait::async_trait;
+
+pub use anthropic::Anthropic;
+pub use breaker::BreakerSettings;
+pub use chain::{Chain, Link};
+pub use chunks::{ChunkSettings, Chunked, Place, plan_chunks, summarize_in_chunks};
+pub use endpoint::{Auth, Endpoint};
+pub use error::Error;
+pub use fault::Fault;
+pub use http::HttpSettings;
+pub use openai::{OpenAi, OutputCap};
+pub use overflow::{PromptTooLong, prompt_too_long};
+pub use redact::{Redacted, redact};
+pub use redacting::Redacting;
+pub use request::{Purpose, Reply, Request, Role, Stop, Turn, Usage};
+pub use retry::{Jitter, RetrySettings};
+pub use rounds::{Round, TRUNCATED, shorten, turns};
+pub use secret::SecretSource;
+pub use shorten::{MAX_RETRIES, Shortened, summarize_with_retries};
+
+/// Who answers a request for a summary.
+#[async_trait]
+pub trait Summarizer: Send + Sync {
+    /// Asks once for a summary, retries of passing failures included, and answers by the request's
+    /// deadline. Nothing is shortened here: that is [`summarize_with_retries`].
+    async fn summarize(&self, request: &Request) -> Result<Reply, Error>;
+}
+
+#[async_trait]
+impl<S: Summarizer + ?Sized> Summarizer for std::sync::Arc<S> {
+    async fn summarize(&self, request: &Request) -> Result<Reply, Error> {
+        (**self).summarize(request).await
+    }
+}

@@ -21,8 +21,8 @@ pub struct Job {
     pub due: Option<Timestamp>,
     /// The text as it is, and what became of it.
     pub notes: Notes,
-    /// Whether the text speaks of messages that have left the view.
-    pub stale: bool,
+    /// Whether the text speaks of messages that were taken back.
+    pub is_false: bool,
     /// The last message that an update may read now.
     pub reach: Option<Ordinal>,
     /// How the summary is kept.
@@ -34,7 +34,7 @@ pub struct Job {
 /// Messages in the order of the session.
 #[derive(Debug, Clone, Default)]
 pub struct Page {
-    /// Those of them that take part in the view.
+    /// Those of them that nobody has taken back.
     pub messages: Vec<Arc<Message>>,
     /// After which message to go on; none when that were all.
     pub next: Option<Ordinal>,

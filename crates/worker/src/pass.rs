@@ -108,11 +108,11 @@ struct Base {
 }
 
 impl Base {
-    /// A text of our own that speaks of what has left the view is written anew. One that others had a
+    /// A text of our own that speaks of what was taken back is written anew. One that others had a
     /// part in is built upon, because their words cannot be made again.
     fn of(job: &Job) -> Self {
         match &job.notes.version {
-            Some(version) if !job.stale || job.notes.by_others => Self {
+            Some(version) if !job.is_false || job.notes.by_others => Self {
                 text: Memory::parse(&version.text),
                 read: version.read,
             },

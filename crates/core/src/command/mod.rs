@@ -6,6 +6,7 @@
 mod append;
 mod clear;
 mod collapse;
+mod compact;
 mod create;
 mod intake;
 mod memory;
@@ -21,6 +22,9 @@ mod update;
 pub use append::{Append, Receipt, Warning, receipts, warnings};
 pub use clear::{Clear, Clearing};
 pub use collapse::{Collapse, Collapsing, Stage};
+pub use compact::{
+    CompactWithMemory, FailCompaction, FinishCompaction, Made, Scope, StartCompaction,
+};
 pub use create::{Create, create};
 pub use memory::{
     FailMemory, FileMemory, StartMemory, UpdateMemory, memory_due, memory_runs, memory_update_due,
@@ -68,6 +72,14 @@ pub enum Command {
     Snip(Snip),
     /// Clear old results.
     Clear(Clear),
+    /// Put the running summary in the place of what it covers.
+    CompactWithMemory(CompactWithMemory),
+    /// Begin to summarise.
+    StartCompaction(StartCompaction),
+    /// Put a summary in the place of what it covers.
+    FinishCompaction(FinishCompaction),
+    /// Record that a compaction came to nothing.
+    FailCompaction(FailCompaction),
     /// Say that an update of the running summary begins.
     StartMemory(StartMemory),
     /// Record a version of it.
@@ -112,6 +124,18 @@ pub enum Skip {
     NothingEligible,
     /// It would free less than its least.
     TooLittleGain,
+    /// There is too little to summarise.
+    TooLittleInput,
+    /// Another compaction of the session runs.
+    AlreadyRunning,
+    /// Too many automatic attempts have failed.
+    Paused,
+    /// What cannot leave is itself over the threshold, and that was tried.
+    Irreducible,
+    /// An undo holds it back until a person speaks.
+    Held,
+    /// Level 4 is on and comes first.
+    CollapseEnabled,
 }
 
 /// Decides a command.
@@ -129,6 +153,10 @@ pub fn decide(
         Command::Serve(serve) => serve.decide(session, context),
         Command::Snip(snip) => snip.decide(session, context),
         Command::Clear(clear) => clear.decide(session, context),
+        Command::CompactWithMemory(compact) => compact.decide(session, context),
+        Command::StartCompaction(start) => start.decide(session, context),
+        Command::FinishCompaction(finish) => finish.decide(session),
+        Command::FailCompaction(fail) => Ok(fail.decide(session)),
         Command::StartMemory(start) => Ok(start.decide(session)),
         Command::UpdateMemory(update) => update.decide(session),
         Command::FailMemory(fail) => Ok(fail.decide(session)),

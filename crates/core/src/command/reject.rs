@@ -1,7 +1,7 @@
 //! Why a command is refused. A refused command changes nothing.
 
 use super::SnipTarget;
-use crate::ids::{CallKey, MessageId, Revision};
+use crate::ids::{CallKey, CompactionKey, MessageId, Revision};
 use crate::message::Digest;
 use crate::policy::OverlayError;
 use crate::session::NotHeld;
@@ -43,6 +43,12 @@ pub enum Rejection {
     NoSuchMessage {
         /// The id.
         id: MessageId,
+    },
+    /// No such compaction is under way.
+    #[error("{key} is not under way: it has finished, has failed, or never began")]
+    NoSuchCompaction {
+        /// Its key.
+        key: CompactionKey,
     },
     /// There is no such folded span.
     #[error("the session has no folded span {id}")]

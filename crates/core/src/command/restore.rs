@@ -1,11 +1,13 @@
 //! Undo: the view is again what it was at a revision, and the messages that came since follow it.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use super::{Context, Decision, Rejection, Skip, answered, check_revision};
 use crate::event::{Event, Restored};
 use crate::ids::{CallKey, Ordinal, Revision};
 use crate::levels::mend::measured;
+use crate::message::Message;
 use crate::session::{CallState, NotHeld, RequestStamp, Session, Span, settle};
 use crate::tokens::Ledger;
 use crate::view::{DropReason, Form, LayoutChange, MarkerReason, Piece, Tail, lay_out};
@@ -15,6 +17,9 @@ use crate::view::{DropReason, Form, LayoutChange, MarkerReason, Piece, Tail, lay
 pub struct Restore {
     /// The session as it was at the revision whose view is to come back.
     pub past: Box<Session>,
+    /// The messages that came after that and that the session does not hold: a summary may stand for
+    /// them that is taken back.
+    pub later: Vec<Arc<Message>>,
     /// Whether a view over the block threshold is wanted all the same.
     pub force: bool,
     /// The revision that the caller decided upon.
@@ -46,7 +51,7 @@ impl Restore {
         if undone.is_empty() {
             return Ok(Decision::Skipped(Skip::NothingEligible));
         }
-        let wanted = Wanted::of(*self.past, session)?;
+        let wanted = Wanted::of(*self.past, session, &self.later)?;
         let count = wanted.ledger.count(session.last_served().overhead_tokens);
         let block = session.thresholds().block;
         if count.tokens >= block && !self.force {
@@ -68,10 +73,13 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn of(past: Session, now: &Session) -> Result<Self, NotHeld> {
+    fn of(past: Session, now: &Session, later: &[Arc<Message>]) -> Result<Self, NotHeld> {
         let from = past.transcript().next();
         let mut ledger = past.ledger().clone();
-        let state = past.with_later(now);
+        let state = past.with_later(now, later);
+        if !state.transcript().is_whole() {
+            return Err(NotHeld);
+        }
         let mut layout = lay_out(&state, false)?;
         // A placeholder cannot stand between a call and its answer, so none is waited for.
         let open = Tail::of(state.sealed().pieces(), state.transcript()).open;

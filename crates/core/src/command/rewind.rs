@@ -38,6 +38,10 @@ impl Rewind {
                     .and_then(|ordinal| Some((ordinal, transcript.get(ordinal)?.standing)));
                 match found {
                     Some((_, Standing::Rewound)) => return Err(Rejection::NotVisible { id }),
+                    // A summary stands for it: it has to come back first.
+                    Some((_, Standing::Compacted | Standing::Withdrawn)) => {
+                        return Err(Rejection::NotVisible { id });
+                    }
                     // The placeholder would tell of what has left.
                     Some((ordinal, Standing::Collapsed)) if !ends_span(session, ordinal) => {
                         return Err(Rejection::NotVisible { id });
@@ -47,12 +51,15 @@ impl Rewind {
                 }
             }
         };
-        let stays = |ordinal: Ordinal| to.is_some_and(|last| ordinal <= last);
+        // What a compaction made stays with what it kept.
+        let stays = |ordinal: Ordinal| {
+            to.is_some_and(|last| ordinal <= last || session.is_framing(ordinal))
+        };
         let mut left: Vec<Ordinal> = transcript
             .entries()
             .rev()
-            .take_while(|(ordinal, _)| !stays(*ordinal))
-            .filter(|(_, entry)| entry.standing.takes_part())
+            .take_while(|(ordinal, _)| to.is_none_or(|last| *ordinal > last))
+            .filter(|(ordinal, entry)| entry.standing.takes_part() && !stays(*ordinal))
             .map(|(ordinal, _)| ordinal)
             .collect();
         left.reverse();
@@ -112,6 +119,14 @@ fn without_later(
     };
     let last_words = pieces.iter().rposition(is_words);
     mend(session, |index, piece| {
+        let of_call = piece.form.answers().and_then(|call| {
+            let call = session.calls().get(call)?;
+            Some(call.message)
+        });
+        // What stands for an answer goes with its call, whatever made it necessary.
+        if !piece.form.is_of_a_block() && of_call.is_some_and(|message| !stays(message)) {
+            return Fate::Leave;
+        }
         if stays(piece.message) {
             return Fate::Stay;
         }

@@ -373,6 +373,7 @@ pub(crate) fn messages_of(session: &Session, turn: Turn) -> Vec<Ordinal> {
     let inside = entries.skip(from).take(end.index() - from);
     inside
         .filter(|(_, entry)| entry.standing.takes_part() && !entry.role.is_system())
+        .filter(|(ordinal, _)| !session.is_framing(*ordinal))
         .map(|(ordinal, _)| ordinal)
         .collect()
 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::shell;
 use super::symbols::defined_in;
 use super::text::{clip, one_line};
 use crate::levels::clear::PATH_FIELDS;
@@ -128,8 +129,12 @@ pub(crate) fn read(tool: &ToolUse) -> Vec<Call> {
     };
     let mut symbols = Vec::new();
     if matches!(act, Act::Edit | Act::Write) {
+        // In a here-document, the command is the content.
+        if let Some(command) = command(&fields) {
+            defined_in(&command, MAX_SYMBOLS, &mut symbols);
+        }
         contents(&fields, &mut |code| {
-            defined_in(code, MAX_SYMBOLS, &mut symbols)
+            defined_in(code, MAX_SYMBOLS, &mut symbols);
         });
     }
     let place = match act {
@@ -165,13 +170,16 @@ fn act(name: &str, fields: &Map<String, Value>, input: &ToolInput) -> (Act, Stri
         }
     }
     if let Some(command) = command {
-        return (Act::Run, command);
+        return of_command(command);
     }
     if let ToolInput::Text(text) = input {
         return (Act::Other, one_line(&clip(text, MAX_TARGET)));
     }
     if let Some(url) = first(fields, &["url", "uri"]) {
         return (Act::Fetch, url.into());
+    }
+    if has(&["todo"]) || matches!(name, "tasklist" | "taskget" | "taskupdate") {
+        return (Act::Plan, String::new());
     }
     let pattern = first(fields, &PATTERN_FIELDS);
     if let Some(pattern) = pattern {
@@ -200,6 +208,17 @@ fn act(name: &str, fields: &Map<String, Value>, input: &ToolInput) -> (Act, Stri
         return (Act::Delegate, subject());
     }
     (Act::Other, subject())
+}
+
+/// A command that does nothing but show or write one file is told as that.
+pub(super) fn of_command(command: String) -> (Act, String) {
+    if let Some(path) = shell::shows(&command) {
+        (Act::Read, path.to_owned())
+    } else if let Some((path, whole)) = shell::changes(&command) {
+        (if whole { Act::Write } else { Act::Edit }, path.to_owned())
+    } else {
+        (Act::Run, command)
+    }
 }
 
 fn first<'a>(fields: &'a Map<String, Value>, names: &[&str]) -> Option<&'a str> {

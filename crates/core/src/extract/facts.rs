@@ -28,7 +28,7 @@ const MAX_OPEN: usize = 256;
 /// Bounded: every text is shortened when it is taken, and all of them together to 4 MiB.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
-    facts: VecDeque<Fact>,
+    all: VecDeque<Fact>,
     /// How many left the front of the queue.
     gone: usize,
     bytes: usize,
@@ -103,7 +103,7 @@ impl Facts {
 
     /// Whether nothing happened.
     pub fn is_empty(&self) -> bool {
-        self.facts.is_empty() && self.old.is_empty()
+        self.all.is_empty() && self.old.is_empty()
     }
 
     /// How many facts were let go for want of room.
@@ -112,7 +112,7 @@ impl Facts {
     }
 
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Fact> {
-        self.facts.iter()
+        self.all.iter()
     }
 
     /// Inputs that came before everything in `iter`.
@@ -153,7 +153,7 @@ impl Facts {
                     }
                     self.open.push_back(OpenCall {
                         id: tool.id.clone(),
-                        at: self.gone + self.facts.len(),
+                        at: self.gone + self.all.len(),
                         deeds: calls.len(),
                     });
                     for call in calls {
@@ -183,15 +183,16 @@ impl Facts {
 
     fn settle_echo(&mut self, output: &str) {
         if let Some(command) = self.fenced.take() {
+            let (act, target) = call::of_command(command.into());
             let call = Call {
-                act: Act::Run,
+                act,
                 tool: "bash".into(),
-                target: clip(&command, 400).into(),
+                target: clip(&target, 400).into(),
                 place: Box::default(),
                 symbols: Vec::new(),
                 plan: None,
             };
-            let at = self.gone + self.facts.len();
+            let at = self.gone + self.all.len();
             self.push(Fact::Did(Deed::new(call)));
             self.settle(at, output, None);
         }
@@ -200,7 +201,7 @@ impl Facts {
     fn settle(&mut self, at: usize, text: &str, is_error: Option<bool>) {
         let Some(Fact::Did(deed)) = at
             .checked_sub(self.gone)
-            .and_then(|at| self.facts.get_mut(at))
+            .and_then(|at| self.all.get_mut(at))
         else {
             return;
         };
@@ -220,9 +221,9 @@ impl Facts {
 
     fn push(&mut self, fact: Fact) {
         self.bytes += fact.bytes();
-        self.facts.push_back(fact);
+        self.all.push_back(fact);
         while self.bytes > MAX_BYTES {
-            let Some(fact) = self.facts.pop_front() else {
+            let Some(fact) = self.all.pop_front() else {
                 break;
             };
             self.gone += 1;

@@ -4,7 +4,7 @@ use super::call::Act;
 use super::facts::{Asked, Deed, Fact, Facts};
 use super::outcome::Outcome;
 use super::shell;
-use super::steps::short;
+use super::steps::{Naming, short};
 use super::text::code;
 
 /// Facts in order.
@@ -38,6 +38,8 @@ pub(crate) struct Failure<'a> {
     /// The change after which it passed.
     pub(crate) change: Option<String>,
     pub(crate) mended: bool,
+    /// Which call failed last.
+    place: usize,
 }
 
 impl<'a> Turn<'a> {
@@ -94,6 +96,13 @@ impl<'a> Notes<'a> {
             .flat_map(|turn| turn.deeds.iter().copied())
     }
 
+    pub(crate) fn naming(&self) -> Naming<'a> {
+        Naming {
+            root: self.root,
+            brief: false,
+        }
+    }
+
     pub(crate) fn inputs(&self) -> impl DoubleEndedIterator<Item = &'a Asked> {
         self.turns.iter().filter_map(|turn| turn.asked)
     }
@@ -102,8 +111,10 @@ impl<'a> Notes<'a> {
     fn follow(&mut self) {
         let deeds: Vec<&Deed> = self.deeds().collect();
         let mut open: Vec<usize> = Vec::new();
-        let mut change = None;
-        for deed in deeds {
+        // The last change, and the place of the last failure of each open one: a change mends what
+        // failed before it.
+        let mut change: Option<(usize, String)> = None;
+        for (place, deed) in deeds.into_iter().enumerate() {
             let Some(key) = key(deed) else {
                 continue;
             };
@@ -118,31 +129,31 @@ impl<'a> Notes<'a> {
             match &deed.outcome {
                 Outcome::Failed(why) => {
                     self.passed.retain(|passed| *passed != key);
-                    match known {
-                        Some(at) => {
-                            let failure = &mut self.failures[open[at]];
-                            failure.times += 1;
-                            failure.why = why;
-                        }
-                        None => {
-                            open.push(self.failures.len());
-                            self.failures.push(Failure {
-                                what: what(deed, self.root),
-                                key,
-                                times: 1,
-                                why,
-                                next: None,
-                                change: None,
-                                mended: false,
-                            });
-                        }
+                    if let Some(at) = known {
+                        let failure = &mut self.failures[open[at]];
+                        failure.times += 1;
+                        failure.place = place;
+                        failure.why = why;
+                    } else {
+                        open.push(self.failures.len());
+                        self.failures.push(Failure {
+                            what: what(deed, self.root),
+                            key,
+                            times: 1,
+                            place,
+                            why,
+                            next: None,
+                            change: None,
+                            mended: false,
+                        });
                     }
                 }
                 Outcome::Passed(_) => {
                     if let Some(at) = known {
                         let failure = &mut self.failures[open.remove(at)];
                         failure.mended = true;
-                        failure.change.clone_from(&change);
+                        let later = change.as_ref().filter(|(at, _)| *at > failure.place);
+                        failure.change = later.map(|(_, change)| change.clone());
                     }
                     if !self.passed.contains(&key) {
                         self.passed.push(key);
@@ -151,7 +162,7 @@ impl<'a> Notes<'a> {
                 Outcome::Open => {}
             }
             if matches!(deed.call.act, Act::Edit | Act::Write) && !deed.failed() {
-                change = doing;
+                change = doing.map(|doing| (place, doing));
             }
         }
     }
@@ -165,10 +176,9 @@ fn key(deed: &Deed) -> Option<String> {
         Act::Run => Some(shell::family(&deed.call.target)),
         Act::Edit | Act::Write => Some(format!("edit {}", deed.call.target)),
         Act::Read => Some(format!("read {}", deed.call.target)),
-        Act::Search | Act::Plan => None,
-        Act::Fetch | Act::Delegate | Act::Other => {
-            Some(format!("{} {}", deed.call.tool, deed.call.target))
-        }
+        Act::Search | Act::Plan | Act::Delegate => None,
+        Act::Fetch => Some(format!("fetch {}", deed.call.target)),
+        Act::Other => Some(format!("tool {}", deed.call.tool)),
     }
 }
 
@@ -183,6 +193,8 @@ pub(crate) fn key_of_note(what: &str, root: Option<&str>) -> Option<String> {
         "" => Some(shell::family(name)),
         "Editing " => Some(format!("edit {}", path())),
         "Reading " => Some(format!("read {}", path())),
+        "Looking up " => Some(format!("fetch {name}")),
+        "The tool " => Some(format!("tool {name}")),
         _ => None,
     }
 }
@@ -193,12 +205,8 @@ fn what(deed: &Deed, root: Option<&str>) -> String {
         Act::Run => code(&shell::tidy(target, 100), 100),
         Act::Edit | Act::Write => format!("Editing {}", code(short(target, root), 160)),
         Act::Read => format!("Reading {}", code(short(target, root), 160)),
-        _ if target.is_empty() => format!("The tool {}", code(&deed.call.tool, 60)),
-        _ => format!(
-            "The tool {} on {}",
-            code(&deed.call.tool, 60),
-            code(target, 80)
-        ),
+        Act::Fetch => format!("Looking up {}", code(target, 160)),
+        _ => format!("The tool {}", code(&deed.call.tool, 80)),
     }
 }
 

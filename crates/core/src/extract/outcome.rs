@@ -21,6 +21,8 @@ pub(crate) enum Outcome {
 const HEAD_BYTES: usize = 6 * 1024;
 const TAIL_BYTES: usize = 8 * 1024;
 const MAX_LINE: usize = 200;
+/// What a person answers through a tool is worth more.
+const MAX_ANSWER: usize = 500;
 
 /// What the first text of a result says.
 pub(super) fn text_of(result: &ToolResult) -> &str {
@@ -43,6 +45,10 @@ pub(super) fn read(act: Act, target: &str, text: &str, is_error: Option<bool>) -
     let failed = match (is_error, act) {
         (Some(true), _) => true,
         (flag, Act::Run) => run_failed(head, tail, flag, target),
+        // Files are shown and written by commands too.
+        (_, Act::Read | Act::Edit | Act::Write) if head.starts_with("<returncode>") => {
+            exit_code(head) != Some(0)
+        }
         (flag, _) => flag.is_none() && begins_with_error(head),
     };
     if failed {
@@ -53,7 +59,8 @@ pub(super) fn read(act: Act, target: &str, text: &str, is_error: Option<bool>) -
             Act::Search => matches(text),
             Act::Run => verdict(head, tail).unwrap_or_default(),
             Act::Read if is_document(target) => titles_in(text, 6).join("; "),
-            Act::Fetch | Act::Delegate | Act::Other => clip(&one_line(first_line(head)), MAX_LINE),
+            Act::Fetch | Act::Delegate => clip(&one_line(first_line(head)), MAX_LINE),
+            Act::Other => clip(&one_line(first_line(head)), MAX_ANSWER),
             _ => String::new(),
         }
         .into(),
@@ -94,8 +101,32 @@ fn run_failed(head: &str, tail: &str, flag: Option<bool>, command: &str) -> bool
     if shell::is_looking(command) {
         return flag.is_none() && head.trim_end().ends_with("command not found");
     }
-    let all = || head.lines().chain(tail.lines());
-    all().any(is_failing_verdict) || flag.is_none() && begins_with_error(head)
+    // What sums up stands last.
+    let mut last = tail
+        .lines()
+        .rev()
+        .chain(head.lines().rev())
+        .map(str::trim)
+        .filter(|line| !line.is_empty());
+    if let Some(failed) = last.by_ref().take(30).find_map(verdict_of) {
+        return failed;
+    }
+    // A flag tells of the last command of a pipe alone.
+    let is_sure = flag == Some(false) && !command.contains('|') && !command.contains(';');
+    !is_sure
+        && (head.lines().chain(tail.lines()).any(is_failing)
+            || flag.is_none() && begins_with_error(head))
+}
+
+/// Whether a line sums up that something failed, or that all went well.
+fn verdict_of(line: &str) -> Option<bool> {
+    if matches!(line, "FAILED" | "FAIL")
+        || line.starts_with("test result: FAILED")
+        || line.starts_with("BUILD FAILED")
+    {
+        return Some(true);
+    }
+    failures_in(line).map(|failures| failures > 0)
 }
 
 /// `Exit code 1`, `exit code: 1`, `exited with code 1`, `<returncode>1</returncode>`.
@@ -160,42 +191,63 @@ const FAILING: [&str; 19] = [
     "BUILD FAILED",
 ];
 
-fn is_failing_verdict(line: &str) -> bool {
+fn is_failing(line: &str) -> bool {
     let line = line.trim();
-    if line.ends_with(": command not found") || line == "FAILED" || line == "FAIL" {
+    if line.ends_with(": command not found") || verdict_of(line) == Some(true) {
         return true;
     }
-    if let Some(begin) = FAILING.iter().find(|begin| line.starts_with(**begin)) {
-        return *begin != "thread '" || line.contains("panicked at");
-    }
-    counts_failures(line)
+    let begin = FAILING.iter().find(|begin| line.starts_with(**begin));
+    begin.is_some_and(|begin| *begin != "thread '" || line.contains("panicked at"))
 }
 
-/// `3 failed`, `2 errors`, `Tests: 1 failed, 3 passed`, with a number that is not zero.
-fn counts_failures(line: &str) -> bool {
+/// The number in `3 failed`, `2 errors`, `0 fail`, as programs sum up; none where a line tells a story.
+fn failures_in(line: &str) -> Option<u64> {
+    const MAX_WORDS: usize = 24;
     if line.len() > MAX_LINE {
-        return false;
+        return None;
     }
-    let mut number = None;
-    for word in line
+    let words: Vec<&str> = line
         .split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty())
-    {
-        if let Ok(found) = word.parse::<u64>() {
-            number = Some(found);
-        } else if matches!(word, "failed" | "failures" | "failing" | "fail" | "errors") {
-            if number.is_some_and(|number| number > 0) {
-                return true;
-            }
-        } else {
-            number = None;
+        .collect();
+    if words.len() > MAX_WORDS || line.starts_with('[') {
+        return None;
+    }
+    let mut found: Option<u64> = None;
+    for pair in words.windows(2) {
+        if let Ok(number) = pair[0].parse::<u64>()
+            && matches!(
+                pair[1],
+                "failed" | "failures" | "failing" | "fail" | "errors" | "error"
+            )
+        {
+            found = Some(found.unwrap_or(0).saturating_add(number));
         }
     }
-    false
+    let passed = || {
+        words
+            .windows(2)
+            .any(|pair| pair[0].parse::<u64>().is_ok() && matches!(pair[1], "passed" | "passing"))
+    };
+    found.or_else(|| passed().then_some(0))
 }
+
+/// What a failure begins with when a person did not let a tool run.
+pub(crate) const DECLINED: &str = "declined";
 
 /// The line that says why something failed.
 fn reason(head: &str, tail: &str) -> String {
+    if head.trim_start().starts_with("The user doesn't want to") {
+        let marks = ["the user said:", "reason for the rejection:"];
+        let why = marks
+            .iter()
+            .find_map(|mark| head.split_once(mark))
+            .map(|(_, why)| one_line(why));
+        return why.map_or_else(
+            || DECLINED.into(),
+            |why| clip(&format!("{DECLINED}: {why}"), MAX_LINE),
+        );
+    }
     let head = head.trim_start().trim_start_matches("<tool_use_error>");
     let lines = || {
         head.lines()
@@ -204,25 +256,51 @@ fn reason(head: &str, tail: &str) -> String {
             .filter(|line| !line.is_empty())
     };
     let is_code = |line: &str| {
-        line.starts_with("Exit code") || line.starts_with("<returncode>") || line == "<output>"
+        line.starts_with("Exit code")
+            || line.starts_with("<returncode>")
+            || matches!(line, "<output>" | "</output>")
+            || line.contains("] $ ")
+            || line.starts_with("# ")
+            || line.starts_with("$ ")
     };
-    let named = lines().find(|line| is_failing_verdict(line) && !line.starts_with("Traceback"));
+    let named = lines().find(|line| is_failing(line) && !line.starts_with("Traceback"));
+    // A summing-up says less than the line that names a place in a file.
+    let named = match named {
+        Some(line) if line.starts_with("FAIL") || !line.contains(": ") => {
+            lines().find(|line| names_a_place(line)).or(named)
+        }
+        named => named,
+    };
     // Python says at the end what was wrong.
     let last = || {
         let traced = head.contains("Traceback (most") || tail.contains("Traceback (most");
         lines()
-            .filter(|line| line.contains("Error") && !line.starts_with("File "))
-            .next_back()
+            .rfind(|line| line.contains("Error") && !line.starts_with("File "))
             .filter(|_| traced)
     };
     let line = last()
         .or(named)
         .or_else(|| lines().find(|line| !is_code(line)))
-        .or_else(|| lines().next());
+        .or_else(|| lines().next_back());
     let line = line
         .unwrap_or("it said nothing")
         .replace("</tool_use_error>", "");
     clip(&one_line(&line), MAX_LINE)
+}
+
+/// `src/a.go:141:21: undefined: x`.
+fn names_a_place(line: &str) -> bool {
+    let mut parts = line.split(':');
+    let file = parts.next().unwrap_or_default();
+    let is_file = file
+        .rsplit_once('.')
+        .is_some_and(|(name, ending)| !name.is_empty() && (1..=5).contains(&ending.len()));
+    is_file
+        && !file.contains(' ')
+        && parts
+            .next()
+            .is_some_and(|number| number.parse::<u32>().is_ok())
+        && line.contains(": ")
 }
 
 /// The line in which a program sums up what it did.

@@ -64,8 +64,9 @@ fn parts(command: &str) -> Vec<&str> {
         let byte = bytes[at];
         let mut width = 0;
         match (quote, byte) {
+            // A line goes on after a backslash, and a quote does not end there.
+            (_, b'\\') if quote != Some(b'\'') => at += 1,
             (Some(open), _) if byte == open => quote = None,
-            (Some(_), _) => {}
             (None, b'\'' | b'"') => quote = Some(byte),
             (None, b';' | b'\n') => width = 1,
             (None, b'&' | b'|') if bytes.get(at + 1) == Some(&byte) => width = 2,
@@ -81,7 +82,9 @@ fn parts(command: &str) -> Vec<&str> {
             at += 1;
         }
     }
-    parts.push(&command[from..at.min(command.len())]);
+    // A backslash at the very end steps over it.
+    let last = command.get(from..at.min(command.len())).unwrap_or_default();
+    parts.push(last);
     parts.retain(|part| !part.trim().is_empty());
     parts
 }
@@ -91,7 +94,10 @@ fn words(part: &str) -> Vec<&str> {
     let before_pipe = unquoted_pipe(part).map_or(part, |at| &part[..at]);
     let words = before_pipe.split_whitespace();
     let words = words.skip_while(|word| is_assignment(word) || *word == "sudo" || *word == "time");
-    words.take_while(|word| !is_redirection(word)).collect()
+    let words = words.take_while(|word| !is_redirection(word));
+    words
+        .filter(|word| !matches!(*word, "\\" | "\"$(cat"))
+        .collect()
 }
 
 fn unquoted_pipe(part: &str) -> Option<usize> {
@@ -99,7 +105,6 @@ fn unquoted_pipe(part: &str) -> Option<usize> {
     for (at, c) in part.char_indices() {
         match (quote, c) {
             (Some(open), c) if c == open => quote = None,
-            (Some(_), _) => {}
             (None, '\'' | '"') => quote = Some(c),
             (None, '|') => return Some(at),
             _ => {}
@@ -143,6 +148,66 @@ pub(crate) fn tidy(command: &str, max: usize) -> String {
         kept.join(" && ")
     };
     clip(&tidy.replace('`', "'"), max)
+}
+
+/// The file that a command shows, when that is all it does.
+pub(crate) fn shows(command: &str) -> Option<&str> {
+    let mut doing = parts(command)
+        .into_iter()
+        .filter(|part| !is_preparing(&words(part)));
+    let part = doing.next()?;
+    let words = words(part);
+    let shows = match program(&words) {
+        "cat" | "nl" | "head" | "tail" | "less" | "bat" => words.len() >= 2,
+        "sed" => words.len() == 4 && words[1] == "-n",
+        _ => false,
+    };
+    let path = words.last().copied().filter(|path| is_path(path))?;
+    (shows && doing.next().is_none() && !part.contains('>') && !command.contains("<<"))
+        .then_some(path)
+}
+
+/// The file that a command changes by itself, and whether it writes the whole of it.
+pub(crate) fn changes(command: &str) -> Option<(&str, bool)> {
+    let mut doing = parts(command)
+        .into_iter()
+        .filter(|part| !is_preparing(&words(part)));
+    let part = doing.next()?;
+    if doing.next().is_some() {
+        return None;
+    }
+    let words = words(part);
+    match program(&words) {
+        "sed" if words.get(1).is_some_and(|word| word.starts_with("-i")) => words
+            .last()
+            .copied()
+            .filter(|path| is_path(path))
+            .map(|path| (path, false)),
+        "cat" => {
+            let line = command
+                .lines()
+                .find(|line| line.contains("cat") && line.contains('>'))?;
+            let (before, after) = line.split_once('>')?;
+            let appends = after.starts_with('>');
+            let path = after.trim_start_matches('>').split_whitespace().next()?;
+            (before.trim_end().len() < before.len()
+                || !before.ends_with(|c: char| c.is_ascii_digit()))
+            .then_some((path, !appends))
+            .filter(|(path, _)| is_path(path) && command.contains("<<"))
+        }
+        _ => None,
+    }
+}
+
+fn is_path(word: &str) -> bool {
+    let is_named = word.contains(['/', '.']) && !word.starts_with(['-', '.', '<', '&']);
+    let is_named = is_named
+        || word.starts_with("./")
+        || word.starts_with("../")
+        || word.starts_with('.') && word.len() > 2;
+    is_named
+        && !word.contains(['*', '$', '\'', '"', '`', '(', '{', '\\'])
+        && !word.starts_with("/dev/")
 }
 
 /// Whether all that a command does is look.
@@ -208,6 +273,11 @@ mod tests {
         );
         assert_eq!(tidy("python3 - <<'E'\nimport os\nE"), "python3 -");
         assert_eq!(tidy("cd /a"), "cd /a");
+        assert_eq!(tidy("cargo a && \\\n cargo b"), "cargo a && cargo b");
+        assert_eq!(
+            tidy("git commit -m \"$(cat <<'E'\nx\nE\n)\""),
+            "git commit -m"
+        );
     }
 
     #[test]
@@ -217,6 +287,25 @@ mod tests {
         assert_eq!(family("git add . && git commit -m 'x'"), "git commit");
         assert_eq!(family("python -m pytest a.py"), "python -m pytest");
         assert_eq!(family("cargo test | grep x; echo done"), "cargo test");
+    }
+
+    #[test]
+    fn files_are_read_and_written_by_commands_too() {
+        assert_eq!(shows("cd /a && cat src/b.rs | head -5"), Some("src/b.rs"));
+        assert_eq!(shows("sed -n '1,5p' b.rs"), Some("b.rs"));
+        for command in [
+            "cat a.rs b > c.rs",
+            "cat a.rs && rm a.rs",
+            "cat <<E\na.rs\nE",
+            "cat *.rs",
+            "ls a.rs",
+        ] {
+            assert_eq!(shows(command), None, "{command}");
+        }
+        assert_eq!(changes("sed -i 's/a/b/' c.py"), Some(("c.py", false)));
+        assert_eq!(changes("cat <<'E' > c.py\nx > y\nE"), Some(("c.py", true)));
+        assert_eq!(changes("cat > c.py << 'E'\nx\nE"), Some(("c.py", true)));
+        assert_eq!(changes("cat c.py"), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::facts::{Deed, Fact, Facts};
 use super::lessons::lessons;
 use super::notes::Notes;
 use super::outcome::Outcome;
-use super::steps::{repeats, steps};
+use super::steps::{Naming, repeats, steps};
 use super::text::{clip, gist, quoted, sentences};
 use crate::message::{Block, Message, ResultContent};
 use crate::tokens::{estimate_message, estimate_text};
@@ -66,14 +66,21 @@ pub fn span<'a>(messages: impl IntoIterator<Item = &'a Message>) -> String {
     let facts = Facts::of(messages);
     let notes = Notes::of(&facts);
     let deeds: Vec<&Deed> = notes.deeds().collect();
-    let root = facts.root();
-    for (asked, done, said, failures) in [
+    let naming = Naming {
+        root: facts.root(),
+        brief: true,
+    };
+    // Quotes give way before steps do.
+    let rungs = [
         (110, 6, 160, 2),
-        (80, 5, 110, 1),
-        (60, 4, 70, 1),
-        (50, 3, 0, 1),
+        (80, 6, 90, 1),
+        (60, 5, 60, 1),
+        (60, 5, 0, 0),
+        (45, 4, 0, 0),
+        (40, 3, 0, 0),
         (40, 2, 0, 0),
-    ] {
+    ];
+    for (asked, done, said, failures) in rungs {
         let mut parts = Vec::new();
         let inputs: Vec<_> = notes.inputs().collect();
         if let Some(first) = inputs.first() {
@@ -86,7 +93,7 @@ pub fn span<'a>(messages: impl IntoIterator<Item = &'a Message>) -> String {
                 quoted(&first.words, asked)
             ));
         }
-        let steps = steps(&deeds, root, done);
+        let steps = steps(&deeds, naming, done);
         if !steps.is_empty() {
             parts.push(format!("The assistant {}.", steps.join("; ")));
         }
@@ -106,8 +113,10 @@ pub fn span<'a>(messages: impl IntoIterator<Item = &'a Message>) -> String {
             return text;
         }
     }
-    let text = steps(&deeds, root, 1).join("; ");
-    shortened(&text)
+    shortened(&format!(
+        "The assistant {}.",
+        steps(&deeds, naming, 1).join("; ")
+    ))
 }
 
 /// A decision in the span, or else its last words.
@@ -122,12 +131,11 @@ fn conclusion(notes: &Notes<'_>, max: usize) -> Option<String> {
         .flat_map(sentences)
         .filter(|sentence| decides(sentence))
         .last();
-    match decision {
-        Some(sentence) => Some(format!("It decided: {}.", quoted(sentence, max))),
-        None => {
-            let last = gist(said().next_back()?, max);
-            (!last.is_empty()).then(|| format!("It ended with {}.", quoted(&last, max)))
-        }
+    if let Some(sentence) = decision {
+        Some(format!("It decided: {}.", quoted(sentence, max)))
+    } else {
+        let last = gist(said().next_back()?, max);
+        (!last.is_empty()).then(|| format!("It ended with {}.", quoted(&last, max)))
     }
 }
 
@@ -159,7 +167,7 @@ pub fn features<'a>(messages: impl IntoIterator<Item = &'a Message> + Clone) -> 
         match fact {
             Fact::Asked(asked) => features.decisions += lessons(&asked.words).len(),
             Fact::Said(text) => {
-                features.decisions += sentences(text).filter(|sentence| decides(sentence)).count()
+                features.decisions += sentences(text).filter(|sentence| decides(sentence)).count();
             }
             Fact::Did(deed) => {
                 features.calls += 1;
@@ -216,12 +224,20 @@ pub fn later_references<'a>(
             if missing.is_empty() {
                 return all;
             }
-            in_texts(block, &mut |text| {
-                missing.retain(|name| !text.contains(name))
-            });
+            in_texts(block, &mut |text| missing.retain(|name| !names(text, name)));
         }
     }
     all - missing.len()
+}
+
+/// Whether a text holds a name that is not a part of a longer one.
+fn names(text: &str, name: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(name).any(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        let after = text[at + name.len()..].chars().next();
+        !before.is_some_and(is_part) && !after.is_some_and(is_part)
+    })
 }
 
 fn in_texts(block: &Block, take: &mut impl FnMut(&str)) {

@@ -23,18 +23,37 @@ enum Group {
     Other(String),
 }
 
+/// How paths are written.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Naming<'a> {
+    /// The folder of the work, which is left out.
+    pub(crate) root: Option<&'a str>,
+    /// Whether only the file and its folder are named.
+    pub(crate) brief: bool,
+}
+
+impl Naming<'_> {
+    fn short(self, path: &str) -> &str {
+        let path = short(path, self.root);
+        if !self.brief {
+            return path;
+        }
+        let end = path.trim_end_matches('/').len();
+        let slash = path[..end].rmatch_indices('/').nth(1);
+        slash.map_or(path, |(at, _)| &path[at + 1..])
+    }
+}
+
 /// A path as notes show it: relative to the folder of the work.
 pub(crate) fn short<'a>(path: &'a str, root: Option<&str>) -> &'a str {
     let inside = root.and_then(|root| path.strip_prefix(root));
-    inside
-        .and_then(|rest| rest.strip_prefix('/'))
-        .filter(|rest| !rest.is_empty())
-        .unwrap_or(path)
+    let inside = inside.and_then(|rest| rest.strip_prefix('/'));
+    inside.filter(|rest| !rest.is_empty()).unwrap_or(path)
 }
 
 /// What was done, in order and in at most `max` phrases: neighbours that are alike fold into one, and when
 /// there are still too many, so do those that are apart. What comes last is told, whatever goes.
-pub(crate) fn steps(deeds: &[&Deed], root: Option<&str>, max: usize) -> Vec<String> {
+pub(crate) fn steps(deeds: &[&Deed], naming: Naming<'_>, max: usize) -> Vec<String> {
     let mut groups: Vec<(Group, Vec<&Deed>)> = Vec::new();
     for deed in deeds.iter().filter(|deed| deed.call.act != Act::Plan) {
         let group = group(deed);
@@ -51,7 +70,7 @@ pub(crate) fn steps(deeds: &[&Deed], root: Option<&str>, max: usize) -> Vec<Stri
     let first = (calls > 0).then(|| format!("made {}", count(calls, "other call")));
     let phrases = groups
         .iter()
-        .map(|(group, deeds)| phrase(group, deeds, root));
+        .map(|(group, deeds)| phrase(group, deeds, naming));
     first.into_iter().chain(phrases).collect()
 }
 
@@ -90,14 +109,14 @@ fn group(deed: &Deed) -> Group {
     }
 }
 
-fn phrase(group: &Group, deeds: &[&Deed], root: Option<&str>) -> String {
+fn phrase(group: &Group, deeds: &[&Deed], naming: Naming<'_>) -> String {
     match group {
-        Group::Read => format!("read {}", names(deeds, root)),
-        Group::Change => changed(deeds, root),
-        Group::Search => searched(deeds, root),
+        Group::Read => format!("read {}", names(deeds, naming)),
+        Group::Change => changed(deeds, naming),
+        Group::Search => searched(deeds, naming),
         Group::Look => looked(deeds),
-        Group::Run(_) => ran(deeds),
-        Group::Fetch => format!("looked up {}", names(deeds, None)),
+        Group::Run(_) => ran(deeds, naming),
+        Group::Fetch => format!("looked up {}", names(deeds, Naming::default())),
         Group::Delegate => {
             let tasks = distinct(deeds.iter().map(|deed| quoted(&deed.call.target, 80)));
             format!("handed {} to a subagent", list(&tasks, 2))
@@ -116,11 +135,11 @@ fn distinct(items: impl Iterator<Item = String>) -> Vec<String> {
     found
 }
 
-fn names(deeds: &[&Deed], root: Option<&str>) -> String {
+fn names(deeds: &[&Deed], naming: Naming<'_>) -> String {
     let names = distinct(
         deeds
             .iter()
-            .map(|deed| code(short(&deed.call.target, root), 120)),
+            .map(|deed| code(naming.short(&deed.call.target), 120)),
     );
     let failed = deeds.iter().filter(|deed| deed.failed()).count();
     let note = match failed {
@@ -131,19 +150,19 @@ fn names(deeds: &[&Deed], root: Option<&str>) -> String {
     format!("{}{note}", list(&names, MAX_NAMES))
 }
 
-fn changed(deeds: &[&Deed], root: Option<&str>) -> String {
+fn changed(deeds: &[&Deed], naming: Naming<'_>) -> String {
     let (failed, made): (Vec<&Deed>, Vec<&Deed>) =
         deeds.iter().copied().partition(|deed| deed.failed());
     if made.is_empty() {
         return format!(
             "tried {} to edit {}",
             times(failed.len()),
-            names(&failed, root).replace(", which failed", " and failed")
+            names(&failed, naming).replace(", which failed", " and failed")
         );
     }
     let mut files: Vec<(&str, usize)> = Vec::new();
     for deed in &made {
-        let path = short(&deed.call.target, root);
+        let path = naming.short(&deed.call.target);
         match files.iter_mut().find(|(known, _)| *known == path) {
             Some((_, edits)) => *edits += 1,
             None => files.push((path, 1)),
@@ -165,13 +184,13 @@ fn changed(deeds: &[&Deed], root: Option<&str>) -> String {
     format!("{verb} {}{note}", list(&named, MAX_NAMES))
 }
 
-fn searched(deeds: &[&Deed], root: Option<&str>) -> String {
+fn searched(deeds: &[&Deed], naming: Naming<'_>) -> String {
     let last = deeds[deeds.len() - 1];
     let what = |deed: &Deed| match &*deed.call.target {
         "" => "the files".to_owned(),
         pattern => code(pattern, 60),
     };
-    let place = |deed: &Deed| code(short(&deed.call.place, root), 80);
+    let place = |deed: &Deed| code(naming.short(&deed.call.place), 80);
     let found = |deed: &Deed| match &deed.outcome {
         Outcome::Passed(found) => found.to_string(),
         Outcome::Failed(why) => format!("failed with {}", quoted(why, 60)),
@@ -203,7 +222,7 @@ fn searched(deeds: &[&Deed], root: Option<&str>) -> String {
         return format!("searched {}{at}: {}", what(last), found(last));
     }
     format!(
-        "{}, {} similar queries, last {}: {}",
+        "searched with {}, {} similar queries, the last for {}: {}",
         last.call.tool.to_lowercase(),
         deeds.len(),
         what(last),
@@ -230,15 +249,16 @@ fn looked(deeds: &[&Deed]) -> String {
     )
 }
 
-fn ran(deeds: &[&Deed]) -> String {
+fn ran(deeds: &[&Deed], naming: Naming<'_>) -> String {
     let last = deeds[deeds.len() - 1];
     let command = code(&shell::tidy(&last.call.target, MAX_COMMAND), MAX_COMMAND);
     let failed = deeds.iter().filter(|deed| deed.failed()).count();
+    let said_chars = if naming.brief { 50 } else { 100 };
     let outcome = match &last.outcome {
         Outcome::Open => "no result yet".to_owned(),
-        Outcome::Passed(said) if said.is_empty() => "passed".into(),
-        Outcome::Passed(said) => format!("passed: {}", quoted(said, 80)),
-        Outcome::Failed(why) => format!("failed: {}", quoted(why, 100)),
+        Outcome::Passed(said) if said.is_empty() || naming.brief => "passed".into(),
+        Outcome::Passed(said) => format!("passed: {}", quoted(said, said_chars)),
+        Outcome::Failed(why) => format!("failed: {}", quoted(why, said_chars)),
     };
     match deeds.len() {
         1 => format!("ran {command} ({outcome})"),

@@ -3,11 +3,11 @@
 use super::call::Act;
 use super::facts::Facts;
 use super::lessons::lessons;
-use super::memory::{headlines, pending, root_in, update};
+use super::memory::{block_quote, headlines, pending, root_in, update};
 use super::notes::Notes;
 use super::shell;
 use super::steps::steps;
-use super::text::{code, gist, list, quoted};
+use super::text::{clip, code, gist, list, quoted};
 use super::user_messages::user_messages;
 use crate::memory::{Memory, SectionKind};
 use crate::policy::SummaryStyle;
@@ -15,6 +15,8 @@ use crate::summary::{Document, Section};
 
 /// Of a section that is taken from the memory.
 const MAX_SECTION_TOKENS: u32 = 1_600;
+const MAX_REQUEST: usize = 1_600;
+const MAX_CORRECTIONS: usize = 12;
 
 /// A summary of what the facts tell, built upon `previous` where an earlier summary or memory says what
 /// came before. `inputs` are all the user's messages of the session, across earlier boundaries; they get
@@ -26,6 +28,7 @@ pub fn summary<'a>(
     inputs: impl IntoIterator<Item = &'a str>,
     max_input_tokens: u32,
 ) -> Document {
+    let inputs: Vec<&str> = inputs.into_iter().collect();
     let memory = update(previous, facts)
         .fit(MAX_SECTION_TOKENS, u32::MAX)
         .memory;
@@ -36,7 +39,7 @@ pub fn summary<'a>(
     let body = |kind| memory.body(kind);
     match style {
         SummaryStyle::NineSections => {
-            document.set(Section::Request, body(SectionKind::Task));
+            document.set(Section::Request, &request(&inputs, body(SectionKind::Task)));
             document.set(Section::Concepts, &concepts(&notes, &memory));
             document.set(Section::Files, body(SectionKind::Files));
             document.set(Section::Errors, body(SectionKind::Errors));
@@ -66,6 +69,36 @@ pub fn summary<'a>(
         }
     }
     document
+}
+
+/// The first request, what the user set right on the way, and the latest request: all that lies between
+/// stands among the user's messages.
+fn request(inputs: &[&str], task: &str) -> String {
+    let Some((first, rest)) = inputs.split_first() else {
+        return task.to_owned();
+    };
+    let mut parts = vec![format!(
+        "The user asked:\n{}",
+        block_quote(&clip(first, MAX_REQUEST))
+    )];
+    let set_right = rest.iter().flat_map(|words| lessons(words));
+    let set_right: Vec<String> = set_right
+        .map(|(_, sentence)| quoted(sentence, 300))
+        .collect();
+    if !set_right.is_empty() {
+        let skip = set_right.len().saturating_sub(MAX_CORRECTIONS);
+        parts.push(format!(
+            "On the way the user said: {}.",
+            set_right[skip..].join("; ")
+        ));
+    }
+    if let Some(latest) = rest.last() {
+        parts.push(format!(
+            "The latest request is:\n{}",
+            block_quote(&clip(latest, MAX_REQUEST))
+        ));
+    }
+    parts.join("\n\n")
 }
 
 /// What was used: programs, kinds of files, and what the model explained.
@@ -136,7 +169,7 @@ fn current(notes: &Notes<'_>, state: &str) -> String {
     let mut parts: Vec<String> = lines.map(Into::into).collect();
     if parts.is_empty() {
         let deeds: Vec<_> = notes.deeds().collect();
-        let steps = steps(&deeds, notes.root, 6);
+        let steps = steps(&deeds, notes.naming(), 6);
         if !steps.is_empty() {
             parts.push(format!("The assistant {}.", steps.join("; ")));
         }
@@ -151,25 +184,24 @@ fn next_step(notes: &Notes<'_>) -> String {
     };
     let asked = quoted(&asked.words, 600);
     let turn = notes.turns.last();
-    match turn.and_then(|turn| turn.answer()) {
-        Some(answer) => format!(
+    if let Some(answer) = turn.and_then(super::notes::Turn::answer) {
+        format!(
             "The user's latest request was: {asked}. It was answered, ending with {}. Wait for what the user says next, \
-             unless something of it is still to be done.",
+         unless something of it is still to be done.",
             quoted(&last_of(answer), 300)
-        ),
-        None => {
-            let said = turn.and_then(|turn| turn.last_words());
-            let said = said.map(|words| {
-                format!(
-                    " The last words on it were {}.",
-                    quoted(&last_of(words), 300)
-                )
-            });
+        )
+    } else {
+        let said = turn.and_then(super::notes::Turn::last_words);
+        let said = said.map(|words| {
             format!(
-                "Go on with the latest request: {asked}.{}",
-                said.unwrap_or_default()
+                " The last words on it were {}.",
+                quoted(&last_of(words), 300)
             )
-        }
+        });
+        format!(
+            "Go on with the latest request: {asked}.{}",
+            said.unwrap_or_default()
+        )
     }
 }
 

@@ -79,6 +79,11 @@ fn defined_by(line: &str) -> Option<&str> {
     let mut words = line.split_whitespace().peekable();
     while words.next_if(|word| MODIFIERS.contains(word)).is_some() {}
     let keyword = words.next()?;
+    let keyword = if keyword.starts_with("impl<") {
+        "impl"
+    } else {
+        keyword
+    };
     if !DEFINING.contains(&keyword) {
         return constant(line);
     }
@@ -91,7 +96,11 @@ fn defined_by(line: &str) -> Option<&str> {
         rest = line.split_once(" for ").map_or(rest, |(_, of)| of);
         rest = rest.trim_start_matches('<');
     }
-    let name = identifier(rest);
+    let name = if keyword == "defmodule" {
+        rest.trim_end_matches(',')
+    } else {
+        identifier(rest)
+    };
     let is_name = name.len() > 1 && name.len() <= MAX_NAME && !name.as_bytes()[0].is_ascii_digit();
     // `type` and `object` begin sentences too: what is defined goes on with a mark.
     let after = line.split_once(name)?.1.trim_start();
@@ -106,8 +115,8 @@ fn defined_by(line: &str) -> Option<&str> {
 
 /// `export const name = (…) => …`, the function of some languages.
 fn constant(line: &str) -> Option<&str> {
-    let rest = line.trim_start();
-    let rest = rest.strip_prefix("export ").unwrap_or(rest);
+    // Within a function, such a line is a detail.
+    let rest = line.strip_prefix("export ").unwrap_or(line);
     let rest = rest.strip_prefix("const ")?;
     let name = identifier(rest);
     let value = rest.split_once('=')?.1;

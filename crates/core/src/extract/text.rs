@@ -116,7 +116,10 @@ impl<'a> Iterator for Sentences<'a> {
             let ends = match c {
                 '。' | '！' | '？' => true,
                 '.' | '!' | '?' => next.is_none_or(|next| {
-                    next.is_whitespace() && !in_code && begins_a_sentence(&self.0[at + 1..])
+                    next.is_whitespace()
+                        && !in_code
+                        && !numbers_an_item(&self.0[..at])
+                        && begins_a_sentence(&self.0[at + 1..])
                 }),
                 _ => false,
             };
@@ -130,6 +133,16 @@ impl<'a> Iterator for Sentences<'a> {
     }
 }
 
+/// `1.` stands before an item of a list.
+fn numbers_an_item(before: &str) -> bool {
+    let number = before
+        .rsplit(|c: char| !c.is_ascii_digit())
+        .next()
+        .unwrap_or_default();
+    let lead = &before[..before.len() - number.len()];
+    (1..=2).contains(&number.len()) && (lead.is_empty() || lead.ends_with(' '))
+}
+
 /// What follows `e.g.` goes on in lower case.
 fn begins_a_sentence(rest: &str) -> bool {
     rest.trim_start()
@@ -141,6 +154,25 @@ fn begins_a_sentence(rest: &str) -> bool {
 /// A longer text in Markdown, on one line and in whole sentences as far as they fit: marks of headings,
 /// lists and tables go, and so does what stands in fences.
 pub(crate) fn gist(markdown: &str, max: usize) -> String {
+    let markdown = without_label(markdown);
+    let prose = flat(markdown, max, false);
+    // Where nearly all stands in a fence, the fence is what was said.
+    if prose.len() < 80 && prose.len() * 3 < markdown.trim().len() {
+        return flat(markdown, max, true);
+    }
+    prose
+}
+
+/// Where models think aloud in their text, they say so before it.
+pub(crate) fn without_label(text: &str) -> &str {
+    let text = text.trim_start();
+    let bare = text
+        .strip_prefix("THOUGHT:")
+        .or_else(|| text.strip_prefix("Thought:"));
+    bare.unwrap_or(text)
+}
+
+fn flat(markdown: &str, max: usize, with_fences: bool) -> String {
     let mut flat = String::new();
     let mut in_fence = false;
     for line in markdown.lines() {
@@ -149,7 +181,10 @@ pub(crate) fn gist(markdown: &str, max: usize) -> String {
             in_fence = !in_fence;
             continue;
         }
-        if in_fence || line.is_empty() || line.chars().all(|c| "-=|*_:+ ".contains(c)) {
+        if in_fence && !with_fences
+            || line.is_empty()
+            || line.chars().all(|c| "-=|*_:+ ".contains(c))
+        {
             continue;
         }
         append(&mut flat, line);
@@ -166,7 +201,10 @@ fn append(flat: &mut String, line: &str) {
     let text = title.unwrap_or(line);
     let item = text.strip_prefix("- ").or_else(|| text.strip_prefix("* "));
     let text = item.unwrap_or(text);
-    let text = text.trim_matches('|').replace(" | ", ", ");
+    let text = text
+        .trim_matches('|')
+        .replace(" | ", ", ")
+        .replace("**", "");
     if !flat.is_empty() {
         let ended = flat.ends_with(['.', '!', '?', ':', ';', '。', '！', '？', '：', ',']);
         flat.push_str(match (ended, item.is_some()) {

@@ -16,26 +16,25 @@ pub fn user_messages<'a>(inputs: impl IntoIterator<Item = &'a str>, max_tokens: 
     let mut shown: Vec<String> = inputs.iter().map(|words| block_quote(words)).collect();
     let mut costs: Vec<u32> = shown.iter().map(|quote| cost(quote)).collect();
     let mut total: u64 = costs.iter().copied().map(u64::from).sum();
-    let max = u64::from(max_tokens);
-    for step in STEPS {
+    let max = u64::from(max_tokens.saturating_sub(estimate_text("")));
+    for steps in [&STEPS[..3], &STEPS[3..]] {
         for (at, words) in inputs.iter().enumerate() {
-            if total <= max {
-                break;
-            }
-            if words.chars().nth(step).is_some() {
-                shown[at] = block_quote(&clip(words, step));
-                let now = cost(&shown[at]);
-                total = total - u64::from(costs[at]) + u64::from(now);
-                costs[at] = now;
+            for step in steps {
+                if total > max && words.chars().nth(*step).is_some() {
+                    shown[at] = block_quote(&clip(words, *step));
+                    let now = cost(&shown[at]);
+                    total = total - u64::from(costs[at]) + u64::from(now);
+                    costs[at] = now;
+                }
             }
         }
     }
     let mut gone = 0;
     let note = |gone: usize| match gone {
         0 => None,
-        1 => Some("(1 older message is left out here; it is in the transcript.)".to_owned()),
+        1 => Some("(1 older message is left out; it is in the transcript.)".to_owned()),
         _ => Some(format!(
-            "({gone} older messages are left out here; they are in the transcript.)"
+            "({gone} older messages are left out; they are in the transcript.)"
         )),
     };
     while gone < shown.len() && total + note(gone).map_or(0, |note| u64::from(cost(&note))) > max {
@@ -43,16 +42,17 @@ pub fn user_messages<'a>(inputs: impl IntoIterator<Item = &'a str>, max_tokens: 
         gone += 1;
     }
     let kept = shown.split_off(gone);
-    let note = note(gone).filter(|note| cost(note) <= max_tokens);
+    let note = note(gone).filter(|note| u64::from(cost(note)) <= max);
     note.into_iter()
         .chain(kept)
         .collect::<Vec<_>>()
         .join("\n\n")
 }
 
-/// One text's estimate holds a frame that the whole has once; counting it each time is on the safe side.
+/// What a text adds to the whole, with the blank line after it. Each is rounded up, so the sum is never too
+/// low; the frame that every estimate holds counts once.
 fn cost(text: &str) -> u32 {
-    estimate_text(text) + 1
+    estimate_text(text) - estimate_text("") + 1
 }
 
 #[cfg(test)]
@@ -66,7 +66,7 @@ mod tests {
         let all = user_messages([&*old, "short", &*new], 400);
         assert!(all.contains(new.trim()) && all.contains("> short"), "{all}");
         assert!(!all.contains(old.trim()) && all.contains("> old words"));
-        let few = user_messages([&*old, "short", &*new], 60);
+        let few = user_messages([&*old, "short", &*new], 64);
         assert!(few.starts_with("(2 older messages"), "{few}");
         assert_eq!(
             user_messages(["a", "b\n\n# c"], 1_000),

@@ -23,6 +23,15 @@ pub fn mend(
     session: &Session,
     fate: impl Fn(usize, &Piece) -> Fate,
 ) -> Result<LayoutChange, NotHeld> {
+    mend_with(session, None, fate)
+}
+
+/// The same, and another piece comes before the one at a place.
+pub fn mend_with(
+    session: &Session,
+    new: Option<(usize, Piece)>,
+    fate: impl Fn(usize, &Piece) -> Fate,
+) -> Result<LayoutChange, NotHeld> {
     if !session.transcript().is_whole() {
         return Err(NotHeld);
     }
@@ -41,7 +50,12 @@ pub fn mend(
     let mut rewriter = Rewriter::default();
     let mut last = None;
     let mut user_left = false;
-    for (old, new) in before.iter().zip(after) {
+    for (index, (old, kept)) in before.iter().zip(after).enumerate() {
+        if let Some((_, new)) = new.filter(|(at, _)| *at == index) {
+            rewriter.insert(new);
+            (last, user_left) = (Some(of(session, &new)), false);
+        }
+        let new = kept;
         let stays = new.is_some_and(|new| new.form.is_shown());
         user_left |= !stays && old.form.is_shown() && of(session, old) == Side::User;
         let Some(mut new) = new else {
@@ -76,6 +90,9 @@ pub fn mend(
         } else {
             rewriter.replace(new);
         }
+    }
+    if let Some((_, new)) = new.filter(|(at, _)| *at == before.len()) {
+        rewriter.insert(new);
     }
     Ok(measured(rewriter.finish(), session))
 }

@@ -3,6 +3,7 @@
 
 pub mod clear;
 pub mod collapse;
+pub mod compaction;
 pub mod mend;
 pub mod recovery;
 pub mod results;

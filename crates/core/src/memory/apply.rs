@@ -55,6 +55,13 @@ pub fn apply_sections(
     }
     let mut sections = sections(reply);
     if sections.is_empty() {
+        // A lead may stand before the fence that holds them all.
+        let fenced = reply
+            .find("\n```")
+            .map(|at| without_fence(&reply[at + 1..]));
+        sections = fenced.map(self::sections).unwrap_or_default();
+    }
+    if sections.is_empty() {
         return Err(if is_refusal(reply) {
             ApplyError::Refusal
         } else {

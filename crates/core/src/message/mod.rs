@@ -52,6 +52,16 @@ pub enum Kind {
     Synthetic,
 }
 
+impl Kind {
+    /// Whether it stands around a conversation and is no part of it.
+    pub const fn is_framing(self) -> bool {
+        matches!(
+            self,
+            Self::Summary | Self::Boundary | Self::Attachment | Self::Hook
+        )
+    }
+}
+
 /// In whose words unknown fields are written. They are given back to that provider alone: another
 /// would refuse them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -200,6 +200,11 @@ impl Driver {
             let past = self.past(shown);
             self.run(Command::Restore(Restore {
                 past: Box::new(past),
+                later: self
+                    .log
+                    .iter()
+                    .map(|(_, message)| Arc::clone(message))
+                    .collect(),
                 force: true,
                 expected_revision: None,
                 request: None,

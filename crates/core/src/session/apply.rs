@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::cache_edits::CacheEdits;
 use super::calls::{Call, CallState, Calls, Pairing};
+use super::compaction::{Boundary, Compactions};
 use super::notes::Notes;
 use super::offers::Offers;
 use super::pending::{Pending, settle};
@@ -15,8 +16,8 @@ use super::transcript::{Entry, Standing, Transcript};
 use super::turns::Turns;
 use super::{About, Growth, LastServed, PromptCache, Session, WaitsFor, first_words};
 use crate::event::{
-    Appended, ContentSnipped, Event, MessagesAppended, PolicyChanged, Recorded, Restored,
-    ResultSize, Rewound, SessionCreated, SessionUpdated, SpansCollapsed, ViewServed,
+    Appended, Compacted, ContentSnipped, Event, MessagesAppended, PolicyChanged, Recorded,
+    Restored, ResultSize, Rewound, SessionCreated, SessionUpdated, SpansCollapsed, ViewServed,
 };
 use crate::ids::{CallKey, Ordinal, Revision, SessionKey, Timestamp};
 use crate::levels::results::Stored;
@@ -66,6 +67,7 @@ impl Session {
             stored: StoredResults::default(),
             spans: Spans::default(),
             notes: Notes::default(),
+            compactions: Compactions::default(),
             offers: Offers::default(),
             pending: Vec::new(),
             sealed: Sealed::default(),
@@ -129,6 +131,12 @@ impl Session {
                     .stage(&event.spans, event.armed, event.pass_tokens);
             }
             Event::SpansCollapsed(event) => self.collapsed(event),
+            Event::CompactionStarted(event) => {
+                let pieces = crate::view::count(self.sealed.pieces().len());
+                self.compactions.started(recorded.at, event, pieces);
+            }
+            Event::CompactionFailed(event) => self.compactions.failed(event),
+            Event::Compacted(event) => self.compacted(event),
             Event::MemoryStarted(event) => self.notes.started(recorded.at, event),
             Event::MemoryUpdated(event) => {
                 self.notes.updated(recorded.at, event);
@@ -149,6 +157,8 @@ impl Session {
         self.settle_memory_mark();
         if let Some((kind, before)) = change {
             self.after_change(&recorded.event, kind, &before);
+            self.compactions
+                .view_changed(recorded.event.layout_change());
             let live = |call| self.sealed.shows_result(call);
             let stands = |message| self.transcript.is_visible(message);
             self.cache_edits.retain(live, stands);
@@ -222,6 +232,7 @@ impl Session {
             self.since_snip.tokens += u64::from(appended.size.tokens);
         }
         if visible && message.is_real_user_input() {
+            self.compactions.held = false;
             self.turns.begin(ordinal);
         }
         if visible {
@@ -286,10 +297,11 @@ impl Session {
 
     /// Whom the session waits for, by its last visible message that is not the operator's.
     fn waits_for(&self) -> WaitsFor {
-        let mut latest =
-            self.transcript.entries().rev().filter(|(_, entry)| {
-                entry.standing == Standing::Visible && !entry.role.is_system()
-            });
+        let mut latest = self.transcript.entries().rev().filter(|(_, entry)| {
+            entry.standing == Standing::Visible
+                && !entry.role.is_system()
+                && !entry.kind.is_framing()
+        });
         let is_open = |message: Ordinal| {
             let mut calls = self.calls.of(message);
             calls.any(|(_, call)| call.state == CallState::Open)
@@ -432,7 +444,61 @@ impl Session {
         self.last_reemitted = None;
     }
 
+    fn compacted(&mut self, event: &Compacted) {
+        let mark = self.transcript.next();
+        let mut summary = None;
+        for appended in &event.messages {
+            let message = &appended.message;
+            let visible = appended.standing == Standing::Visible;
+            let entry = Entry {
+                id: message.id,
+                revision: self.revision,
+                digest: Digest::of_message(message),
+                role: message.role,
+                kind: message.kind,
+                standing: appended.standing,
+                size: appended.size,
+                content: visible.then(|| Arc::clone(message)),
+            };
+            let ordinal = self.transcript.push(entry, message);
+            if message.kind == Kind::Summary {
+                summary = Some(ordinal);
+            } else if visible {
+                self.answer(ordinal, message);
+            }
+        }
+        for message in &event.leaving {
+            self.transcript.stand(*message, Standing::Compacted);
+        }
+        for call in &event.gone {
+            self.calls.set(*call, CallState::Gone);
+        }
+        let stays = |item: &Pending| event.leaving.binary_search(&item.message).is_err();
+        self.pending.retain(stays);
+        self.sealed.change(&event.change, &self.transcript);
+        self.ledger = event.ledger.clone();
+        self.since_snip = Growth::default();
+        self.last_reemitted = None;
+        let boundary = Boundary {
+            revision: self.revision,
+            key: event.key,
+            asked: event.asked,
+            strategy: event.strategy,
+            at: self.about.modified,
+            mark,
+            summary,
+            kept: event.kept.clone(),
+            left: crate::view::count(event.leaving.len()),
+            last_left: event.leaving.last().copied(),
+            before_tokens: event.before_tokens,
+            after_tokens: event.after_tokens,
+        };
+        let threshold = self.thresholds().compact;
+        self.compactions.finished(boundary, threshold);
+    }
+
     fn restored(&mut self, event: &Restored) {
+        self.compactions.restored();
         for (ordinal, standing) in &event.standings {
             self.transcript.stand(*ordinal, *standing);
         }
@@ -455,9 +521,10 @@ impl Session {
     }
 
     fn rewound(&mut self, event: &Rewound) {
-        let stays = |ordinal: Ordinal| event.to.is_some_and(|last| ordinal <= last);
         self.sealed.change(&event.change, &self.transcript);
-        self.transcript.rewind(event.to);
+        for left in &event.left {
+            self.transcript.stand(*left, Standing::Rewound);
+        }
         let interrupted: Vec<CallKey> = self
             .sealed
             .pieces()
@@ -468,7 +535,8 @@ impl Session {
             })
             .collect();
         self.calls.rewind(event.to, &interrupted);
-        self.pending.retain(|item| stays(item.message));
+        let stays = |item: &Pending| event.left.binary_search(&item.message).is_err();
+        self.pending.retain(stays);
         self.last_reemitted = None;
         self.ledger = event.ledger.clone();
     }

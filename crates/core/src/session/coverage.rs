@@ -2,7 +2,7 @@
 
 use super::{CallState, Session, WaitsFor};
 use crate::ids::Ordinal;
-use crate::message::Role;
+use crate::message::{Kind, Role};
 
 /// What came after the last message that the running summary covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -54,6 +54,19 @@ impl Session {
         })
     }
 
+    /// Whether the running summary speaks of messages that were taken back: rewound or snipped. What a
+    /// compaction has replaced was not taken back.
+    pub fn memory_is_false(&self) -> bool {
+        let version = self.notes.version.as_ref();
+        version.is_some_and(|version| {
+            let gone = |at: Option<Ordinal>| {
+                let entry = at.and_then(|at| self.transcript.get(at));
+                entry.is_some_and(|entry| !entry.standing.holds())
+            };
+            gone(version.covers) || gone(version.read)
+        })
+    }
+
     /// What came after the last message that the running summary covers; all there is when it covers
     /// none.
     pub fn memory_behind(&self) -> Behind {
@@ -66,7 +79,7 @@ impl Session {
         behind
     }
 
-    /// The messages after one that take part in the view, latest first.
+    /// The messages of the conversation after one that take part in the view, latest first.
     fn after(
         &self,
         last: Option<Ordinal>,
@@ -74,7 +87,7 @@ impl Session {
         let entries = self.transcript.entries().rev();
         entries
             .take_while(move |(at, _)| last.is_none_or(|last| *at > last))
-            .filter(|(_, entry)| entry.standing.takes_part())
+            .filter(|(_, entry)| entry.standing.takes_part() && entry.kind == Kind::Ordinary)
     }
 
     /// The mark of a text that was written from all up to `read`. It moves only while no call of the

@@ -1,22 +1,42 @@
 //! An earlier state of a session with the messages that came since, as if nothing else had happened.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use super::calls::{Call, CallState};
 use super::{Placeholder, Session, Standing};
-use crate::ids::Ordinal;
+use crate::ids::{MessageId, Ordinal};
+use crate::message::Message;
+use crate::tokens::estimate_message;
 
 impl Session {
     /// This session, which is an earlier state of `now`, with what was appended since. Messages that
     /// have left the view since they came stay away.
-    pub(crate) fn with_later(mut self, now: &Self) -> Self {
+    pub(crate) fn with_later(mut self, now: &Self, later: &[Arc<Message>]) -> Self {
+        let later: HashMap<MessageId, &Arc<Message>> =
+            later.iter().map(|message| (message.id, message)).collect();
+
         self.stored = now.stored.clone();
         self.spans = now.spans.clone();
         let from = self.transcript.next();
         let mut told = BTreeSet::new();
         for (ordinal, entry) in now.transcript.entries().skip(from.index()) {
-            let visible = entry.standing == Standing::Visible;
             let mut entry = entry.clone();
+            // The compactions since are taken back: what they made goes, what they took comes back.
+            if now.compactions.made_by(entry.revision).is_some() {
+                entry.standing = match entry.standing {
+                    Standing::TranscriptOnly => Standing::TranscriptOnly,
+                    _ => Standing::Withdrawn,
+                };
+                entry.content = None;
+            } else if entry.standing == Standing::Compacted {
+                entry.standing = Standing::Visible;
+                entry.content = later.get(&entry.id).map(|message| Arc::clone(message));
+                if let Some(message) = &entry.content {
+                    entry.size = estimate_message(message);
+                }
+            }
+            let visible = entry.standing == Standing::Visible;
             if entry.standing == Standing::Collapsed {
                 // The first that is left of a span has what its placeholder has.
                 let holding = now.fold_of(ordinal);

@@ -6,6 +6,7 @@
 mod apply;
 mod cache_edits;
 mod calls;
+mod compaction;
 mod coverage;
 mod later;
 mod notes;
@@ -22,6 +23,7 @@ mod turns;
 pub use apply::ReplayError;
 pub use cache_edits::{CacheEdits, CachePin};
 pub use calls::{Call, CallState, Calls, Pairing};
+pub use compaction::{Boundary, Compactions, Running, Strategy};
 pub use coverage::Behind;
 pub use notes::{Author, Failure, Notes, TextDigest, Version, text_digest};
 pub use offers::{Full, MAX_OFFERS, Match, Offer, Offers};
@@ -65,6 +67,7 @@ pub struct Session {
     stored: StoredResults,
     spans: Spans,
     notes: Notes,
+    compactions: Compactions,
     offers: Offers,
     pending: Vec<Pending>,
     sealed: Sealed,
@@ -222,6 +225,17 @@ impl Session {
         &self.spans
     }
 
+    /// Its compactions.
+    pub fn compactions(&self) -> &Compactions {
+        &self.compactions
+    }
+
+    /// Whether a message was made by a compaction: no turn has it, and it stays with its summary.
+    pub fn is_framing(&self, message: Ordinal) -> bool {
+        let entry = self.transcript.get(message);
+        entry.is_some_and(|entry| self.compactions.made_by(entry.revision).is_some())
+    }
+
     /// Its running summary.
     pub fn notes(&self) -> &Notes {
         &self.notes
@@ -244,9 +258,19 @@ impl Session {
     /// The revision whose view shows a message for which something else stands now.
     pub fn shown_until(&self, message: MessageId) -> Option<Revision> {
         let ordinal = self.transcript.find(message)?;
-        let fold = self.fold_of(ordinal)?;
-        let folded = self.spans.folded_at(fold.span.key)?;
-        folded.get().checked_sub(1).map(Revision::new)
+        let event = match self.transcript.get(ordinal)?.standing {
+            Standing::Collapsed => {
+                let fold = self.fold_of(ordinal)?;
+                self.spans.folded_at(fold.span.key)?
+            }
+            Standing::Compacted => {
+                let boundaries = self.compactions.boundaries.iter();
+                let mut after = boundaries.filter(|one| one.mark > ordinal);
+                after.find(|one| !one.kept.contains(&ordinal))?.revision
+            }
+            _ => return None,
+        };
+        event.get().checked_sub(1).map(Revision::new)
     }
 
     /// Puts in contents of its messages that were read from the log.

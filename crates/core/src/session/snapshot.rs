@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::cache_edits::{CacheEdits, CachePin};
 use super::calls::{Call, Calls};
+use super::compaction::Compactions;
 use super::notes::Notes;
 use super::offers::{Offer, Offers};
 use super::pending::Pending;
@@ -55,6 +56,8 @@ pub struct Snapshot {
     pub spans: Spans,
     /// Its running summary.
     pub notes: Notes,
+    /// Its compactions.
+    pub compactions: Compactions,
     /// What was appended and not served yet.
     pub pending: Vec<Pending>,
     /// What was served.
@@ -190,6 +193,7 @@ impl Snapshot {
             calls,
             spans: self.spans,
             notes: self.notes,
+            compactions: self.compactions,
             pending: self.pending,
             sealed: self.sealed,
             cache_edits: CacheEdits::restore(self.cache_edits),
@@ -244,6 +248,7 @@ impl Session {
             next_offer: self.offers.next_key().get(),
             spans: self.spans.clone(),
             notes: self.notes.clone(),
+            compactions: self.compactions.clone(),
             pending: self.pending.clone(),
             sealed: self.sealed.clone(),
             cache_edits: self.cache_edits.pins().to_vec(),

@@ -26,12 +26,21 @@ pub enum Standing {
     Snipped,
     /// A placeholder stands for it, and for others with it.
     Collapsed,
+    /// A summary stands for it, and for all before it.
+    Compacted,
+    /// It was made by a change of the view that was taken back.
+    Withdrawn,
 }
 
 impl Standing {
     /// Whether it is in the view, as itself or in what a placeholder stands for.
     pub const fn takes_part(self) -> bool {
         matches!(self, Self::Visible | Self::Collapsed)
+    }
+
+    /// Whether what it says still holds, shown or not: nobody has taken it back.
+    pub const fn holds(self) -> bool {
+        matches!(self, Self::Visible | Self::Collapsed | Self::Compacted)
     }
 }
 
@@ -237,16 +246,6 @@ impl Transcript {
     /// The keys under which re-emissions are recognised.
     pub(crate) fn emissions(&self) -> impl Iterator<Item = (Ordinal, Digest)> {
         self.emitted.iter().map(|(key, ordinal)| (*ordinal, *key))
-    }
-
-    /// Takes every message after `last` out of the view; all of them when there is none.
-    pub(crate) fn rewind(&mut self, last: Option<Ordinal>) {
-        let from = last.map_or(0, |last| last.index() + 1);
-        for index in from..self.entries.len() {
-            if self.entries[index].standing.takes_part() {
-                self.stand(Ordinal::new(crate::view::count(index)), Standing::Rewound);
-            }
-        }
     }
 
     /// Moves a message. The content of one that leaves the view is let go; that of one that comes back

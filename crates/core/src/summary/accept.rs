@@ -68,7 +68,7 @@ pub fn accept(answer: &str, truncated: bool, extracted: &Document) -> Result<Acc
         if text.trim().chars().count() < MIN_FREE_CHARS {
             return Err(Refused::Incomplete);
         }
-        document.free = text.trim().to_owned();
+        document.free.push_str(text.trim());
     }
     let mut filled = Vec::new();
     for needed in Section::required(style) {
@@ -199,7 +199,7 @@ const SMALL_TALK: [&str; 7] = [
     "feel free",
 ];
 
-fn cut_after<'a>(section: Section, body: &'a str, style: SummaryStyle) -> &'a str {
+fn cut_after(section: Section, body: &str, style: SummaryStyle) -> &str {
     if Section::of(style).last() != Some(&section) {
         return body;
     }

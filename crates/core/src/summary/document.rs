@@ -1,5 +1,7 @@
 //! A summary as its sections: nine of them, or six in the brief style.
 
+use std::fmt::Write as _;
+
 use crate::policy::SummaryStyle;
 
 /// A section of a summary.
@@ -222,12 +224,13 @@ impl Document {
             if body.is_none() && !self.free.is_empty() {
                 continue;
             }
-            out.push_str(&format!(
+            let _ = write!(
+                out,
                 "## {}. {}\n\n{}\n\n",
                 at + 1,
                 section.title(),
                 body.unwrap_or("N/A")
-            ));
+            );
         }
         out.truncate(out.trim_end().len());
         out

@@ -21,7 +21,7 @@ pub fn standing_instructions(text: &str) -> Option<String> {
             .count();
         match (title, level) {
             (Some(title), _) if title.trim_end_matches(':').eq_ignore_ascii_case(TITLE) => {
-                level = Some(depth)
+                level = Some(depth);
             }
             (Some(_), Some(open)) if depth <= open => level = None,
             (_, Some(_)) => {

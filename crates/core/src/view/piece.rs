@@ -59,6 +59,8 @@ pub enum Form {
     Tag(Turn),
     /// Synthetic: the model is reminded to snip.
     Nudge,
+    /// The summary that a compaction left.
+    Summary,
     /// Synthetic: what stands in the place of a span; its message is the first of those that left.
     Placeholder(SpanKey),
     /// What the operator says in mid-conversation, where providers know only two speakers.
@@ -199,6 +201,7 @@ impl Piece {
             | Form::Gap
             | Form::Tag(_)
             | Form::Nudge
+            | Form::Summary
             | Form::Placeholder(_)
             | Form::Marker(MarkerReason::Snipped)
             | Form::Dropped(DropReason::Snipped) => return None,

@@ -64,6 +64,7 @@ pub(crate) fn side(piece: &Piece, transcript: &Transcript) -> Side {
         | Form::Gap
         | Form::Tag(_)
         | Form::Nudge
+        | Form::Summary
         | Form::Placeholder(_)
         | Form::Operator
         | Form::Input { .. }

@@ -42,6 +42,7 @@ pub(super) const fn change_kind(kind: ChangeKind) -> v1::EventKind {
         ChangeKind::ContentSnipped => v1::EventKind::ContentSnipped,
         ChangeKind::ResultsCleared => v1::EventKind::ResultsCleared,
         ChangeKind::SpansCollapsed => v1::EventKind::SpansCollapsed,
+        ChangeKind::Compacted => v1::EventKind::Compacted,
         ChangeKind::Restored => v1::EventKind::ContextRestored,
         ChangeKind::Rewound => v1::EventKind::SessionRewound,
         ChangeKind::PolicyChanged => v1::EventKind::PolicyChanged,

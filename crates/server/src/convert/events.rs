@@ -9,6 +9,7 @@ use palimpsest_proto::context::v1;
 use v1::session_event::Event as Out;
 
 use super::appended::call_ref;
+use super::compaction;
 use super::filter::known;
 use super::memory;
 use super::policy::{changed_paths, policy};
@@ -36,6 +37,18 @@ pub fn events(
     let happened = match &recorded.event {
         Event::SessionCreated(event) => vec![Out::SessionCreated(created(event))],
         Event::SessionUpdated(event) => updated(event),
+        Event::CompactionStarted(event) => {
+            vec![Out::LevelStarted(compaction::started(event, session))]
+        }
+        Event::CompactionFailed(event) => {
+            vec![Out::LevelFailed(compaction::failed(event, session))]
+        }
+        Event::Compacted(event) => {
+            let when = (recorded.at, revision);
+            vec![Out::Compacted(Box::new(compaction::happened(
+                event, when, session,
+            )))]
+        }
         Event::MemoryStarted(event) => {
             vec![Out::MemoryUpdateStarted(memory::started(*event))]
         }
@@ -45,6 +58,8 @@ pub fn events(
         Event::MemoryFailed(event) => {
             vec![Out::MemoryUpdateFailed(memory::failed(event, recorded.at))]
         }
+        // The text was told when it was written; that its copy is there changes nothing.
+        Event::MemoryFiled(_) => Vec::new(),
         Event::SpansStaged(event) => vec![Out::SpansStaged(spans::staged(event, session))],
         Event::SpansCollapsed(event) => {
             vec![Out::SpansCollapsed(spans::collapsed(event, session))]

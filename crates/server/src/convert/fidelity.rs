@@ -59,6 +59,7 @@ fn item(session: &Session, recovery: &Recovery<'_>, departed: &Departed) -> v1::
         Some(ChangeKind::ContentSnipped) => v1::Level::Snip,
         Some(ChangeKind::ResultsCleared) => v1::Level::Microcompact,
         Some(ChangeKind::SpansCollapsed) => v1::Level::Collapse,
+        Some(ChangeKind::Compacted) => v1::Level::Autocompact,
         Some(ChangeKind::Restored | ChangeKind::Rewound | ChangeKind::PolicyChanged) => {
             v1::Level::Unspecified
         }

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::appended::call_ref;
 use super::cache_ledger;
+use super::compaction;
 use super::spans;
 use super::tokens32;
 
@@ -127,6 +128,34 @@ pub fn level_effect(event: &Event, session: &Session) -> Option<v1::LevelEffect>
             event.before_tokens,
             event.freed_tokens,
         ),
+        Event::Compacted(event) => {
+            let duration = std::time::Duration::from_millis(event.took_ms);
+            return Some(v1::LevelEffect {
+                operation_id: event.key.to_string(),
+                trigger: trigger(event.asked).into(),
+                before_tokens: tokens32(event.before_tokens),
+                after_tokens: tokens32(event.after_tokens),
+                freed_tokens: tokens32(event.before_tokens.saturating_sub(event.after_tokens)),
+                duration: duration.try_into().ok(),
+            });
+        }
+        Event::CompactionStarted(event) => {
+            return Some(v1::LevelEffect {
+                operation_id: event.key.to_string(),
+                trigger: trigger(event.asked).into(),
+                before_tokens: tokens32(event.before_tokens),
+                ..v1::LevelEffect::default()
+            });
+        }
+        Event::CompactionFailed(event) => {
+            let duration = std::time::Duration::from_millis(event.took_ms);
+            return Some(v1::LevelEffect {
+                operation_id: event.key.to_string(),
+                trigger: trigger(event.asked).into(),
+                duration: duration.try_into().ok(),
+                ..v1::LevelEffect::default()
+            });
+        }
         Event::CacheEditsIssued(event) => {
             let size = |call: &CallKey| {
                 let call = session.calls().get(*call);
@@ -184,6 +213,22 @@ pub fn stage(event: &Event, session: &Session, dry_run: bool) -> Option<v1::Stag
             v1::Level::ToolResultBudget,
             Detail::ResultsPersisted(persisted(event, session)),
         ),
+        Event::Compacted(event) => (
+            v1::Level::Autocompact,
+            Detail::Compaction(Box::new(compaction::compacted(
+                event, None, session, dry_run,
+            ))),
+        ),
+        Event::CompactionFailed(event) => {
+            let failed = compaction::failed_compaction(event, session);
+            return Some(v1::StageReport {
+                level: v1::Level::Autocompact.into(),
+                action: v1::StageAction::Failed.into(),
+                effect: level_effect(&Event::CompactionFailed(event.clone()), session),
+                detail: Some(Detail::Compaction(Box::new(failed))),
+                ..v1::StageReport::default()
+            });
+        }
         Event::SpansCollapsed(event) => (
             v1::Level::Collapse,
             Detail::SpansCollapsed(spans::collapsed(event, session)),
@@ -223,6 +268,12 @@ pub const fn skip_reason(skip: Skip) -> v1::SkipReason {
         Skip::UnderThreshold => v1::SkipReason::UnderThreshold,
         Skip::NothingEligible => v1::SkipReason::NothingEligible,
         Skip::TooLittleGain => v1::SkipReason::TooLittleGain,
+        Skip::TooLittleInput => v1::SkipReason::TooLittleInput,
+        Skip::AlreadyRunning => v1::SkipReason::AlreadyRunning,
+        Skip::Paused => v1::SkipReason::PausedAfterFailures,
+        Skip::Irreducible => v1::SkipReason::Irreducible,
+        Skip::Held => v1::SkipReason::HeldAfterRestore,
+        Skip::CollapseEnabled => v1::SkipReason::CollapseEnabled,
     }
 }
 
@@ -248,7 +299,7 @@ pub const fn refused(refused: SnipRefused, is_turn: bool) -> v1::ErrorReason {
     }
 }
 
-const fn trigger(asked: Asked) -> v1::Trigger {
+pub(super) const fn trigger(asked: Asked) -> v1::Trigger {
     match asked {
         Asked::Auto => v1::Trigger::Auto,
         Asked::Manual => v1::Trigger::Manual,

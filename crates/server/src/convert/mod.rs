@@ -7,6 +7,7 @@ mod appended;
 mod blocks_in;
 mod blocks_out;
 mod cache_ledger;
+mod compaction;
 mod digest;
 mod events;
 mod fidelity;
@@ -43,6 +44,7 @@ pub use levels::{
     cache_edit, edited_tokens, level_effect, persisted_result, reference_of, reference_to, refused,
     restored, skip_reason, skipped, snipped, stage,
 };
+pub use memory::MemoryView;
 pub use messages_in::{InputMessage, messages};
 pub use offers::{
     ResultForm, call_name, offered_call, offered_content, persist_response, result_rule,
@@ -56,7 +58,7 @@ pub use policy::{
 };
 pub use repairs::{repair_warnings, repairs};
 pub use scalars::{
-    Form, call_key, export_kind, export_role, export_timestamp, form, message_id,
+    Form, call_key, duration_up_to, export_kind, export_role, export_timestamp, form, message_id,
     optional_timestamp, payload_format, project, session_key, timestamp,
 };
 pub use session_in::{ChangedSession, NewSession, create, update};

@@ -81,6 +81,8 @@ pub const fn visibility(standing: Standing) -> v1::Visibility {
         Standing::Rewound => v1::Visibility::Rewound,
         Standing::Snipped => v1::Visibility::Snipped,
         Standing::Collapsed => v1::Visibility::Collapsed,
+        Standing::Compacted => v1::Visibility::Compacted,
+        Standing::Withdrawn => v1::Visibility::Withdrawn,
     }
 }
 

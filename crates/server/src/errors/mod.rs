@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use palimpsest_core::codec::CodecError;
 use palimpsest_core::command::{Conflict, Rejection, SnipRefused, SnipTarget};
-use palimpsest_core::ids::{CallKey, MessageId, Revision, SessionKey};
+use palimpsest_core::ids::{CallKey, CompactionKey, MessageId, Revision, SessionKey};
 use palimpsest_core::json::JsonError;
 use palimpsest_core::message::Digest;
 use palimpsest_proto::context::v1::{ErrorReason, SkipReason, ToolCall, Visibility};
@@ -75,6 +75,11 @@ pub enum ServiceError {
         id: MessageId,
         /// The block, where the message is there and the block is not.
         block_index: Option<u32>,
+    },
+    /// No such compaction is under way.
+    CompactionNotFound {
+        /// Its key.
+        key: CompactionKey,
     },
     /// The session has no such folded span.
     SpanNotFound {
@@ -406,6 +411,7 @@ impl From<Rejection> for ServiceError {
                 id,
                 block_index: None,
             },
+            Rejection::NoSuchCompaction { key } => Self::CompactionNotFound { key },
             Rejection::NoSuchSpan { id } => Self::SpanNotFound { id },
             Rejection::NotVisible { id } => Self::MessageNotVisible {
                 id,

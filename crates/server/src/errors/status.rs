@@ -219,6 +219,12 @@ fn refusal(error: ServiceError) -> Refusal {
         )
         .meta("subagents", &subagents)
         .resource(SESSION_TYPE, &session),
+        E::CompactionNotFound { key } => Refusal::new(
+            Code::NotFound,
+            Reason::DelegationNotFound,
+            "the compaction is not under way: it has finished, has failed, or never began",
+        )
+        .meta("compaction_id", &key),
         E::SpanNotFound { id } => {
             let id: String = id.chars().take(MAX_ID_CHARS).collect();
             Refusal::new(

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use palimpsest_core::event::Event;
 use palimpsest_core::ids::{MessageId, Ordinal, Revision, SessionKey};
 use palimpsest_core::message::{Block, Message};
 use palimpsest_core::session::{Entry, Session};
@@ -203,12 +202,9 @@ async fn messages_from(
 ) -> Result<HashMap<MessageId, Arc<Message>>, ServiceError> {
     let before = Revision::new(revision.get().saturating_sub(1));
     let events = service.sessions.events(key, before, CHUNK_BYTES).await?;
-    let appended = events.into_iter().filter_map(|(_, recorded)| {
-        let Event::MessagesAppended(event) = recorded.event else {
-            return None;
-        };
-        Some(event.messages)
-    });
-    let messages = appended.flatten().map(|appended| appended.message);
+    let appended = events
+        .iter()
+        .flat_map(|(_, recorded)| recorded.event.messages());
+    let messages = appended.map(|appended| Arc::clone(&appended.message));
     Ok(messages.map(|message| (message.id, message)).collect())
 }

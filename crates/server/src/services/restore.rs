@@ -32,7 +32,8 @@ pub(super) async fn restore(
     let past = service.sessions.past(&key, revision).await?;
     let past = past.ok_or(ServiceError::RevisionNotFound { revision, current })?;
     let restore = Restore {
-        past: Box::new(past),
+        past: Box::new(past.session),
+        later: past.later,
         force: request.force,
         expected_revision: request.expected_revision.map(Revision::new),
         request: stamp,

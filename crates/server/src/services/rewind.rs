@@ -14,7 +14,7 @@ use super::fidelity::removed;
 use super::ledger::ledger;
 use crate::convert;
 use crate::errors::ServiceError;
-use crate::sessions::{Outcome, Transaction};
+use crate::sessions::{Outcome, Past, Transaction};
 
 pub(super) async fn rewind(
     service: &Service,
@@ -65,7 +65,7 @@ pub(super) async fn rewind(
 fn decide(
     transaction: &mut Transaction<'_>,
     (id, before): (MessageId, bool),
-    unfolded: Option<&Session>,
+    unfolded: Option<&Past>,
     revision: Option<Revision>,
     request: Option<RequestStamp>,
 ) -> Result<Outcome, Rejection> {
@@ -76,7 +76,8 @@ fn decide(
     let to = kept(session, (id, before))?;
     if let Some(past) = unfolded {
         transaction.run(Command::Restore(Restore {
-            past: Box::new(past.clone()),
+            past: Box::new(past.session.clone()),
+            later: past.later.clone(),
             // Nobody sends the view before the rest has left it.
             force: true,
             expected_revision: expected_revision.take(),
@@ -107,7 +108,7 @@ async fn unfolded(
     service: &Service,
     key: &SessionKey,
     target: (MessageId, bool),
-) -> Result<Option<Session>, ServiceError> {
+) -> Result<Option<Past>, ServiceError> {
     let folded = |session: &Session| session.shown_until(kept(session, target).ok()??);
     let Some(shown) = service.sessions.read(key, folded).await? else {
         return Ok(None);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use palimpsest_core::event::{Event, Recorded};
+use palimpsest_core::event::Recorded;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::message::Message;
 use palimpsest_core::session::{ReplayError, Session, Snapshot};
@@ -82,32 +82,42 @@ async fn from_snapshot(
     joined(restore).await.map_err(|e| unreadable(key, e))
 }
 
+/// A session as it was, and the messages that came since.
+#[derive(Debug)]
+pub struct Past {
+    /// The session.
+    pub session: Session,
+    /// The messages.
+    pub later: Vec<Arc<Message>>,
+}
+
 /// Folds a session's log up to a revision. None when it is shorter.
 pub(super) async fn past(
     log: &dyn SessionLog,
     key: &SessionKey,
     revision: Revision,
-) -> Result<Option<Session>, SessionsError> {
-    let events = events(log, key, Revision::new(1), Some(revision)).await?;
+) -> Result<Option<Past>, SessionsError> {
+    let events = events(log, key, Revision::new(1), None).await?;
     let until = events.partition_point(|(at, _)| *at <= revision);
     if events.get(until.wrapping_sub(1)).map(|(at, _)| *at) != Some(revision) {
         return Ok(None);
     }
     let owned = key.clone();
     let folded = spawn_blocking(move || {
-        let events = &events[..until];
+        let mut events = events;
+        let later = messages(events.split_off(until));
         let log = events.iter().map(|(_, recorded)| recorded.clone());
         let mut session = Session::replay(owned, log)?;
-        session.fill(messages(events.to_vec()));
-        Ok(session)
+        session.fill(messages(events));
+        Ok(Past { session, later })
     });
-    let session = joined(folded).await.map_err(|_: ReplayError| {
+    let past = joined(folded).await.map_err(|_: ReplayError| {
         unreadable(
             key,
             DecodeError::Damaged("it does not begin with the session's creation"),
         )
     })?;
-    Ok(Some(session))
+    Ok(Some(past))
 }
 
 /// Reads the contents that a session does not hold.
@@ -174,15 +184,11 @@ pub(super) fn decode_frames(
 }
 
 fn messages(events: Events) -> Vec<Arc<Message>> {
-    let appended = events.into_iter().filter_map(|(_, recorded)| {
-        let Event::MessagesAppended(event) = recorded.event else {
-            return None;
-        };
-        Some(event.messages)
-    });
+    let appended = events
+        .iter()
+        .flat_map(|(_, recorded)| recorded.event.messages());
     appended
-        .flatten()
-        .map(|appended| appended.message)
+        .map(|appended| Arc::clone(&appended.message))
         .collect()
 }
 

@@ -13,7 +13,8 @@ use palimpsest_core::session::{LastServed, Method, RequestStamp};
 use palimpsest_core::tokens::Size;
 
 use super::{
-    DecodeError, levels, message, notes, offers, sixteen, sixteens, spans, state, v1, view,
+    DecodeError, compaction, levels, message, notes, offers, sixteen, sixteens, spans, state, v1,
+    view,
 };
 
 pub(super) fn write(recorded: &Recorded) -> v1::Recorded {
@@ -62,6 +63,11 @@ pub(super) fn write(recorded: &Recorded) -> v1::Recorded {
         Event::ResultsCleared(event) => Stored::ResultsCleared(levels::write_cleared(event)),
         Event::CacheEditsIssued(event) => Stored::CacheEditsIssued(levels::write_edits(event)),
         Event::Restored(event) => Stored::Restored(levels::write_restored(event)),
+        Event::CompactionStarted(event) => {
+            Stored::CompactionStarted(compaction::write_started(event))
+        }
+        Event::CompactionFailed(event) => Stored::CompactionFailed(compaction::write_failed(event)),
+        Event::Compacted(event) => Stored::Compacted(compaction::write_compacted(event)),
         Event::MemoryStarted(event) => Stored::MemoryStarted(notes::write_started(*event)),
         Event::MemoryUpdated(event) => Stored::MemoryUpdated(notes::write_updated(event)),
         Event::MemoryFailed(event) => Stored::MemoryFailed(notes::write_failed(event)),
@@ -129,6 +135,13 @@ pub(super) fn read(stored: v1::Recorded) -> Result<Recorded, DecodeError> {
         Some(Stored::ResultsCleared(event)) => Event::ResultsCleared(levels::read_cleared(event)?),
         Some(Stored::CacheEditsIssued(event)) => Event::CacheEditsIssued(levels::read_edits(event)),
         Some(Stored::Restored(event)) => Event::Restored(levels::read_restored(event)?),
+        Some(Stored::CompactionStarted(event)) => {
+            Event::CompactionStarted(compaction::read_started(event)?)
+        }
+        Some(Stored::CompactionFailed(event)) => {
+            Event::CompactionFailed(compaction::read_failed(event)?)
+        }
+        Some(Stored::Compacted(event)) => Event::Compacted(compaction::read_compacted(event)?),
         Some(Stored::MemoryStarted(event)) => Event::MemoryStarted(notes::read_started(event)),
         Some(Stored::MemoryUpdated(event)) => Event::MemoryUpdated(notes::read_updated(event)?),
         Some(Stored::MemoryFailed(event)) => Event::MemoryFailed(notes::read_failed(event)),
@@ -152,27 +165,55 @@ pub(super) fn read(stored: v1::Recorded) -> Result<Recorded, DecodeError> {
     })
 }
 
-fn write_appended(event: &MessagesAppended) -> v1::MessagesAppended {
-    let appended = |appended: &Appended| {
-        let (standing, of) = message::write_standing(appended.standing);
-        v1::Appended {
-            message: Some(message::write(&appended.message)),
-            standing: standing.into(),
-            standing_of: of,
-            tokens: appended.size.tokens,
-            result_tokens: appended.size.result_tokens,
-            result_block: appended.results.iter().map(|r| r.block.into()).collect(),
-            result_chars: appended.results.iter().map(|r| r.chars).collect(),
-            result_size: appended.results.iter().map(|r| r.tokens).collect(),
-        }
+pub(super) fn write_message(appended: &Appended) -> v1::Appended {
+    let (standing, of) = message::write_standing(appended.standing);
+    v1::Appended {
+        message: Some(message::write(&appended.message)),
+        standing: standing.into(),
+        standing_of: of,
+        tokens: appended.size.tokens,
+        result_tokens: appended.size.result_tokens,
+        result_block: appended.results.iter().map(|r| r.block.into()).collect(),
+        result_chars: appended.results.iter().map(|r| r.chars).collect(),
+        result_size: appended.results.iter().map(|r| r.tokens).collect(),
+    }
+}
+
+pub(super) fn read_message(appended: v1::Appended) -> Result<Appended, DecodeError> {
+    let standing = message::read_standing(appended.standing(), appended.standing_of)?;
+    let size = Size {
+        tokens: appended.tokens,
+        result_tokens: appended.result_tokens,
     };
+    let result = |(index, block): (usize, &u32)| {
+        let cut = DecodeError::Damaged("the sizes of results are cut");
+        Ok(ResultSize {
+            block: view::block(*block)?,
+            chars: *appended.result_chars.get(index).ok_or(cut.clone())?,
+            tokens: *appended.result_size.get(index).ok_or(cut)?,
+        })
+    };
+    let results = appended.result_block.iter().enumerate().map(result);
+    let results = results.collect::<Result<_, DecodeError>>()?;
+    let stored = appended
+        .message
+        .ok_or(DecodeError::Damaged("an append without a message"))?;
+    Ok(Appended {
+        message: Arc::new(message::read(stored)?),
+        standing,
+        size,
+        results,
+    })
+}
+
+fn write_appended(event: &MessagesAppended) -> v1::MessagesAppended {
     let known_ids: Vec<u8> = event
         .known
         .iter()
         .flat_map(|(_, id)| *id.get().as_bytes())
         .collect();
     v1::MessagesAppended {
-        messages: event.messages.iter().map(appended).collect(),
+        messages: event.messages.iter().map(write_message).collect(),
         known_index: event.known.iter().map(|(index, _)| *index).collect(),
         known_ids: known_ids.into(),
         request: event.request.as_ref().map(write_stamp),
@@ -184,37 +225,11 @@ fn read_appended(stored: v1::MessagesAppended) -> Result<MessagesAppended, Decod
     if known.len() != stored.known_index.len() {
         return Err(DecodeError::Damaged("a list of known messages is cut"));
     }
-    let appended = |appended: v1::Appended| {
-        let standing = message::read_standing(appended.standing(), appended.standing_of)?;
-        let size = Size {
-            tokens: appended.tokens,
-            result_tokens: appended.result_tokens,
-        };
-        let result = |(index, block): (usize, &u32)| {
-            let cut = DecodeError::Damaged("the sizes of results are cut");
-            Ok(ResultSize {
-                block: view::block(*block)?,
-                chars: *appended.result_chars.get(index).ok_or(cut.clone())?,
-                tokens: *appended.result_size.get(index).ok_or(cut)?,
-            })
-        };
-        let results = appended.result_block.iter().enumerate().map(result);
-        let results = results.collect::<Result<_, DecodeError>>()?;
-        let stored = appended
-            .message
-            .ok_or(DecodeError::Damaged("an append without a message"))?;
-        Ok(Appended {
-            message: Arc::new(message::read(stored)?),
-            standing,
-            size,
-            results,
-        })
-    };
     Ok(MessagesAppended {
         messages: stored
             .messages
             .into_iter()
-            .map(appended)
+            .map(read_message)
             .collect::<Result<_, DecodeError>>()?,
         known: stored
             .known_index

@@ -126,6 +126,8 @@ pub(super) fn write_standing(standing: Standing) -> (v1::Standing, u32) {
         Standing::Rewound => (v1::Standing::Rewound, 0),
         Standing::Snipped => (v1::Standing::Snipped, 0),
         Standing::Collapsed => (v1::Standing::Collapsed, 0),
+        Standing::Compacted => (v1::Standing::Compacted, 0),
+        Standing::Withdrawn => (v1::Standing::Withdrawn, 0),
     }
 }
 
@@ -137,6 +139,8 @@ pub(super) fn read_standing(standing: v1::Standing, of: u32) -> Result<Standing,
         v1::Standing::Rewound => Standing::Rewound,
         v1::Standing::Snipped => Standing::Snipped,
         v1::Standing::Collapsed => Standing::Collapsed,
+        v1::Standing::Compacted => Standing::Compacted,
+        v1::Standing::Withdrawn => Standing::Withdrawn,
         v1::Standing::Unspecified => return Err(DecodeError::Damaged("an unknown standing")),
     })
 }

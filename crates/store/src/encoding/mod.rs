@@ -4,6 +4,7 @@
 //! storage proto. What was written once is read for ever: golden bytes of every version are in the
 //! tests. Not here: where the bytes go (`log`), and what an event means (the core).
 
+mod compaction;
 mod event;
 mod levels;
 mod message;

@@ -14,8 +14,8 @@ use palimpsest_core::view::{Seal, Sealed};
 use uuid::Uuid;
 
 use super::{
-    DecodeError, event, levels, message, notes, offers, prompt_cache, sixteen, sixteens, spans,
-    state, v1, view,
+    DecodeError, compaction, event, levels, message, notes, offers, prompt_cache, sixteen,
+    sixteens, spans, state, v1, view,
 };
 
 const CUT: DecodeError = DecodeError::Damaged("a list in a snapshot is cut");
@@ -49,6 +49,7 @@ pub(super) fn write(snapshot: &Snapshot) -> v1::Snapshot {
         tokens_since_snip: snapshot.since_snip.tokens,
         spans: Some(spans::write_spans(&snapshot.spans)),
         notes: Some(notes::write(&snapshot.notes)),
+        compactions: Some(compaction::write(&snapshot.compactions)),
         prompt_cache: Some(prompt_cache::write(&snapshot.prompt_cache)),
         ..v1::Snapshot::default()
     };
@@ -104,6 +105,7 @@ pub(super) fn read(key: SessionKey, stored: v1::Snapshot) -> Result<Snapshot, De
         },
         spans: spans::read_spans(stored.spans)?,
         notes: notes::read(stored.notes)?,
+        compactions: compaction::read(stored.compactions)?,
     })
 }
 

@@ -88,6 +88,7 @@ fn write_form(form: Form) -> (v1::Form, u32) {
         Form::Tag(turn) => (Stored::Tag, turn.get()),
         Form::Nudge => (Stored::Nudge, 0),
         Form::Placeholder(span) => (Stored::Placeholder, span.get()),
+        Form::Summary => (Stored::Summary, 0),
         Form::Marker(MarkerReason::Snipped) => (Stored::MarkerSnipped, 0),
         Form::Dropped(DropReason::Snipped) => (Stored::DroppedSnipped, 0),
     }
@@ -125,6 +126,7 @@ fn read_form(form: v1::Form, arg: u32) -> Result<Form, DecodeError> {
         Stored::Tag => Form::Tag(Turn::new(arg).ok_or(DecodeError::Damaged("a name of no turn"))?),
         Stored::Nudge => Form::Nudge,
         Stored::Placeholder => Form::Placeholder(SpanKey::new(arg)),
+        Stored::Summary => Form::Summary,
         Stored::MarkerSnipped => Form::Marker(MarkerReason::Snipped),
         Stored::DroppedSnipped => Form::Dropped(DropReason::Snipped),
         Stored::Unspecified => return Err(DecodeError::Damaged("a piece without a form")),

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use crate::extract::lessons::{Lesson, lessons};
 use crate::extract::lines::{Line, join};
 use crate::extract::notes::{Failure, Notes, key_of_note};
+use crate::extract::outcome::DECLINED;
 use crate::extract::text::{outside_of_quotes, quoted, times};
 
 const MAX_WHY: usize = 200;
@@ -135,8 +136,11 @@ pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
     }
     let mut parts = vec![lines.join("\n")];
     for (at, failure) in notes.failures.iter().enumerate() {
-        if !begun.contains(&at) {
-            parts.push(Failing::new(failure).write());
+        if !begun.contains(&at) && is_worth_a_note(failure) {
+            let line = Failing::new(failure).write();
+            if !body.contains(&line) {
+                parts.push(line);
+            }
         }
     }
     for asked in notes.inputs() {
@@ -153,12 +157,19 @@ pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
     join(parts)
 }
 
+/// An edit that missed once or twice and then hit teaches nothing.
+fn is_worth_a_note(failure: &Failure<'_>) -> bool {
+    let is_command = failure.what.starts_with('`');
+    is_command || !failure.mended || failure.change.is_some() || failure.times > 2
+}
+
 /// What a body says has not passed since it failed, the last first: commands alone, because a file that
 /// could not be edited in one way was edited in another.
 pub(super) fn failing(body: &str) -> Vec<String> {
     let lines = body.lines().rev().filter_map(|line| {
         let failing = Failing::read(line).filter(|read| read.write() == line)?;
-        (failing.end == End::Open && failing.what.starts_with('`')).then_some(failing.what)
+        let was_run = failing.what.starts_with('`') && !failing.why[3..].starts_with(DECLINED);
+        (failing.end == End::Open && was_run).then_some(failing.what)
     });
     lines.collect()
 }

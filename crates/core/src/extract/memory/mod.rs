@@ -47,7 +47,10 @@ pub fn update(previous: &Memory, facts: &Facts) -> Memory {
     write(SectionKind::Learnings, &|body| {
         prose::learnings(body, facts, &notes)
     });
-    write(SectionKind::Results, &|body| prose::results(body, &notes));
+    let asked = state::asked(previous.body(SectionKind::State));
+    write(SectionKind::Results, &|body| {
+        prose::results(body, &notes, asked.as_deref())
+    });
     write(SectionKind::Worklog, &|body| worklog::update(body, &notes));
     let failing = errors::failing(next.body(SectionKind::Errors));
     next.set(

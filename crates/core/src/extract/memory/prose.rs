@@ -4,22 +4,23 @@ use crate::extract::call::Act;
 use crate::extract::facts::Facts;
 use crate::extract::lessons::{Lesson, lessons};
 use crate::extract::lines::join;
-use crate::extract::memory::task::is_going_on;
+use crate::extract::memory::task::{is_going_on, name_of};
 use crate::extract::notes::{Notes, Turn};
 use crate::extract::outcome::Outcome;
 use crate::extract::steps::short;
-use crate::extract::text::{code, gist, one_line, quoted, sentences};
+use crate::extract::text::{code, gist, one_line, quoted, sentences, without_label};
 
 /// What one update adds at most to each of these sections.
-const MAX_SENTENCES: usize = 12;
+const MAX_SENTENCES: usize = 6;
 const MAX_RULES: usize = 12;
 const MAX_RESULTS: usize = 12;
 const MAX_RESULT: usize = 700;
 /// A shorter answer says only that something is done.
 const MIN_RESULT: usize = 50;
 
-/// With what the model announces what it does, in lower case: that explains nothing.
-const ANNOUNCING: [&str; 34] = [
+/// With what the model announces what it does, or goes on from a sentence before, in lower case: by itself,
+/// that explains nothing.
+const NOT_EXPLAINING: [&str; 64] = [
     "let me",
     "let's",
     "i'll",
@@ -34,6 +35,13 @@ const ANNOUNCING: [&str; 34] = [
     "i have",
     "i've",
     "i think",
+    "i suspect",
+    "i want",
+    "i must",
+    "i also",
+    "i still",
+    "i ran",
+    "i deleted",
     "now ",
     "next",
     "first",
@@ -53,7 +61,30 @@ const ANNOUNCING: [&str; 34] = [
     "maybe",
     "wait",
     "actually",
-    "so i",
+    "so ",
+    "it ",
+    "it's",
+    "this ",
+    "that ",
+    "they ",
+    "these ",
+    "but ",
+    "also",
+    "however",
+    "yes",
+    "no ",
+    "no,",
+    "one more",
+    "looking",
+    "running",
+    "here ",
+    "here's",
+    "since ",
+    "if ",
+    "because ",
+    "therefore",
+    "step ",
+    "thus",
 ];
 
 fn add(body: &str, lines: Vec<String>, max: usize) -> String {
@@ -81,7 +112,17 @@ pub(super) fn documentation(body: &str, notes: &Notes<'_>) -> String {
         };
         let name = code(short(&deed.call.target, notes.root), 200);
         match deed.call.act {
-            Act::Read => lines.push(format!("{name} has the sections {}.", quoted(said, 240))),
+            // What is read in parts is described by the first.
+            Act::Read => {
+                let begin = format!("{name} has the sections ");
+                if !body.contains(&begin) && !lines.iter().any(|line| line.starts_with(&begin)) {
+                    lines.push(format!("{begin}{}.", quoted(said, 240)));
+                }
+            }
+            // A search tells nothing but its own question.
+            Act::Fetch if said.contains(&*deed.call.target) => {
+                lines.push(format!("Looked up {name}."));
+            }
             Act::Fetch => lines.push(format!(
                 "Looked up {name}, which begins: {}.",
                 quoted(said, 160)
@@ -104,7 +145,7 @@ fn explained(turn: &Turn<'_>, lines: &mut Vec<String>) {
         if !has_read || turn.answer() == Some(text) {
             continue;
         }
-        let of_text = sentences(text)
+        let of_text = sentences(without_label(text))
             .filter(|sentence| explains(sentence))
             .take(2);
         lines.extend(
@@ -119,8 +160,10 @@ fn explains(sentence: &str) -> bool {
         .trim_start_matches(|c: char| !c.is_alphanumeric() && c != '`')
         .to_lowercase();
     let names_something = sentence.matches('`').count() >= 2;
-    let is_announcing = ANNOUNCING.iter().any(|begin| lower.starts_with(begin));
-    let is_whole = sentence.ends_with(['.', '。']) && !sentence.starts_with(['#', '|', '`']);
+    let is_announcing = NOT_EXPLAINING.iter().any(|begin| lower.starts_with(begin));
+    let is_whole = sentence.ends_with(['.', '。'])
+        && !sentence.starts_with(['#', '|', '('])
+        && !sentence.starts_with(|c: char| c.is_ascii_digit());
     (40..=300).contains(&chars) && names_something && !is_announcing && is_whole
 }
 
@@ -134,25 +177,41 @@ pub(super) fn learnings(body: &str, facts: &Facts, notes: &Notes<'_>) -> String 
             }
         }
     }
+    for deed in notes
+        .deeds()
+        .filter(|deed| deed.call.tool.to_lowercase().contains("question"))
+    {
+        // The answer came through a tool: it is told as what the tool returned.
+        if let Outcome::Passed(said) = &deed.outcome {
+            lines.push(format!(
+                "{} returned {}.",
+                code(&deed.call.tool, 60),
+                quoted(said, 500)
+            ));
+        }
+    }
     for failure in notes.failures.iter().filter(|failure| failure.mended) {
         // What failed and passed on the next attempt teaches nothing.
-        if let Some(change) = failure
+        let Some(change) = failure
             .change
             .as_ref()
             .filter(|_| failure.what.starts_with('`'))
-        {
+        else {
+            continue;
+        };
+        // Of what fails again and again, one time is enough here; the errors tell of every one.
+        let begin = format!("{} failed with ", failure.what);
+        if !body.contains(&begin) && !lines.iter().any(|line| line.starts_with(&begin)) {
             let why = quoted(failure.why, 120);
-            lines.push(format!(
-                "{} failed with {why} until the assistant {change}.",
-                failure.what
-            ));
+            lines.push(format!("{begin}{why} until the assistant {change}."));
         }
     }
     add(body, lines, MAX_RULES)
 }
 
-/// What the model answered at the end of its turns.
-pub(super) fn results(body: &str, notes: &Notes<'_>) -> String {
+/// What the model answered at the end of its turns. `asked` is the request that was the last before these
+/// notes.
+pub(super) fn results(body: &str, notes: &Notes<'_>, asked: Option<&str>) -> String {
     let mut lines = Vec::new();
     for turn in &notes.turns {
         let Some(answer) = turn.answer() else {
@@ -163,9 +222,10 @@ pub(super) fn results(body: &str, notes: &Notes<'_>) -> String {
         if is_short || said.is_empty() {
             continue;
         }
-        let request = turn.asked.filter(|asked| !is_going_on(&asked.words));
+        let request = turn.asked.map(|asked| &*asked.words).or(asked);
+        let request = request.filter(|words| !is_going_on(words));
         lines.push(match request {
-            Some(asked) => format!("On {}: {said}", quoted(&asked.words, 80)),
+            Some(words) => format!("On {}: {said}", quoted(&name_of(words), 90)),
             None => format!("On the request before: {said}"),
         });
     }

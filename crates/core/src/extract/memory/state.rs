@@ -2,12 +2,14 @@
 
 use std::fmt::Write as _;
 
-use crate::extract::call::{Item, ItemState, PlanChange};
+use crate::extract::call::{Act, Item, ItemState, PlanChange};
+use crate::extract::facts::Deed;
 use crate::extract::lines::{Line, between, join, quote_in, take};
 use crate::extract::notes::Notes;
 use crate::extract::outcome::Outcome;
-use crate::extract::steps::steps;
-use crate::extract::text::{clip, gist, list, quoted};
+use crate::extract::shell;
+use crate::extract::steps::{short, steps};
+use crate::extract::text::{clip, code, gist, list, quoted};
 
 const MAX_ASKED: usize = 500;
 const MAX_SAID: usize = 600;
@@ -16,6 +18,7 @@ const MAX_ITEMS: usize = 12;
 
 const ASKED: &str = "The user last asked: ";
 const SAID: &str = "The assistant last said: ";
+const BEFORE: &str = "Before that, the assistant had said: ";
 const STEPS: &str = "The last steps: it ";
 const WAITING: &str = "No result has come yet for ";
 const FAILING: &str = "Not passing at the moment: ";
@@ -25,6 +28,7 @@ const ANSWERED: &str = "That request has been answered.";
 enum State {
     Asked(String),
     Said(String),
+    Before(String),
     Steps(String),
     Items(Items),
     Waiting(String),
@@ -40,12 +44,14 @@ impl Line for State {
         }
         let asked = quote_in(line, ASKED, "").map(text).map(Self::Asked);
         let said = || quote_in(line, SAID, "").map(text).map(Self::Said);
+        let before = || quote_in(line, BEFORE, "").map(text).map(Self::Before);
         let steps = || between(line, STEPS, ".").map(text).map(Self::Steps);
         let items = || Items::read(line).map(Self::Items);
         let waiting = || between(line, WAITING, ".").map(text).map(Self::Waiting);
         let failing = || between(line, FAILING, ".").map(text).map(Self::Failing);
         asked
             .or_else(said)
+            .or_else(before)
             .or_else(steps)
             .or_else(items)
             .or_else(waiting)
@@ -56,6 +62,7 @@ impl Line for State {
         match self {
             Self::Asked(words) => format!("{ASKED}“{words}”"),
             Self::Said(words) => format!("{SAID}“{words}”"),
+            Self::Before(words) => format!("{BEFORE}“{words}”"),
             Self::Steps(steps) => format!("{STEPS}{steps}."),
             Self::Items(items) => items.write(),
             Self::Waiting(calls) => format!("{WAITING}{calls}."),
@@ -169,6 +176,8 @@ fn cleaned(item: &Item) -> Item {
 struct Now {
     asked: Option<String>,
     said: Option<String>,
+    /// What was said before the last request.
+    before: Option<String>,
     steps: Option<String>,
     answered: bool,
     items: Items,
@@ -181,6 +190,7 @@ impl Now {
             match line {
                 State::Asked(words) => now.asked = Some(words),
                 State::Said(words) => now.said = Some(words),
+                State::Before(words) => now.before = Some(words),
                 State::Steps(steps) => now.steps = Some(steps),
                 State::Items(items) => now.items = items,
                 State::Answered => now.answered = true,
@@ -194,8 +204,9 @@ impl Now {
     fn take(&mut self, notes: &Notes<'_>) {
         for turn in &notes.turns {
             if let Some(asked) = turn.asked {
+                self.before = self.said.take().or(self.before.take());
                 // What belongs to the request before is told in other sections.
-                (self.said, self.steps, self.answered) = (None, None, false);
+                (self.steps, self.answered) = (None, false);
                 self.asked = Some(unquoted(&quoted(&asked.words, MAX_ASKED)));
             }
             if let Some(words) = turn.last_words() {
@@ -206,7 +217,7 @@ impl Now {
             }
             if !turn.deeds.is_empty() {
                 let last = &turn.deeds[turn.deeds.len().saturating_sub(12)..];
-                let steps = steps(last, notes.root, MAX_STEPS);
+                let steps = steps(last, notes.naming(), MAX_STEPS);
                 self.steps = (!steps.is_empty()).then(|| steps.join("; "));
             }
             self.answered = turn.answer().is_some() || self.answered && turn.is_empty();
@@ -234,13 +245,14 @@ pub(super) fn update(body: &str, notes: &Notes<'_>, failing: &[String]) -> Strin
         .deeds()
         .filter(|deed| deed.outcome == Outcome::Open)
         .collect();
-    let waiting = (!open.is_empty()).then(|| steps(&open, notes.root, 3).join("; "));
-    let waiting = waiting.map(|calls| calls.replace(" (no result yet)", ""));
+    let names: Vec<String> = open.iter().map(|deed| name_of(deed, notes)).collect();
+    let waiting = (!names.is_empty()).then(|| list(&names, 4));
     let failing = (!failing.is_empty()).then(|| list(failing, 3));
     let is_answered = now.answered && waiting.is_none() && now.asked.is_some();
     let paragraphs = [
         now.asked.map(State::Asked),
         is_answered.then_some(State::Answered),
+        now.before.filter(|_| now.said.is_none()).map(State::Before),
         now.said.map(State::Said),
         now.steps.map(State::Steps),
         (!now.items.is_empty()).then_some(State::Items(now.items)),
@@ -249,6 +261,26 @@ pub(super) fn update(body: &str, notes: &Notes<'_>, failing: &[String]) -> Strin
     ];
     let ours = paragraphs.into_iter().flatten().map(|line| line.write());
     join(ours.chain([theirs]))
+}
+
+/// The request that a body says was the last.
+pub(super) fn asked(body: &str) -> Option<String> {
+    Now::of(take::<State>(body).0).asked
+}
+
+fn name_of(deed: &Deed, notes: &Notes<'_>) -> String {
+    match (deed.call.act, &*deed.call.target) {
+        (Act::Run, command) => code(&shell::tidy(command, 100), 100),
+        (Act::Read | Act::Edit | Act::Write, path) => {
+            format!(
+                "{} on {}",
+                code(&deed.call.tool, 60),
+                code(short(path, notes.root), 160)
+            )
+        }
+        (_, "") => code(&deed.call.tool, 60),
+        (_, about) => format!("{} ({})", code(&deed.call.tool, 60), quoted(about, 80)),
+    }
 }
 
 /// What a body says is left: work items, open calls and what does not pass.

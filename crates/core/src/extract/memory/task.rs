@@ -1,5 +1,7 @@
 //! What the session is called, and what the user wants: the user's own words.
 
+use std::borrow::Cow;
+
 use crate::extract::facts::{Asked, Facts};
 use crate::extract::lines::join;
 use crate::extract::notes::Notes;
@@ -63,19 +65,50 @@ pub(super) fn title(body: &str, facts: &Facts, notes: &Notes<'_>) -> String {
     request.map(title_of).unwrap_or_default()
 }
 
+/// How far below its announcement a title stands.
+const NEAR: usize = 4;
+
 /// The heading of a request that carries a plan, or the beginning of its first sentence.
 fn title_of(words: &str) -> String {
-    let mut lines = words.lines().map(str::trim).filter(|line| !line.is_empty());
-    let first = lines.next().unwrap_or_default();
-    let announces = first.ends_with(':') || first.ends_with('：');
-    let next = lines.find_map(heading).filter(|title| !title.is_empty());
-    let title = match (heading(first), next) {
-        (Some(title), _) if !title.is_empty() => title,
-        (_, Some(title)) if announces => title,
-        _ => sentences(first).next().unwrap_or(first),
+    let is_tag = |line: &&str| line.starts_with('<') && line.ends_with('>') && !line.contains(' ');
+    let lines = words
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !is_tag(line));
+    let lines: Vec<&str> = lines.take(NEAR).collect();
+    let Some((first, rest)) = lines.split_first() else {
+        return clip(&one_line(words), MAX_TITLE);
     };
-    let title = title.strip_prefix("Plan:").unwrap_or(title).trim();
+    let announces = first.ends_with([':', '：']);
+    let titled = |line: &&'_ str| {
+        heading(line)
+            .filter(|title| !title.is_empty())
+            .map(str::to_owned)
+    };
+    let below = || {
+        rest.iter()
+            .find_map(titled)
+            .or_else(|| rest.first().map(|line| (*line).to_owned()))
+    };
+    let title = titled(first).or_else(|| if announces { below() } else { None });
+    let title = title.unwrap_or_else(|| first_request(first).to_owned());
+    let title = title.strip_prefix("Plan:").unwrap_or(&title).trim();
     clip(&one_line(title), MAX_TITLE)
+}
+
+/// The first sentence that says more than a greeting does.
+fn first_request(line: &str) -> &str {
+    let says_more = |sentence: &&str| sentence.chars().count() >= 12 || !sentence.is_ascii();
+    sentences(line).find(says_more).unwrap_or(line)
+}
+
+/// An input as other sections name it: a long one by its title.
+pub(super) fn name_of(words: &str) -> Cow<'_, str> {
+    if words.chars().nth(MAX_TITLE).is_some() {
+        Cow::Owned(title_of(words))
+    } else {
+        Cow::Borrowed(words)
+    }
 }
 
 /// Every input that asks for something, word for word, in the order in which they came.

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use crate::extract::call::Act;
 use crate::extract::lines::{Line, between, join};
+use crate::extract::memory::task::name_of;
 use crate::extract::notes::{Notes, Turn};
 use crate::extract::shell;
 use crate::extract::steps::short;
@@ -12,6 +13,10 @@ use crate::extract::text::{code, count, gist, list, quoted};
 const MAX_FILES: usize = 4;
 const MAX_ASKED: usize = 90;
 const MAX_ENDED: usize = 140;
+/// A turn without a call.
+const WORDS_ALONE: &str = "no call of a tool";
+/// Where not all files are named.
+const OTHERS: &str = " and others";
 const WENT_ON: &str = "The work went on";
 
 /// What a turn did, in numbers.
@@ -29,8 +34,10 @@ struct Entry {
     /// The request with its quotes, or `WENT_ON`.
     asked: String,
     tally: Tally,
-    /// What it changed, with its marks; the last ones.
-    files: String,
+    /// What it changed, with its marks; the last ones first.
+    files: Vec<String>,
+    /// Whether it changed others too.
+    more: bool,
     /// Its last words, with their quotes; none as long as it goes on.
     ended: Option<String>,
 }
@@ -38,12 +45,11 @@ struct Entry {
 impl Line for Entry {
     fn read(line: &str) -> Option<Self> {
         let inner = line.strip_prefix("- ")?.strip_suffix('.')?;
-        let (asked, rest) = match inner.strip_prefix(WENT_ON) {
-            Some(rest) => (WENT_ON.to_owned(), rest),
-            None => {
-                let (asked, rest) = inner.strip_prefix('“')?.split_once('”')?;
-                (format!("“{asked}”"), rest)
-            }
+        let (asked, rest) = if let Some(rest) = inner.strip_prefix(WENT_ON) {
+            (WENT_ON.to_owned(), rest)
+        } else {
+            let (asked, rest) = inner.strip_prefix('“')?.split_once('”')?;
+            (format!("“{asked}”"), rest)
         };
         let rest = between(rest, ": ", "")?;
         let (rest, ended) = match rest.split_once("; it ended with ") {
@@ -58,11 +64,17 @@ impl Line for Entry {
                 (numbers, &after[..end])
             });
         let after = rest.split_once("; then ").map_or("", |(_, after)| after);
+        let (files, more) = match files.strip_suffix(OTHERS) {
+            Some(files) => (files, true),
+            None => (files, false),
+        };
+        let names = files.split('`').skip(1).step_by(2);
+        let names = names.map(|name| format!("`{name}`")).collect();
         let mut tally = Tally::default();
         for part in numbers
             .split(", ")
             .chain(after.split(", "))
-            .filter(|part| !part.is_empty())
+            .filter(|part| !part.is_empty() && *part != WORDS_ALONE)
         {
             let (number, thing) = part.split_once(' ')?;
             let number = number.parse().ok()?;
@@ -79,14 +91,14 @@ impl Line for Entry {
                 "change" | "changes" => tally.edits = number,
                 "run" | "runs" => tally.runs = number,
                 "other call" | "other calls" => tally.others = number,
-                "words alone" => {}
                 _ => return None,
             }
         }
         Some(Self {
             asked,
             tally,
-            files: files.into(),
+            files: names,
+            more,
             ended,
         })
     }
@@ -104,10 +116,10 @@ impl Line for Entry {
             before.push(count(reads, "read"));
         }
         if edits > 0 {
-            let to = if self.files.is_empty() {
-                String::new()
-            } else {
-                format!(" to {}", self.files)
+            let to = match (self.files.is_empty(), self.more) {
+                (true, _) => String::new(),
+                (false, false) => format!(" to {}", list(&self.files, MAX_FILES)),
+                (false, true) => format!(" to {}{OTHERS}", self.files.join(", ")),
             };
             before.push(format!("{}{to}", count(edits, "change")));
         }
@@ -131,7 +143,7 @@ impl Line for Entry {
         };
         let (before, after) = (before.join(", "), after.join(", "));
         let numbers = match (before.is_empty(), after.is_empty()) {
-            (true, true) => "0 words alone".to_owned(),
+            (true, true) => WORDS_ALONE.to_owned(),
             (false, false) => format!("{before}{joint}{after}"),
             _ => before + &after,
         };
@@ -158,21 +170,25 @@ impl Entry {
                     files.retain(|other| *other != name);
                     files.push(name);
                 }
-                Act::Edit | Act::Write => {}
                 Act::Run => {
                     tally.runs += 1;
                     tally.failed += usize::from(deed.failed());
                 }
-                Act::Delegate | Act::Plan | Act::Other => tally.others += 1,
+                Act::Delegate | Act::Other => tally.others += 1,
+                Act::Edit | Act::Write | Act::Plan => {}
             }
         }
         files.reverse();
+        let more = files.len() > MAX_FILES;
+        files.truncate(MAX_FILES);
         Self {
-            asked: turn
-                .asked
-                .map_or_else(|| WENT_ON.into(), |asked| quoted(&asked.words, MAX_ASKED)),
+            asked: turn.asked.map_or_else(
+                || WENT_ON.into(),
+                |asked| quoted(&name_of(&asked.words), MAX_ASKED),
+            ),
             tally,
-            files: list(&files, MAX_FILES),
+            files,
+            more,
             ended: turn
                 .answer()
                 .map(|answer| quoted(&gist(answer, MAX_ENDED), MAX_ENDED)),
@@ -186,9 +202,11 @@ impl Entry {
         a.runs += b.runs;
         a.failed += b.failed;
         a.others += b.others;
-        if !later.files.is_empty() {
-            self.files = later.files;
-        }
+        let before = std::mem::replace(&mut self.files, later.files);
+        let earlier = before.into_iter().filter(|name| !self.files.contains(name));
+        self.files.extend(earlier.collect::<Vec<_>>());
+        self.more |= later.more || self.files.len() > MAX_FILES;
+        self.files.truncate(MAX_FILES);
         self.ended = later.ended;
     }
 }

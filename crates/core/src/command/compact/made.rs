@@ -1,0 +1,208 @@
+//! The event of a compaction: the summary in its frame, what goes with it, and what becomes of the view.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::WhyFailed;
+use crate::event::{Appended, Asked, Compacted};
+use crate::ids::{CallKey, CompactionKey, MessageId, Ordinal};
+use crate::levels::compaction::Kept;
+use crate::levels::mend::{Fate, mend_with};
+use crate::message::{Block, Kind, Message, Role, Usage};
+use crate::policy::ModelTool;
+use crate::session::{NotHeld, Session, Standing, Strategy};
+use crate::summary::{Framing, frame};
+use crate::tokens::{Ledger, estimate_message};
+use crate::view::{Form, Piece, Side, side};
+
+/// What is made for a compaction outside of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Made {
+    /// The id of the message that marks it.
+    pub mark: MessageId,
+    /// The id of the message with the summary.
+    pub summary: MessageId,
+    /// What is attached after what is kept, in order.
+    pub attached: Vec<Arc<Message>>,
+}
+
+/// What a compaction is.
+pub(super) struct What<'a> {
+    pub(super) key: CompactionKey,
+    pub(super) asked: Asked,
+    pub(super) strategy: Strategy,
+    pub(super) summary: &'a str,
+    pub(super) kept: Kept,
+}
+
+impl Made {
+    /// The event, or why there is none.
+    pub(super) fn compacted(
+        &self,
+        session: &Session,
+        what: What<'_>,
+    ) -> Result<Result<Compacted, WhyFailed>, NotHeld> {
+        let leaving: BTreeSet<Ordinal> = what.kept.leaving.iter().copied().collect();
+        let mark = session.transcript().next();
+        let summary_at = Ordinal::new(mark.get() + 1);
+        let messages = self.messages(session, &what);
+        let gone = calls_of(session, &leaving);
+        // What stands for an answer goes with its call, whatever made it necessary.
+        let leaves = |piece: &Piece| match piece.form.answers() {
+            Some(call) if !piece.form.is_of_a_block() => gone.contains(&call),
+            _ => leaving.contains(&piece.message),
+        };
+        let Some(at) = place(session, leaves) else {
+            return Ok(Err(WhyFailed::NotSmaller));
+        };
+        let summary = Piece {
+            message: summary_at,
+            block: 0,
+            form: Form::Summary,
+        };
+        let change = mend_with(session, Some((at, summary)), |_, piece| {
+            if leaves(piece) {
+                Fate::Leave
+            } else {
+                Fate::Stay
+            }
+        })?;
+        let ledger = ledger(session, &leaving, &messages);
+        let (freed, added) = (size(session, &leaving), added(&messages));
+        if added >= freed {
+            return Ok(Err(WhyFailed::NotSmaller));
+        }
+        let overhead = session.last_served().overhead_tokens;
+        Ok(Ok(Compacted {
+            key: what.key,
+            asked: what.asked,
+            strategy: what.strategy,
+            messages,
+            gone: gone.into_iter().collect(),
+            before_tokens: session.tokens().tokens,
+            after_tokens: ledger.count(overhead).tokens,
+            ledger,
+            leaving: what.kept.leaving,
+            kept: what.kept.kept,
+            change,
+            model: "".into(),
+            usage: Usage::default(),
+            took_ms: 0,
+            request: None,
+        }))
+    }
+
+    /// The mark, the summary, and what is attached.
+    fn messages(&self, session: &Session, what: &What<'_>) -> Vec<Appended> {
+        let mut mark = Message::new(
+            self.mark,
+            Role::User,
+            vec![Block::text(format!(
+                "[{}: a summary stands for {} messages]",
+                what.key,
+                what.kept.leaving.len(),
+            ))],
+        );
+        mark.kind = Kind::Boundary;
+        mark.transcript_only = true;
+        mark.meta = true;
+        let tools = &session.policy().model_tools;
+        let read_tool = tools.name_of(ModelTool::ReadTranscript);
+        let text = frame(
+            what.summary,
+            Framing {
+                automatic: what.asked != Asked::Manual,
+                recent_follow: !what.kept.kept.is_empty(),
+                read_tool: read_tool.as_deref(),
+            },
+        );
+        let mut summary = Message::new(self.summary, Role::User, vec![Block::text(text)]);
+        summary.kind = Kind::Summary;
+        summary.meta = true;
+        let mut messages = vec![
+            appended(Arc::new(mark), Standing::TranscriptOnly),
+            appended(Arc::new(summary), Standing::Visible),
+        ];
+        let attached = self.attached.iter().map(Arc::clone);
+        messages.extend(attached.map(|message| appended(message, Standing::Visible)));
+        messages
+    }
+}
+
+/// Where the summary stands: before the first piece that leaves, and not between a call that stays and
+/// its answer. None when nothing leaves.
+fn place(session: &Session, leaves: impl Fn(&Piece) -> bool) -> Option<usize> {
+    let pieces = session.sealed().pieces();
+    let speaks =
+        |piece: &Piece| piece.form.is_shown() && side(piece, session.transcript()) != Side::System;
+    // What the operator says before anyone else leads.
+    let lead = pieces.iter().position(speaks).unwrap_or(pieces.len());
+    let mut at = pieces.iter().position(&leaves)?.max(lead);
+    loop {
+        let mut open: BTreeMap<CallKey, usize> = BTreeMap::new();
+        for (index, piece) in pieces[..at].iter().enumerate() {
+            if let Some(call) = piece.form.calls() {
+                open.insert(call, index);
+            }
+            if let Some(call) = piece.form.answers() {
+                open.remove(&call);
+            }
+        }
+        let Some(first) = open.into_values().min() else {
+            return Some(at);
+        };
+        // Before the response that made the call.
+        let of_user = |piece: &Piece| {
+            piece.form.is_shown() && side(piece, session.transcript()) != Side::Assistant
+        };
+        at = pieces[..first]
+            .iter()
+            .rposition(of_user)
+            .map_or(0, |last| last + 1);
+    }
+}
+
+fn appended(message: Arc<Message>, standing: Standing) -> Appended {
+    Appended {
+        size: estimate_message(&message),
+        message,
+        standing,
+        results: Vec::new(),
+    }
+}
+
+/// What stays and what is added; nothing of it was measured by a provider yet.
+fn ledger(session: &Session, leaving: &BTreeSet<Ordinal>, added: &[Appended]) -> Ledger {
+    let mut ledger = Ledger::default();
+    for (ordinal, entry) in session.transcript().entries() {
+        if entry.standing.takes_part() && !leaving.contains(&ordinal) {
+            ledger.follow(entry.counts_as(), entry.size);
+        }
+    }
+    for one in added.iter().filter(|one| one.standing == Standing::Visible) {
+        ledger.follow((one.message.kind, one.message.role), one.size);
+    }
+    ledger.calibration = session.ledger().calibration;
+    ledger
+}
+
+fn size(session: &Session, messages: &BTreeSet<Ordinal>) -> u64 {
+    messages
+        .iter()
+        .map(|at| super::estimated(session, *at))
+        .sum()
+}
+
+fn added(messages: &[Appended]) -> u64 {
+    let visible = messages
+        .iter()
+        .filter(|one| one.standing == Standing::Visible);
+    visible.map(|one| u64::from(one.size.tokens)).sum()
+}
+
+fn calls_of(session: &Session, messages: &BTreeSet<Ordinal>) -> BTreeSet<CallKey> {
+    let calls = messages
+        .iter()
+        .flat_map(|message| session.calls().of(*message));
+    calls.map(|(call, _)| call).collect()
+}

@@ -1,0 +1,207 @@
+//! Which messages a compaction keeps. What belongs together stays together: a call and its result, the
+//! fragments of one response.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::ids::Ordinal;
+use crate::message::{Block, Role};
+use crate::session::{CallState, NotHeld, Session};
+use crate::view::Form;
+
+/// What is to be kept beside what always is: the last thing that a person said, rounds with open calls,
+/// and the operator's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// Recent messages: at least so many tokens and so many messages with text, and no more than the
+    /// most, which is looked at after each message. What comes after `after` is kept whatever its size.
+    Recent {
+        /// The last message that need not be kept.
+        after: Option<Ordinal>,
+        /// The least tokens.
+        min_tokens: u64,
+        /// The least messages with text.
+        min_messages: u32,
+        /// The most tokens.
+        max_tokens: u64,
+    },
+    /// What follows a message.
+    After(Ordinal),
+    /// What precedes a message.
+    Before(Ordinal),
+}
+
+/// The messages of a view, parted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Kept {
+    /// Those that stay, in the order of the view.
+    pub kept: Vec<Ordinal>,
+    /// Those that leave, in order: also those for which placeholders stand that leave.
+    pub leaving: Vec<Ordinal>,
+}
+
+/// Parts the messages of a view.
+pub fn keep(session: &Session, what: Keep) -> Result<Kept, NotHeld> {
+    if !session.transcript().is_whole() {
+        return Err(NotHeld);
+    }
+    let order = in_order(session);
+    let groups = Groups::of(session, &order);
+    let mut kept: BTreeSet<Ordinal> = order
+        .iter()
+        .copied()
+        .filter(|message| is_always_kept(session, *message))
+        .collect();
+    match what {
+        Keep::After(last) => kept.extend(spoken(session, &order).filter(|at| *at > last)),
+        Keep::Before(first) => kept.extend(spoken(session, &order).filter(|at| *at < first)),
+        Keep::Recent {
+            after,
+            min_tokens,
+            min_messages,
+            max_tokens,
+        } => {
+            let (mut tokens, mut texts) = (0, 0);
+            let spoken: Vec<Ordinal> = spoken(session, &order).collect();
+            for message in spoken.into_iter().rev() {
+                let is_new = after.is_none_or(|after| message > after);
+                let enough = tokens >= min_tokens && texts >= min_messages;
+                if !is_new && (enough || tokens >= max_tokens) {
+                    break;
+                }
+                tokens += size(session, message);
+                texts += u32::from(has_text(session, message));
+                kept.insert(message);
+            }
+        }
+    }
+    let kept = groups.widened(&kept);
+    let stays: Vec<Ordinal> = order
+        .iter()
+        .copied()
+        .filter(|message| kept.contains(message))
+        .collect();
+    let mut leaving: BTreeSet<Ordinal> = order
+        .iter()
+        .copied()
+        .filter(|message| !kept.contains(message))
+        .collect();
+    // A placeholder leaves with all that it stands for.
+    for fold in session.folds() {
+        if leaving.contains(&fold.span.first()) {
+            leaving.extend(&fold.span.messages);
+        }
+    }
+    let folded = |message: &Ordinal| {
+        let entry = session.transcript().get(*message);
+        entry.is_some_and(|entry| entry.standing.takes_part())
+    };
+    leaving.retain(folded);
+    Ok(Kept {
+        kept: stays,
+        leaving: leaving.into_iter().collect(),
+    })
+}
+
+/// The messages of the view in its order; of a span that is folded, the one that its placeholder names.
+fn in_order(session: &Session) -> Vec<Ordinal> {
+    let mut seen = BTreeSet::new();
+    let sealed = session.sealed().pieces().iter();
+    let sealed = sealed
+        .filter(|piece| piece.form.is_of_a_block() || matches!(piece.form, Form::Placeholder(_)));
+    let waiting = session.pending().iter().map(|item| item.message);
+    let all = sealed.map(|piece| piece.message).chain(waiting);
+    all.filter(|message| seen.insert(*message)).collect()
+}
+
+/// Those of them that are parts of the conversation.
+fn spoken<'o>(session: &Session, order: &'o [Ordinal]) -> impl Iterator<Item = Ordinal> + 'o {
+    let is_spoken = |message: &Ordinal| {
+        let entry = session.transcript().get(*message);
+        entry.is_some_and(|entry| !entry.kind.is_framing())
+    };
+    let spoken: Vec<Ordinal> = order.iter().copied().filter(is_spoken).collect();
+    spoken.into_iter()
+}
+
+fn is_always_kept(session: &Session, message: Ordinal) -> bool {
+    let Some(entry) = session.transcript().get(message) else {
+        return false;
+    };
+    let turn = session.current_turn();
+    let begins = turn.and_then(|turn| session.turns().start(turn)) == Some(message);
+    let mut calls = session.calls().of(message);
+    let mut waits = || calls.any(|(_, call)| call.state == CallState::Open);
+    let is_pending = session.pending().iter().any(|item| item.message == message);
+    entry.role.is_system() || begins || is_pending || waits()
+}
+
+fn size(session: &Session, message: Ordinal) -> u64 {
+    let entry = session.transcript().get(message);
+    let tokens = entry.map_or(0, |entry| entry.size.tokens.into());
+    session.ledger().calibration.apply(tokens)
+}
+
+fn has_text(session: &Session, message: Ordinal) -> bool {
+    let content = session.transcript().content(message);
+    content.is_some_and(|content| {
+        let mut blocks = content.blocks.iter();
+        blocks.any(|block| matches!(block, Block::Text { .. }) && !block.is_blank())
+    })
+}
+
+/// Which messages belong together.
+struct Groups(HashMap<Ordinal, Ordinal>);
+
+impl Groups {
+    fn of(session: &Session, order: &[Ordinal]) -> Self {
+        let mut groups = Self(order.iter().map(|message| (*message, *message)).collect());
+        for (_, call) in session.calls().iter() {
+            if let Some((result, _)) = call.result() {
+                groups.join(call.message, result);
+            }
+        }
+        let mut before: Option<(Ordinal, &str)> = None;
+        for message in order {
+            let Some(content) = session.transcript().content(*message) else {
+                continue;
+            };
+            if content.role != Role::Assistant {
+                continue;
+            }
+            let id = content.provider_message_id.as_deref();
+            if let (Some((last, same)), Some(id)) = (before, id)
+                && same == id
+            {
+                groups.join(last, *message);
+            }
+            before = id.map(|id| (*message, id));
+        }
+        groups
+    }
+
+    fn root(&self, message: Ordinal) -> Option<Ordinal> {
+        let mut at = message;
+        loop {
+            let up = *self.0.get(&at)?;
+            if up == at {
+                return Some(at);
+            }
+            at = up;
+        }
+    }
+
+    fn join(&mut self, one: Ordinal, other: Ordinal) {
+        if let (Some(one), Some(other)) = (self.root(one), self.root(other)) {
+            let (low, high) = (one.min(other), one.max(other));
+            self.0.insert(high, low);
+        }
+    }
+
+    /// Some messages with all that belongs to them.
+    fn widened(&self, some: &BTreeSet<Ordinal>) -> BTreeSet<Ordinal> {
+        let wanted: BTreeSet<Ordinal> = some.iter().filter_map(|at| self.root(*at)).collect();
+        let all = self.0.keys().copied();
+        all.filter(|at| self.root(*at).is_some_and(|root| wanted.contains(&root)))
+            .collect()
+    }
+}

@@ -1,0 +1,7 @@
+//! Level 5: which messages stay word for word, and what a summariser is told of the others.
+
+mod keep;
+mod told;
+
+pub use keep::{Keep, Kept, keep};
+pub use told::{Told, told};

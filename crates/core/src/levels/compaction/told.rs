@@ -1,0 +1,101 @@
+//! What a summariser is told: the messages that leave, as plain words, round by round. Nothing in it is
+//! a call that somebody might run, and what tools said is marked as theirs.
+
+use std::collections::BTreeSet;
+
+use crate::ids::Ordinal;
+use crate::message::Role;
+use crate::session::{NotHeld, Session};
+use crate::view::{Form, Piece, Target, WireBlock, WireMessage, WireResult, WireRole, wire};
+
+/// One message in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// Who speaks: the user, with the tools, or the model.
+    pub role: Role,
+    /// What is said.
+    pub text: String,
+    /// Its estimated tokens.
+    pub tokens: u32,
+}
+
+/// The messages of some that the view shows, in its order and as it shows them.
+pub fn told(session: &Session, messages: &[Ordinal]) -> Result<Vec<Told>, NotHeld> {
+    let asked: BTreeSet<Ordinal> = messages.iter().copied().collect();
+    let target = Target {
+        // All calls and results are told, and no reasoning.
+        thinking: false,
+        ..session.last_served().target.clone()
+    };
+    let is_attachment = |piece: &Piece| {
+        let entry = session.transcript().get(piece.message);
+        entry.is_some_and(|entry| entry.kind.is_framing()) && piece.form != Form::Summary
+    };
+    let pieces: Vec<Piece> = session
+        .sealed()
+        .pieces()
+        .iter()
+        .filter(|piece| asked.contains(&piece.message) && !is_attachment(piece))
+        .copied()
+        .collect();
+    let messages = wire(session, &pieces, &target)?;
+    Ok(messages.iter().filter_map(in_words).collect())
+}
+
+fn in_words(message: &WireMessage<'_>) -> Option<Told> {
+    let role = match message.role {
+        WireRole::Assistant => Role::Assistant,
+        _ => Role::User,
+    };
+    let mut text = String::new();
+    for block in &message.blocks {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        block_in_words(block, &mut text);
+    }
+    let text = text.trim().to_owned();
+    (!text.is_empty()).then(|| Told {
+        role,
+        tokens: crate::tokens::estimate_text(&text),
+        text,
+    })
+}
+
+fn block_in_words(block: &WireBlock<'_>, out: &mut String) {
+    match block {
+        WireBlock::Text { text, .. } => out.push_str(text),
+        WireBlock::Media { media, .. } => out.push_str(match media.kind {
+            crate::message::MediaKind::Image => "[image]",
+            crate::message::MediaKind::Document => "[document]",
+        }),
+        WireBlock::Call { name, input, .. } => {
+            out.push_str("[called ");
+            out.push_str(name);
+            out.push_str(" with ");
+            out.push_str(input.as_str());
+            out.push(']');
+        }
+        WireBlock::Result {
+            content, is_error, ..
+        } => {
+            out.push_str(if *is_error == Some(true) {
+                "[the tool failed] "
+            } else {
+                "[the tool returned] "
+            });
+            match content {
+                WireResult::None => {}
+                WireResult::Text(text) => out.push_str(text),
+                WireResult::Blocks(blocks) => {
+                    for block in blocks {
+                        block_in_words(block, out);
+                        out.push('\n');
+                    }
+                }
+            }
+        }
+        WireBlock::Thinking { .. } => {}
+        WireBlock::Opaque(json) => out.push_str(json.as_str()),
+    }
+}

@@ -1,0 +1,188 @@
+//! Level 5, in the contract's words.
+
+use palimpsest_core::event::{Compacted, CompactionFailed, CompactionStarted, WhyFailed};
+use palimpsest_core::ids::{Ordinal, Revision, Timestamp};
+use palimpsest_core::message::{Block, Kind};
+use palimpsest_core::session::{Boundary, Session, Strategy};
+use palimpsest_proto::context::v1;
+
+use super::levels::trigger;
+use super::memory::message_id;
+use super::scalars::export_timestamp;
+use super::tokens32;
+
+/// How a summary is made.
+pub(super) const fn strategy(strategy: Strategy) -> v1::CompactionStrategy {
+    match strategy {
+        Strategy::SessionMemory => v1::CompactionStrategy::SessionMemory,
+        Strategy::Model => v1::CompactionStrategy::Model,
+        Strategy::Extractive => v1::CompactionStrategy::Extractive,
+        Strategy::Delegated => v1::CompactionStrategy::Delegated,
+        Strategy::DropOldest => v1::CompactionStrategy::DropOldest,
+    }
+}
+
+/// Why a compaction came to nothing.
+pub(super) const fn why_failed(why: WhyFailed) -> v1::CompactionFailureReason {
+    use v1::CompactionFailureReason as Reason;
+    match why {
+        WhyFailed::ModelUnavailable => Reason::ModelUnavailable,
+        WhyFailed::PromptTooLong => Reason::PromptTooLong,
+        WhyFailed::Empty => Reason::SummaryEmpty,
+        WhyFailed::Refused => Reason::SummaryRefused,
+        WhyFailed::Truncated => Reason::SummaryTruncated,
+        WhyFailed::Incomplete => Reason::SummaryIncomplete,
+        WhyFailed::NotSmaller => Reason::NotSmaller,
+        WhyFailed::HookVetoed => Reason::HookVetoed,
+        WhyFailed::HookFailed => Reason::HookFailed,
+        WhyFailed::RangeChanged => Reason::RangeChanged,
+        WhyFailed::Expired => Reason::Expired,
+        WhyFailed::DelegateFailed => Reason::DelegateFailed,
+    }
+}
+
+/// A level is about to act.
+pub(super) fn started(event: &CompactionStarted, session: &Session) -> v1::LevelStarted {
+    v1::LevelStarted {
+        level: v1::Level::Autocompact.into(),
+        first_message_id: message_id(session, event.leaving.first().copied()),
+        last_message_id: message_id(session, event.leaving.last().copied()),
+    }
+}
+
+/// A level tried and failed. How many attempts failed before is the session's, as it is now.
+pub(super) fn failed(event: &CompactionFailed, session: &Session) -> v1::LevelFailed {
+    v1::LevelFailed {
+        level: v1::Level::Autocompact.into(),
+        failure: Some(failure(event, session)),
+    }
+}
+
+fn failure(event: &CompactionFailed, session: &Session) -> v1::CompactionFailure {
+    let failures = session.compactions().failures;
+    v1::CompactionFailure {
+        reason: why_failed(event.why).into(),
+        detail: event.detail.to_string(),
+        consecutive_failures: failures,
+        auto_paused: is_paused(session),
+    }
+}
+
+/// Whether automatic attempts have stopped.
+pub(super) fn is_paused(session: &Session) -> bool {
+    let limit = session.policy().autocompact.max_failures.max(1);
+    session.compactions().failures >= limit
+}
+
+/// A compaction that failed.
+pub(super) fn failed_compaction(event: &CompactionFailed, session: &Session) -> v1::Compaction {
+    v1::Compaction {
+        compaction_id: event.key.to_string(),
+        state: v1::CompactionState::Failed.into(),
+        trigger: trigger(event.asked).into(),
+        duration: Some(millis(event.took_ms)),
+        failure: Some(failure(event, session)),
+        ..v1::Compaction::default()
+    }
+}
+
+/// A compaction that took effect, or would.
+pub(super) fn compacted(
+    event: &Compacted,
+    at: Option<Timestamp>,
+    session: &Session,
+    dry_run: bool,
+) -> v1::Compaction {
+    let made = session.compactions().boundaries.iter();
+    let boundary = made.rev().find(|boundary| boundary.key == event.key);
+    let of_kind = |kind: Kind| {
+        event
+            .messages
+            .iter()
+            .filter(move |one| one.message.kind == kind)
+    };
+    let summary = of_kind(Kind::Summary).next();
+    let text = summary.and_then(|one| match one.message.blocks.first() {
+        Some(Block::Text { text, .. }) => Some(text.to_string()),
+        _ => None,
+    });
+    let state = if dry_run {
+        v1::CompactionState::DryRun
+    } else {
+        v1::CompactionState::Succeeded
+    };
+    let mut compaction = v1::Compaction {
+        compaction_id: event.key.to_string(),
+        state: state.into(),
+        strategy: strategy(event.strategy).into(),
+        trigger: trigger(event.asked).into(),
+        start_time: at.map(|at| {
+            let took = i64::try_from(event.took_ms).unwrap_or(i64::MAX);
+            export_timestamp(Timestamp::from_millis(at.as_millis().saturating_sub(took)))
+        }),
+        duration: Some(millis(event.took_ms)),
+        boundary: boundary.map(|one| self::boundary(one, event, session)),
+        summary: text.unwrap_or_default(),
+        model: event.model.to_string(),
+        ..v1::Compaction::default()
+    };
+    if !event.model.is_empty() {
+        compaction.usage = Some(v1::Usage {
+            input_tokens: tokens32(event.usage.input_tokens),
+            output_tokens: tokens32(event.usage.output_tokens),
+            cache_read_tokens: tokens32(event.usage.cache_read_tokens),
+            cache_write_tokens: tokens32(event.usage.cache_write_tokens),
+        });
+    }
+    if let (true, Some(boundary)) = (dry_run, &mut compaction.boundary) {
+        boundary.message_id.clear();
+        boundary.summary_message_id.clear();
+    }
+    compaction
+}
+
+fn boundary(boundary: &Boundary, event: &Compacted, session: &Session) -> v1::Boundary {
+    let id = |message: Option<Ordinal>| message_id(session, message);
+    let starts = session.turns().starts().iter();
+    let last_user = starts.rev().find(|start| **start < boundary.mark);
+    v1::Boundary {
+        message_id: id(Some(boundary.mark)),
+        trigger: trigger(boundary.asked).into(),
+        strategy: strategy(boundary.strategy).into(),
+        create_time: Some(export_timestamp(boundary.at)),
+        before_tokens: tokens32(boundary.before_tokens),
+        after_tokens: tokens32(boundary.after_tokens),
+        freed_tokens: tokens32(boundary.before_tokens.saturating_sub(boundary.after_tokens)),
+        summarized_messages: boundary.left,
+        summary_message_id: id(boundary.summary),
+        last_summarized_message_id: id(boundary.last_left),
+        last_user_message_id: id(last_user.copied()),
+        first_kept_message_id: id(boundary.kept.first().copied()),
+        last_kept_message_id: id(boundary.kept.last().copied()),
+        kept_message_ids: boundary.kept.iter().map(|at| id(Some(*at))).collect(),
+        discovered_tools: Vec::new(),
+        kept_before: match (boundary.kept.last(), event.leaving.first()) {
+            (Some(kept), Some(left)) => kept < left,
+            _ => false,
+        },
+    }
+}
+
+/// The compaction of an event for watchers, who get no texts.
+pub(super) fn happened(
+    event: &Compacted,
+    (at, _): (Timestamp, Revision),
+    session: &Session,
+) -> v1::Compaction {
+    v1::Compaction {
+        summary: String::new(),
+        ..compacted(event, Some(at), session, false)
+    }
+}
+
+fn millis(millis: u64) -> prost_types::Duration {
+    prost_types::Duration {
+        seconds: i64::try_from(millis / 1_000).unwrap_or(i64::MAX),
+        nanos: i32::try_from(millis % 1_000 * 1_000_000).unwrap_or_default(),
+    }
+}

@@ -1,0 +1,264 @@
+//! Level 5.
+
+use palimpsest_core::event::{Appended, Compacted, CompactionFailed, CompactionStarted, WhyFailed};
+use palimpsest_core::ids::{CallKey, CompactionKey, Ordinal, Revision, Timestamp};
+use palimpsest_core::message::Usage;
+use palimpsest_core::session::{Boundary, Compactions, Running, Strategy};
+
+use super::event::{read_message, read_stamp, write_message, write_stamp};
+use super::levels::{read_asked, write_asked};
+use super::state::{read_ledger, write_ledger};
+use super::view::{read_change, write_change};
+use super::{DecodeError, v1};
+
+const fn write_strategy(strategy: Strategy) -> v1::Strategy {
+    match strategy {
+        Strategy::SessionMemory => v1::Strategy::SessionMemory,
+        Strategy::Model => v1::Strategy::Model,
+        Strategy::Extractive => v1::Strategy::Extractive,
+        Strategy::Delegated => v1::Strategy::Delegated,
+        Strategy::DropOldest => v1::Strategy::DropOldest,
+    }
+}
+
+const fn read_strategy(stored: v1::Strategy) -> Result<Strategy, DecodeError> {
+    Ok(match stored {
+        v1::Strategy::SessionMemory => Strategy::SessionMemory,
+        v1::Strategy::Model => Strategy::Model,
+        v1::Strategy::Extractive => Strategy::Extractive,
+        v1::Strategy::Delegated => Strategy::Delegated,
+        v1::Strategy::DropOldest => Strategy::DropOldest,
+        v1::Strategy::Unspecified => {
+            return Err(DecodeError::Damaged("a compaction without a strategy"));
+        }
+    })
+}
+
+const fn write_why(why: WhyFailed) -> v1::WhyFailed {
+    match why {
+        WhyFailed::ModelUnavailable => v1::WhyFailed::ModelUnavailable,
+        WhyFailed::PromptTooLong => v1::WhyFailed::PromptTooLong,
+        WhyFailed::Empty => v1::WhyFailed::Empty,
+        WhyFailed::Refused => v1::WhyFailed::Refused,
+        WhyFailed::Truncated => v1::WhyFailed::Truncated,
+        WhyFailed::Incomplete => v1::WhyFailed::Incomplete,
+        WhyFailed::NotSmaller => v1::WhyFailed::NotSmaller,
+        WhyFailed::HookVetoed => v1::WhyFailed::HookVetoed,
+        WhyFailed::HookFailed => v1::WhyFailed::HookFailed,
+        WhyFailed::RangeChanged => v1::WhyFailed::RangeChanged,
+        WhyFailed::Expired => v1::WhyFailed::Expired,
+        WhyFailed::DelegateFailed => v1::WhyFailed::DelegateFailed,
+    }
+}
+
+const fn read_why(stored: v1::WhyFailed) -> Result<WhyFailed, DecodeError> {
+    Ok(match stored {
+        v1::WhyFailed::ModelUnavailable => WhyFailed::ModelUnavailable,
+        v1::WhyFailed::PromptTooLong => WhyFailed::PromptTooLong,
+        v1::WhyFailed::Empty => WhyFailed::Empty,
+        v1::WhyFailed::Refused => WhyFailed::Refused,
+        v1::WhyFailed::Truncated => WhyFailed::Truncated,
+        v1::WhyFailed::Incomplete => WhyFailed::Incomplete,
+        v1::WhyFailed::NotSmaller => WhyFailed::NotSmaller,
+        v1::WhyFailed::HookVetoed => WhyFailed::HookVetoed,
+        v1::WhyFailed::HookFailed => WhyFailed::HookFailed,
+        v1::WhyFailed::RangeChanged => WhyFailed::RangeChanged,
+        v1::WhyFailed::Expired => WhyFailed::Expired,
+        v1::WhyFailed::DelegateFailed => WhyFailed::DelegateFailed,
+        v1::WhyFailed::Unspecified => {
+            return Err(DecodeError::Damaged("a failure without a reason"));
+        }
+    })
+}
+
+fn ordinals(messages: &[Ordinal]) -> Vec<u32> {
+    messages.iter().map(|message| message.get()).collect()
+}
+
+fn read_ordinals(stored: Vec<u32>) -> Vec<Ordinal> {
+    stored.into_iter().map(Ordinal::new).collect()
+}
+
+pub(super) fn write_started(event: &CompactionStarted) -> v1::CompactionStarted {
+    v1::CompactionStarted {
+        key: event.key.get(),
+        asked: write_asked(event.asked).into(),
+        strategy: write_strategy(event.strategy).into(),
+        expires_ms: event.expires.as_millis(),
+        leaving: ordinals(&event.leaving),
+        before_tokens: event.before_tokens,
+        request: event.request.as_ref().map(write_stamp),
+    }
+}
+
+pub(super) fn read_started(
+    stored: v1::CompactionStarted,
+) -> Result<CompactionStarted, DecodeError> {
+    Ok(CompactionStarted {
+        key: CompactionKey::new(stored.key),
+        asked: read_asked(stored.asked()),
+        strategy: read_strategy(stored.strategy())?,
+        expires: Timestamp::from_millis(stored.expires_ms),
+        leaving: read_ordinals(stored.leaving),
+        before_tokens: stored.before_tokens,
+        request: read_stamp(stored.request)?,
+    })
+}
+
+pub(super) fn write_failed(event: &CompactionFailed) -> v1::CompactionFailed {
+    v1::CompactionFailed {
+        key: event.key.get(),
+        asked: write_asked(event.asked).into(),
+        why: write_why(event.why).into(),
+        detail: event.detail.to_string(),
+        took_ms: event.took_ms,
+    }
+}
+
+pub(super) fn read_failed(stored: v1::CompactionFailed) -> Result<CompactionFailed, DecodeError> {
+    Ok(CompactionFailed {
+        key: CompactionKey::new(stored.key),
+        asked: read_asked(stored.asked()),
+        why: read_why(stored.why())?,
+        detail: stored.detail.into(),
+        took_ms: stored.took_ms,
+    })
+}
+
+pub(super) fn write_compacted(event: &Compacted) -> v1::Compacted {
+    v1::Compacted {
+        key: event.key.get(),
+        asked: write_asked(event.asked).into(),
+        strategy: write_strategy(event.strategy).into(),
+        messages: event.messages.iter().map(write_message).collect(),
+        leaving: ordinals(&event.leaving),
+        kept: ordinals(&event.kept),
+        gone: event.gone.iter().map(|call| call.get()).collect(),
+        before_tokens: event.before_tokens,
+        after_tokens: event.after_tokens,
+        ledger: Some(write_ledger(&event.ledger)),
+        change: Some(write_change(&event.change)),
+        model: event.model.to_string(),
+        input_tokens: event.usage.input_tokens,
+        cache_read_tokens: event.usage.cache_read_tokens,
+        cache_write_tokens: event.usage.cache_write_tokens,
+        output_tokens: event.usage.output_tokens,
+        took_ms: event.took_ms,
+        request: event.request.as_ref().map(write_stamp),
+    }
+}
+
+pub(super) fn read_compacted(stored: v1::Compacted) -> Result<Compacted, DecodeError> {
+    let (asked, strategy) = (
+        read_asked(stored.asked()),
+        read_strategy(stored.strategy())?,
+    );
+    let messages: Result<Vec<Appended>, DecodeError> =
+        stored.messages.into_iter().map(read_message).collect();
+    Ok(Compacted {
+        key: CompactionKey::new(stored.key),
+        asked,
+        strategy,
+        messages: messages?,
+        leaving: read_ordinals(stored.leaving),
+        kept: read_ordinals(stored.kept),
+        gone: stored.gone.into_iter().map(CallKey::new).collect(),
+        before_tokens: stored.before_tokens,
+        after_tokens: stored.after_tokens,
+        ledger: read_ledger(stored.ledger.unwrap_or_default()),
+        change: read_change(stored.change)?,
+        model: stored.model.into(),
+        usage: Usage {
+            input_tokens: stored.input_tokens,
+            cache_read_tokens: stored.cache_read_tokens,
+            cache_write_tokens: stored.cache_write_tokens,
+            output_tokens: stored.output_tokens,
+        },
+        took_ms: stored.took_ms,
+        request: read_stamp(stored.request)?,
+    })
+}
+
+pub(super) fn write(compactions: &Compactions) -> v1::Compactions {
+    v1::Compactions {
+        running: compactions
+            .running
+            .as_ref()
+            .map(|running| v1::RunningCompaction {
+                key: running.key.get(),
+                asked: write_asked(running.asked).into(),
+                strategy: write_strategy(running.strategy).into(),
+                at_ms: running.at.as_millis(),
+                expires_ms: running.expires.as_millis(),
+                leaving: ordinals(&running.leaving),
+                pieces: running.pieces,
+                touched: running.touched,
+            }),
+        boundaries: compactions.boundaries.iter().map(write_boundary).collect(),
+        failures: compactions.failures,
+        held: compactions.held,
+        floor: compactions.floor,
+        next: compactions.next,
+    }
+}
+
+fn write_boundary(boundary: &Boundary) -> v1::Boundary {
+    v1::Boundary {
+        revision: boundary.revision.get(),
+        key: boundary.key.get(),
+        asked: write_asked(boundary.asked).into(),
+        strategy: write_strategy(boundary.strategy).into(),
+        at_ms: boundary.at.as_millis(),
+        mark: boundary.mark.get(),
+        summary: boundary.summary.map(Ordinal::get),
+        kept: ordinals(&boundary.kept),
+        left: boundary.left,
+        last_left: boundary.last_left.map(Ordinal::get),
+        before_tokens: boundary.before_tokens,
+        after_tokens: boundary.after_tokens,
+    }
+}
+
+pub(super) fn read(stored: Option<v1::Compactions>) -> Result<Compactions, DecodeError> {
+    let stored = stored.unwrap_or_default();
+    let running = |running: v1::RunningCompaction| {
+        Ok::<_, DecodeError>(Running {
+            key: CompactionKey::new(running.key),
+            asked: read_asked(running.asked()),
+            strategy: read_strategy(running.strategy())?,
+            at: Timestamp::from_millis(running.at_ms),
+            expires: Timestamp::from_millis(running.expires_ms),
+            leaving: read_ordinals(running.leaving),
+            pieces: running.pieces,
+            touched: running.touched,
+        })
+    };
+    let boundary = |boundary: v1::Boundary| {
+        Ok::<_, DecodeError>(Boundary {
+            revision: Revision::new(boundary.revision),
+            key: CompactionKey::new(boundary.key),
+            asked: read_asked(boundary.asked()),
+            strategy: read_strategy(boundary.strategy())?,
+            at: Timestamp::from_millis(boundary.at_ms),
+            mark: Ordinal::new(boundary.mark),
+            summary: boundary.summary.map(Ordinal::new),
+            kept: read_ordinals(boundary.kept),
+            left: boundary.left,
+            last_left: boundary.last_left.map(Ordinal::new),
+            before_tokens: boundary.before_tokens,
+            after_tokens: boundary.after_tokens,
+        })
+    };
+    Ok(Compactions {
+        running: stored.running.map(running).transpose()?,
+        boundaries: stored
+            .boundaries
+            .into_iter()
+            .map(boundary)
+            .collect::<Result<_, _>>()?,
+        failures: stored.failures,
+        held: stored.held,
+        floor: stored.floor,
+        next: stored.next,
+    })
+}

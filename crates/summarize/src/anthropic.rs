@@ -1,0 +1,165 @@
+//! Anthropic's Messages API: one call, without streaming, tools or thinking.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::HeaderValue;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::Summarizer;
+use crate::endpoint::{Endpoint, call, not_json};
+use crate::error::Error;
+use crate::fault::Fault;
+use crate::http::{Answer, Http};
+use crate::request::{Reply, Request, Role, Stop, Usage};
+use crate::retry::Attempt;
+use crate::wire::alternating;
+
+/// The version of the API that is spoken.
+const VERSION: &str = "2023-06-01";
+
+/// Summaries by Anthropic's Messages API, or by a gateway that speaks it.
+#[derive(Clone, Debug)]
+pub struct Anthropic {
+    endpoint: Endpoint,
+    http: Http,
+    cache_marker: bool,
+}
+
+impl Anthropic {
+    /// Where Anthropic itself answers.
+    pub const BASE_URL: &'static str = "https://api.anthropic.com";
+
+    /// A client of an endpoint; no connection is made yet.
+    pub fn new(endpoint: Endpoint) -> Result<Self, Error> {
+        Ok(Self {
+            http: Http::new(endpoint.http)?,
+            endpoint,
+            cache_marker: true,
+        })
+    }
+
+    /// Without the cache marker, for gateways that refuse it.
+    #[must_use]
+    pub fn without_cache_marker(mut self) -> Self {
+        self.cache_marker = false;
+        self
+    }
+
+    fn body(&self, request: &Request) -> Bytes {
+        let turns = alternating(&request.turns);
+        let block = |text: &&str| json!({"type": "text", "text": text});
+        let mut messages: Vec<(Role, Vec<Value>)> = turns
+            .iter()
+            .map(|(role, texts)| (*role, texts.iter().map(block).collect()))
+            .collect();
+        // The conversation is what the next attempt, and the next summary, have in common with this one;
+        // the instruction is not.
+        let last = messages
+            .last_mut()
+            .and_then(|(_, blocks)| blocks.last_mut());
+        if let Some(last) = last.filter(|_| self.cache_marker) {
+            last["cache_control"] = json!({"type": "ephemeral"});
+        }
+        let instruction = block(&request.instruction.as_str());
+        match messages.last_mut() {
+            Some((Role::User, blocks)) => blocks.push(instruction),
+            _ => messages.push((Role::User, vec![instruction])),
+        }
+        let messages: Vec<Value> = messages
+            .into_iter()
+            .map(|(role, content)| json!({"role": role.name(), "content": content}))
+            .collect();
+        let mut body = json!({
+            "model": request.model.as_ref().unwrap_or(&self.endpoint.model),
+            "max_tokens": request.max_output_tokens,
+            "messages": messages,
+        });
+        if !request.system.trim().is_empty() {
+            body["system"] = json!(request.system);
+        }
+        body.to_string().into()
+    }
+}
+
+#[async_trait]
+impl Summarizer for Anthropic {
+    async fn summarize(&self, request: &Request) -> Result<Reply, Error> {
+        let mut headers = self.endpoint.headers(Some("x-api-key")).await?;
+        headers.insert("anthropic-version", HeaderValue::from_static(VERSION));
+        let url = self.endpoint.url("/v1", "/messages");
+        let body = self.body(request);
+        let target = (&url, &headers);
+        call(
+            &self.endpoint,
+            &self.http,
+            request,
+            target,
+            || body.clone(),
+            read,
+        )
+        .await
+    }
+}
+
+#[derive(Deserialize)]
+struct Message {
+    model: String,
+    content: Vec<Block>,
+    stop_reason: Option<String>,
+    #[serde(default)]
+    usage: Used,
+}
+
+#[derive(Deserialize)]
+struct Block {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    text: String,
+}
+
+/// Gateways leave some of these out, or null.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Used {
+    #[serde(rename = "input_tokens")]
+    input: Option<u64>,
+    #[serde(rename = "output_tokens")]
+    output: Option<u64>,
+    #[serde(rename = "cache_read_input_tokens")]
+    cache_read: Option<u64>,
+    #[serde(rename = "cache_creation_input_tokens")]
+    cache_write: Option<u64>,
+}
+
+fn read(answer: &Answer) -> Result<Reply, Attempt> {
+    let message: Message = serde_json::from_slice(&answer.body).map_err(|_| not_json(answer))?;
+    let texts = message.content.iter().filter(|block| block.kind == "text");
+    let text: String = texts.map(|block| block.text.as_str()).collect();
+    let stop = match message.stop_reason.as_deref() {
+        Some("max_tokens" | "model_context_window_exceeded") => Stop::CutAtCap,
+        Some("refusal") => Stop::Refused,
+        _ => Stop::Complete,
+    };
+    if text.trim().is_empty() {
+        return Err(Attempt::Final(match stop {
+            Stop::Refused => Error::Refused {
+                fault: Fault::here("stop reason refusal"),
+            },
+            Stop::Complete | Stop::CutAtCap => Error::Empty,
+        }));
+    }
+    let usage = message.usage;
+    Ok(Reply {
+        text,
+        stop,
+        model: message.model,
+        usage: Usage {
+            input: usage.input.unwrap_or(0),
+            output: usage.output.unwrap_or(0),
+            cache_read: usage.cache_read.unwrap_or(0),
+            cache_write: usage.cache_write.unwrap_or(0),
+        },
+    })
+}

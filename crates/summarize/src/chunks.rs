@@ -1,0 +1,305 @@
+//! Summarises a conversation that is larger than the model's window, in bounded pieces: each together
+//! with the summary of what came before it.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use crate::Summarizer;
+use crate::error::Error;
+use crate::request::{Reply, Request, Stop, Turn, Usage};
+use crate::rounds::{Round, split, turns};
+
+/// How large a piece may be, and how many there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChunkSettings {
+    /// What of the conversation fits into one request: the window less the output, the running summary,
+    /// the instruction, and a margin for the caller's count being an estimate.
+    pub chunk_tokens: u64,
+    /// The most pieces that are planned. When there would be more, the oldest rounds are dropped.
+    pub max_chunks: usize,
+    /// The most requests in all, those for pieces that had to be halved included.
+    pub max_requests: u32,
+}
+
+impl ChunkSettings {
+    /// For a window and the most that a summary may have. `overhead_tokens` is what the system prompt
+    /// and the instruction take.
+    pub fn for_window(window_tokens: u64, max_output_tokens: u64, overhead_tokens: u64) -> Self {
+        // The output, and the summary so far, which was the output of the last piece.
+        let reserved = max_output_tokens
+            .saturating_mul(2)
+            .saturating_add(overhead_tokens);
+        let free = window_tokens.saturating_sub(reserved);
+        Self {
+            // A tenth as a margin. Never less than a tenth of the window: better ask and be refused.
+            chunk_tokens: (free - free / 10).max(window_tokens / 10).max(1),
+            max_chunks: 32,
+            max_requests: 48,
+        }
+    }
+}
+
+/// Which piece a request is about: it decides the instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The whole conversation.
+    Only,
+    /// The first of several.
+    First,
+    /// One with others before and after it; the summary so far comes first in the turns.
+    Next,
+    /// The last of several; the summary so far comes first in the turns.
+    Last,
+}
+
+/// A summary of all pieces, and what it took.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunked {
+    /// The last summary. Its usage is that of all requests together.
+    pub reply: Reply,
+    /// How many pieces there were.
+    pub chunks: u32,
+    /// How many of the oldest rounds no piece covers, because there would have been too many.
+    pub dropped_rounds: usize,
+}
+
+/// Which rounds go together: in order, each piece as full as it can be, none over `chunk_tokens` unless
+/// a single round is.
+pub fn plan_chunks(tokens: &[u64], chunk_tokens: u64) -> Vec<Range<usize>> {
+    let mut chunks = Vec::new();
+    let (mut start, mut sum) = (0, 0_u64);
+    for (index, tokens) in tokens.iter().enumerate() {
+        if index > start && sum.saturating_add(*tokens) > chunk_tokens {
+            chunks.push(start..index);
+            (start, sum) = (index, 0);
+        }
+        sum = sum.saturating_add(*tokens);
+    }
+    if start < tokens.len() {
+        chunks.push(start..tokens.len());
+    }
+    chunks
+}
+
+/// Summarises rounds piece by piece. `instruct` gives the instruction for each place. A piece that the
+/// provider still finds too long is halved, so nothing falls out; a round that is larger than a piece is
+/// cut. `request.turns` and `request.instruction` are not looked at.
+pub async fn summarize_in_chunks(
+    summarizer: &dyn Summarizer,
+    request: &Request,
+    rounds: &[Round],
+    settings: ChunkSettings,
+    instruct: &(dyn Fn(Place) -> String + Sync),
+) -> Result<Chunked, Error> {
+    let (mut waiting, dropped_rounds) = cut(rounds, settings);
+    let mut so_far: Option<String> = None;
+    let (mut chunks, mut requests) = (0, 0);
+    let mut usage = Usage::default();
+    loop {
+        let piece = waiting.pop_front().unwrap_or_default();
+        let place = match (&so_far, waiting.is_empty()) {
+            (None, true) => Place::Only,
+            (None, false) => Place::First,
+            (Some(_), false) => Place::Next,
+            (Some(_), true) => Place::Last,
+        };
+        let mut asked = request.clone();
+        asked.instruction = instruct(place);
+        asked.turns = framed(so_far.as_deref(), &piece, dropped_rounds > 0);
+        requests += 1;
+        let mut reply = match summarizer.summarize(&asked).await {
+            Ok(reply) => reply,
+            Err(Error::PromptTooLong(found)) => {
+                let halves = halve(&piece).filter(|_| requests < settings.max_requests);
+                let Some((first, second)) = halves else {
+                    return Err(Error::PromptTooLong(found));
+                };
+                waiting.push_front(second);
+                waiting.push_front(first);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        chunks += 1;
+        usage += reply.usage;
+        if waiting.is_empty() || reply.stop == Stop::Refused {
+            // A refusal ends it: what would follow would stand on a refusal.
+            reply.usage = usage;
+            return Ok(Chunked {
+                reply,
+                chunks,
+                dropped_rounds,
+            });
+        }
+        if requests >= settings.max_requests {
+            let detail = format!("the conversation takes more than {requests} requests");
+            return Err(Error::bad_request(detail));
+        }
+        tracing::debug!(
+            chunks,
+            left = waiting.len(),
+            "a piece of a conversation is summarised"
+        );
+        so_far = Some(carried(&reply.text).to_owned());
+    }
+}
+
+/// The pieces, oldest first, and how many rounds had to be left out at the start.
+fn cut(rounds: &[Round], settings: ChunkSettings) -> (VecDeque<Vec<Round>>, usize) {
+    // A round that is cut gives several: the place of each in the conversation is kept beside it.
+    let cut: Vec<(usize, Round)> = rounds
+        .iter()
+        .enumerate()
+        .flat_map(|(at, round)| {
+            let pieces = split(round, settings.chunk_tokens);
+            pieces.into_iter().map(move |piece| (at, piece))
+        })
+        .collect();
+    let tokens: Vec<u64> = cut.iter().map(|(_, round)| round.tokens).collect();
+    let plan = plan_chunks(&tokens, settings.chunk_tokens);
+    let skip = plan.len().saturating_sub(settings.max_chunks.max(1));
+    let first = plan.get(skip).and_then(|range| cut.get(range.start));
+    let dropped = first.map_or(0, |(at, _)| *at);
+    let piece = |range: &Range<usize>| cut[range.clone()].iter().map(|(_, round)| round.clone());
+    let pieces = plan[skip..].iter().map(|range| piece(range).collect());
+    (pieces.collect(), dropped)
+}
+
+/// A piece behind the summary of what came before it. That is history, told by nobody in particular:
+/// it comes as quoted text, so that nothing in it gains the user's authority.
+fn framed(so_far: Option<&str>, piece: &[Round], truncated: bool) -> Vec<Turn> {
+    let mut said = turns(piece, truncated && so_far.is_none());
+    if let Some(so_far) = so_far {
+        let text = format!(
+            "The conversation is given in parts. This is the summary of the parts before this one:\n\n<summary-so-far>\n{so_far}\n</summary-so-far>\n\nThe next part follows."
+        );
+        said.insert(0, Turn::user(text));
+    }
+    said
+}
+
+/// What of an answer goes on to the next piece: the summary without the scratchpad before it.
+fn carried(text: &str) -> &str {
+    let text = text
+        .split_once("</analysis>")
+        .map_or(text, |(_, rest)| rest);
+    let text = text.split_once("<summary>").map_or(text, |(_, rest)| rest);
+    text.rsplit_once("</summary>")
+        .map_or(text, |(rest, _)| rest)
+        .trim()
+}
+
+/// Two halves by tokens; of a single round, by its text.
+fn halve(piece: &[Round]) -> Option<(Vec<Round>, Vec<Round>)> {
+    let total = piece
+        .iter()
+        .map(|round| round.tokens)
+        .fold(0, u64::saturating_add);
+    if let [round] = piece {
+        let pieces = split(round, round.tokens.div_ceil(2));
+        let (first, rest) = pieces.split_first()?;
+        return (!rest.is_empty()).then(|| (vec![first.clone()], rest.to_vec()));
+    }
+    let mut sum = 0_u64;
+    let middle = piece.iter().position(|round| {
+        sum = sum.saturating_add(round.tokens);
+        sum >= total / 2
+    })?;
+    let middle = (middle + 1).min(piece.len() - 1);
+    Some((piece[..middle].to_vec(), piece[middle..].to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{ChunkSettings, carried, cut, halve, plan_chunks};
+    use crate::request::Turn;
+    use crate::rounds::Round;
+
+    fn round(tokens: u64) -> Round {
+        let text = "word ".repeat(usize::try_from(tokens).unwrap_or(0));
+        Round {
+            turns: vec![Turn::user(text)],
+            tokens,
+        }
+    }
+
+    #[track_caller]
+    fn check(tokens: &[u64], chunk: u64, expected: &[std::ops::Range<usize>]) {
+        assert_eq!(plan_chunks(tokens, chunk), expected);
+    }
+
+    #[test]
+    fn pieces_are_as_full_as_they_can_be() {
+        check(&[], 10, &[]);
+        check(&[5, 5, 5], 10, &[0..2, 2..3]);
+        check(&[5, 5, 5, 1], 15, &[0..3, 3..4]);
+        check(&[50, 5, 5], 10, &[0..1, 1..3]);
+        check(&[5, 50, 5], 10, &[0..1, 1..2, 2..3]);
+    }
+
+    #[test]
+    fn a_window_leaves_room_for_two_summaries() {
+        let settings = ChunkSettings::for_window(200_000, 20_000, 2_000);
+        assert_eq!(settings.chunk_tokens, 142_200);
+        assert_eq!(
+            ChunkSettings::for_window(1_000, 20_000, 0).chunk_tokens,
+            100
+        );
+    }
+
+    #[test]
+    fn of_too_many_pieces_the_oldest_go() {
+        let rounds: Vec<Round> = (0..10).map(|_| round(10)).collect();
+        let settings = ChunkSettings {
+            chunk_tokens: 20,
+            max_chunks: 3,
+            max_requests: 10,
+        };
+        let (pieces, dropped) = cut(&rounds, settings);
+        assert_eq!((pieces.len(), dropped), (3, 4));
+    }
+
+    #[test]
+    fn halves_are_shorter_and_end() {
+        assert_eq!(
+            halve(&[round(1), round(99)]).map(|(a, b)| (a.len(), b.len())),
+            Some((1, 1))
+        );
+        let (first, second) = halve(&[round(100)]).expect("a long text can be cut");
+        assert!(first[0].tokens < 100 && second[0].tokens < 100);
+        let one = Round {
+            turns: vec![Turn::user("x")],
+            tokens: 100,
+        };
+        assert_eq!(halve(&[one]), None);
+        assert_eq!(halve(&[]), None);
+    }
+
+    #[test]
+    fn the_scratchpad_is_not_carried_on() {
+        assert_eq!(
+            carried("<analysis>a</analysis>\n<summary>\ns\n</summary>"),
+            "s"
+        );
+        assert_eq!(carried("<summary>cut off"), "cut off");
+        assert_eq!(carried(" plain "), "plain");
+    }
+
+    proptest! {
+        #[test]
+        fn every_round_is_in_one_piece_and_no_piece_is_too_large(
+            tokens in prop::collection::vec(1_u64..100, 0..50),
+            chunk in 1_u64..300,
+        ) {
+            let plan = plan_chunks(&tokens, chunk);
+            let covered: Vec<usize> = plan.iter().flat_map(Clone::clone).collect();
+            prop_assert_eq!(covered, (0..tokens.len()).collect::<Vec<_>>());
+            for range in plan {
+                let sum: u64 = tokens[range.clone()].iter().sum();
+                prop_assert!(sum <= chunk || range.len() == 1);
+            }
+        }
+    }
+}

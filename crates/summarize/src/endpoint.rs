@@ -1,0 +1,178 @@
+//! Where a model is, and how to show that one may use it.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use secrecy::ExposeSecret as _;
+use url::Url;
+
+use crate::error::Error;
+use crate::fault::{broken, refused};
+use crate::http::{Answer, Http, HttpSettings};
+use crate::request::{Reply, Request};
+use crate::retry::{Attempt, Jitter, RetrySettings, retrying};
+use crate::secret::SecretSource;
+
+/// An endpoint of a provider and the model to ask there.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    /// Without the call's own path. A query stays (Azure's `api-version`).
+    pub base_url: Url,
+    /// How to show who asks.
+    pub auth: Auth,
+    /// The model, unless the request names another.
+    pub model: String,
+    /// Limits of one call.
+    pub http: HttpSettings,
+    /// How often it is made.
+    pub retry: RetrySettings,
+    /// The randomness of the waits in between.
+    pub jitter: Jitter,
+}
+
+/// How to show who asks.
+#[derive(Clone, Debug)]
+pub enum Auth {
+    /// Not at all: a server on this machine, or a gateway that adds it.
+    None,
+    /// The provider's usual header: `x-api-key` for Anthropic, a bearer token for OpenAI.
+    Key(SecretSource),
+    /// `Authorization: Bearer`.
+    Bearer(SecretSource),
+    /// Another header: Azure's `api-key`.
+    Header(String, SecretSource),
+}
+
+impl Endpoint {
+    /// An endpoint with the default limits.
+    pub fn new(base_url: &str, auth: Auth, model: impl Into<String>) -> Result<Self, Error> {
+        let base_url = Url::parse(base_url)
+            .ok()
+            .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+            .ok_or_else(|| Error::bad_request("the base URL is not an http or https URL"))?;
+        Ok(Self {
+            base_url,
+            auth,
+            model: model.into(),
+            http: HttpSettings::default(),
+            retry: RetrySettings::default(),
+            jitter: Jitter::default(),
+        })
+    }
+
+    /// The base URL with a path added; `version` is not doubled when the base already ends with it.
+    pub(crate) fn url(&self, version: &str, path: &str) -> Url {
+        let mut url = self.base_url.clone();
+        let base = url.path().trim_end_matches('/').to_owned();
+        let version = if version.is_empty() || base.ends_with(version) {
+            ""
+        } else {
+            version
+        };
+        url.set_path(&format!("{base}{version}{path}"));
+        url
+    }
+
+    /// The headers of a call. `usual` is the header in which the provider looks for [`Auth::Key`]; without
+    /// one that is a bearer token.
+    pub(crate) async fn headers(&self, usual: Option<&str>) -> Result<HeaderMap, Error> {
+        let mut headers = HeaderMap::new();
+        headers.insert(
+            http::header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        );
+        let (name, scheme, source) = match (&self.auth, usual) {
+            (Auth::None, _) => return Ok(headers),
+            (Auth::Key(source), Some(name)) => (name, "", source),
+            (Auth::Key(source) | Auth::Bearer(source), _) => ("authorization", "Bearer ", source),
+            (Auth::Header(name, source), _) => (name.as_str(), "", source),
+        };
+        let key = source.read().await?;
+        let name: HeaderName = name
+            .parse()
+            .map_err(|_| Error::auth("the header's name is not one"))?;
+        let mut value =
+            HeaderValue::from_str(&format!("{scheme}{}", key.expose_secret().trim()))
+                .map_err(|_| Error::auth("the key has characters that no header can hold"))?;
+        value.set_sensitive(true);
+        headers.insert(name, value);
+        Ok(headers)
+    }
+}
+
+/// Makes one call with its retries. `send` builds and sends a body, `read` reads a good answer.
+pub(crate) async fn call(
+    endpoint: &Endpoint,
+    http: &Http,
+    request: &Request,
+    target: (&Url, &HeaderMap),
+    body: impl Fn() -> Bytes + Sync,
+    read: impl Fn(&Answer) -> Result<Reply, Attempt> + Sync,
+) -> Result<Reply, Error> {
+    let (url, headers) = target;
+    let (body, read) = (&body, &read);
+    retrying(
+        &endpoint.retry,
+        &endpoint.jitter,
+        request.deadline,
+        |number| async move {
+            let answer = http
+                .post(url, headers.clone(), body(), request.deadline)
+                .await?;
+            tracing::debug!(
+                purpose = request.purpose.name(),
+                attempt = number,
+                status = answer.status,
+                "a model answered"
+            );
+            if !(200..300).contains(&answer.status) {
+                return Err(refused(&answer, request));
+            }
+            read(&answer)
+        },
+    )
+    .await
+}
+
+/// A good status with a body that is not the provider's JSON: cut off on the way, or not that API.
+pub(crate) fn not_json(answer: &Answer) -> Attempt {
+    let declared = answer.header("content-type").unwrap_or_default();
+    if declared.contains("json") {
+        return broken("its answer is no whole JSON");
+    }
+    Attempt::Final(Error::bad_request(
+        "its answer is no JSON: the base URL is not that of this API",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Auth, Endpoint};
+
+    #[track_caller]
+    fn check(base: &str, version: &str, expected: &str) {
+        let endpoint = Endpoint::new(base, Auth::None, "m").unwrap();
+        assert_eq!(endpoint.url(version, "/messages").as_str(), expected);
+    }
+
+    #[test]
+    fn urls() {
+        check(
+            "https://api.anthropic.com",
+            "/v1",
+            "https://api.anthropic.com/v1/messages",
+        );
+        check(
+            "https://gateway/anthropic/",
+            "/v1",
+            "https://gateway/anthropic/v1/messages",
+        );
+        check("https://gateway/v1", "/v1", "https://gateway/v1/messages");
+        check(
+            "https://h/openai?api-version=1",
+            "",
+            "https://h/openai/messages?api-version=1",
+        );
+        assert!(Endpoint::new("ftp://x", Auth::None, "m").is_err());
+        assert!(Endpoint::new("nothing", Auth::None, "m").is_err());
+    }
+}

@@ -1,0 +1,210 @@
+//! One POST: bounded in time and in size. No retries, and no meaning given to what comes back.
+//!
+//! Why `reqwest` and no client crate of a provider: there is no maintained one for the Messages API
+//! (the official clients are in other languages, the crates are early ports), and `async-openai` brings a
+//! retry policy of its own that knows no deadline, hides `retry-after`, and types bodies so strictly that
+//! many compatible servers' answers do not parse. What is used of either API here is one call.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use reqwest::redirect::Policy;
+use tokio::time::{Instant, timeout_at};
+use url::Url;
+
+use crate::error::Error;
+use crate::fault::broken;
+use crate::retry::Attempt;
+
+/// How long a call may take, and how much may come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HttpSettings {
+    /// For the connection, TLS included.
+    pub connect_timeout: Duration,
+    /// For one attempt as a whole. Nothing is streamed, so a long summary takes long.
+    pub call_timeout: Duration,
+    /// The largest reply that is read.
+    pub max_reply_bytes: usize,
+}
+
+impl Default for HttpSettings {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(10),
+            call_timeout: Duration::from_mins(5),
+            max_reply_bytes: 4 * 1024 * 1024,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Http {
+    client: reqwest::Client,
+    settings: HttpSettings,
+}
+
+/// What came back, whatever the status.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Http {
+    pub(crate) fn new(settings: HttpSettings) -> Result<Self, Error> {
+        let client = reqwest::Client::builder()
+            .connect_timeout(settings.connect_timeout)
+            // A redirect would carry the key to wherever it points.
+            .redirect(Policy::none())
+            .user_agent(concat!("palimpsest/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| {
+                Error::bad_request(format!("no HTTP client can be made: {}", kind(&error)))
+            })?;
+        Ok(Self { client, settings })
+    }
+
+    /// Sends a JSON body. A failure to get an answer is told apart: a connection may be tried again, an
+    /// answer that took too long would take as long the next time.
+    pub(crate) async fn post(
+        &self,
+        url: &Url,
+        headers: HeaderMap,
+        body: Bytes,
+        deadline: Instant,
+    ) -> Result<Answer, Attempt> {
+        let start = Instant::now();
+        let until = start.checked_add(self.settings.call_timeout);
+        let until = until.map_or(deadline, |until| until.min(deadline));
+        let call = self.exchange(url, headers, body);
+        timeout_at(until, call).await.unwrap_or_else(|_| {
+            let after = until.saturating_duration_since(start);
+            Err(Attempt::Final(Error::Timeout { after }))
+        })
+    }
+
+    async fn exchange(
+        &self,
+        url: &Url,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Answer, Attempt> {
+        let request = self.client.post(url.clone()).headers(headers).body(body);
+        let mut response = request.send().await.map_err(|error| broken(kind(&error)))?;
+        let status = response.status().as_u16();
+        let headers = std::mem::take(response.headers_mut());
+        let mut body = BytesMut::new();
+        while let Some(chunk) = response
+            .chunk()
+            .await
+            .map_err(|error| broken(kind(&error)))?
+        {
+            if body.len() + chunk.len() > self.settings.max_reply_bytes {
+                let limit = self.settings.max_reply_bytes;
+                let detail = format!("its answer has more than {limit} bytes");
+                return Err(Attempt::Final(Error::bad_request(detail)));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(Answer {
+            status,
+            headers,
+            body: body.freeze(),
+        })
+    }
+}
+
+/// What went wrong, without the URL that the error's own text would repeat.
+fn kind(error: &reqwest::Error) -> &'static str {
+    if error.is_connect() {
+        "no connection"
+    } else if error.is_timeout() {
+        "the connection timed out"
+    } else if error.is_body() || error.is_decode() {
+        "the connection ended amid the answer"
+    } else if error.is_builder() {
+        "the request cannot be built"
+    } else {
+        "the connection failed"
+    }
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// When the provider wants to be asked again. A date is read against the answer's own `Date`, so no
+    /// clock of ours is needed and none can be wrong.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        if let Some(millis) = self.header("retry-after-ms") {
+            return seconds(millis).map(|wait| wait / 1_000);
+        }
+        let after = self.header("retry-after")?.trim();
+        if let Some(wait) = seconds(after) {
+            return Some(wait);
+        }
+        let until = httpdate::parse_http_date(after).ok()?;
+        let now = httpdate::parse_http_date(self.header("date")?).ok()?;
+        Some(until.duration_since(now).unwrap_or(Duration::ZERO))
+    }
+}
+
+fn seconds(text: &str) -> Option<Duration> {
+    let seconds: f64 = text.trim().parse().ok()?;
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use http::{HeaderMap, HeaderName};
+
+    use super::Answer;
+
+    #[track_caller]
+    fn check(headers: &[(&str, &str)], expected: Option<u64>) {
+        let pair = |(name, value): &(&str, &str)| {
+            (name.parse::<HeaderName>().unwrap(), value.parse().unwrap())
+        };
+        let answer = Answer {
+            status: 429,
+            headers: headers.iter().map(pair).collect::<HeaderMap>(),
+            body: Bytes::new(),
+        };
+        assert_eq!(
+            answer.retry_after(),
+            expected.map(Duration::from_millis),
+            "{headers:?}"
+        );
+    }
+
+    #[test]
+    fn all_forms_of_retry_after() {
+        check(&[("retry-after", "2")], Some(2_000));
+        check(&[("retry-after", "0.5")], Some(500));
+        check(
+            &[("retry-after-ms", "250"), ("retry-after", "9")],
+            Some(250),
+        );
+        let date = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
+        check(
+            &[date, ("retry-after", "Sun, 06 Nov 1994 08:50:37 GMT")],
+            Some(60_000),
+        );
+        check(
+            &[date, ("retry-after", "Sun, 06 Nov 1994 08:48:37 GMT")],
+            Some(0),
+        );
+        check(&[("retry-after", "Sun, 06 Nov 1994 08:50:37 GMT")], None);
+        check(&[("retry-after", "-3")], None);
+        check(&[("retry-after", "soon")], None);
+        check(&[("retry-after", "1e300")], None);
+        check(&[("retry-after", "inf")], None);
+        check(&[], None);
+    }
+}

@@ -1,0 +1,268 @@
+//! OpenAI's Chat Completions, and what speaks it: vLLM, Ollama, llama.cpp, Azure, gateways.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::Summarizer;
+use crate::endpoint::{Endpoint, call, not_json};
+use crate::error::Error;
+use crate::fault::{Fault, refused};
+use crate::http::{Answer, Http};
+use crate::request::{Reply, Request, Role, Stop, Usage};
+use crate::retry::Attempt;
+use crate::wire::alternating;
+
+/// The name under which the output limit is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OutputCap {
+    /// `max_tokens`, which nearly everything understands; once the provider says that a model wants the
+    /// other name, that.
+    #[default]
+    Either,
+    /// `max_tokens`.
+    MaxTokens,
+    /// `max_completion_tokens`, which OpenAI's reasoning models want and many servers ignore.
+    MaxCompletionTokens,
+}
+
+/// Summaries by whatever speaks Chat Completions.
+#[derive(Debug)]
+pub struct OpenAi {
+    endpoint: Endpoint,
+    http: Http,
+    /// Whether the other name may be tried.
+    either: bool,
+    /// Learned from a refusal, or set.
+    completion_tokens: AtomicBool,
+}
+
+impl OpenAi {
+    /// Where OpenAI itself answers. A base URL ends where `/chat/completions` is added.
+    pub const BASE_URL: &'static str = "https://api.openai.com/v1";
+
+    /// A client of an endpoint; no connection is made yet.
+    pub fn new(endpoint: Endpoint, cap: OutputCap) -> Result<Self, Error> {
+        Ok(Self {
+            http: Http::new(endpoint.http)?,
+            endpoint,
+            either: cap == OutputCap::Either,
+            completion_tokens: AtomicBool::new(cap == OutputCap::MaxCompletionTokens),
+        })
+    }
+
+    fn body(&self, request: &Request, cap: &str) -> Bytes {
+        let mut turns = alternating(&request.turns);
+        match turns.last_mut() {
+            Some((Role::User, texts)) => texts.push(&request.instruction),
+            _ => turns.push((Role::User, vec![&request.instruction])),
+        }
+        // One string a message: several text parts are not understood everywhere.
+        let message = |(role, texts): &(Role, Vec<&str>)| json!({"role": role.name(), "content": texts.join("\n\n")});
+        let system = (!request.system.trim().is_empty())
+            .then(|| json!({"role": "system", "content": request.system}));
+        let messages: Vec<Value> = system
+            .into_iter()
+            .chain(turns.iter().map(message))
+            .collect();
+        let mut body = json!({
+            "model": request.model.as_ref().unwrap_or(&self.endpoint.model),
+            "messages": messages,
+        });
+        body[cap] = json!(request.max_output_tokens);
+        body.to_string().into()
+    }
+
+    async fn ask(&self, request: &Request, cap: &str) -> Result<Reply, Error> {
+        let headers = self.endpoint.headers(None).await?;
+        let url = self.endpoint.url("", "/chat/completions");
+        let body = self.body(request, cap);
+        let read = |answer: &Answer| read(answer, request);
+        let target = (&url, &headers);
+        call(
+            &self.endpoint,
+            &self.http,
+            request,
+            target,
+            || body.clone(),
+            read,
+        )
+        .await
+    }
+}
+
+#[async_trait]
+impl Summarizer for OpenAi {
+    async fn summarize(&self, request: &Request) -> Result<Reply, Error> {
+        if self.completion_tokens.load(Ordering::Relaxed) {
+            return self.ask(request, MAX_COMPLETION_TOKENS).await;
+        }
+        match self.ask(request, MAX_TOKENS).await {
+            Err(error) if self.either && wants_the_other_name(&error) => {
+                self.completion_tokens.store(true, Ordering::Relaxed);
+                self.ask(request, MAX_COMPLETION_TOKENS).await
+            }
+            result => result,
+        }
+    }
+}
+
+const MAX_TOKENS: &str = "max_tokens";
+const MAX_COMPLETION_TOKENS: &str = "max_completion_tokens";
+
+/// Whether only the name of the output limit was refused. Nothing else that is sent here is a parameter
+/// that a provider could be without.
+fn wants_the_other_name(error: &Error) -> bool {
+    let Error::BadRequest { fault } = error else {
+        return false;
+    };
+    let said = fault.said.as_deref().unwrap_or_default();
+    fault.kind.as_deref() == Some("unsupported_parameter") || said.contains(MAX_COMPLETION_TOKENS)
+}
+
+#[derive(Deserialize)]
+struct Completion {
+    #[serde(default)]
+    model: String,
+    choices: Vec<Choice>,
+    #[serde(default)]
+    usage: Option<Used>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    message: Message,
+    #[serde(default)]
+    finish_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    /// A string; a list of text parts from some gateways.
+    #[serde(default)]
+    content: Value,
+    #[serde(default)]
+    refusal: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Used {
+    #[serde(rename = "prompt_tokens")]
+    prompt: Option<u64>,
+    #[serde(rename = "completion_tokens")]
+    completion: Option<u64>,
+    #[serde(rename = "prompt_tokens_details")]
+    details: Option<Details>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Details {
+    cached_tokens: Option<u64>,
+}
+
+fn read(answer: &Answer, request: &Request) -> Result<Reply, Attempt> {
+    let body: Value = serde_json::from_slice(&answer.body).map_err(|_| not_json(answer))?;
+    // Gateways answer 200 to what failed behind them, with the status within.
+    if let Some(error) = body.get("error").filter(|error| !error.is_null()) {
+        let status = error.get("code").and_then(Value::as_u64);
+        let status = status
+            .and_then(|code| u16::try_from(code).ok())
+            .filter(|code| *code >= 400);
+        let behind = Answer {
+            status: status.unwrap_or(500),
+            headers: answer.headers.clone(),
+            body: answer.body.clone(),
+        };
+        return Err(refused(&behind, request));
+    }
+    let not_this = |_| Attempt::Final(Error::bad_request("its answer is no chat completion"));
+    let completion: Completion = serde_json::from_value(body).map_err(not_this)?;
+    let choice = completion
+        .choices
+        .into_iter()
+        .next()
+        .ok_or(Attempt::Final(Error::Empty))?;
+    let text = without_thinking(&content(&choice.message.content)).to_owned();
+    let refusal = choice
+        .message
+        .refusal
+        .filter(|refusal| !refusal.trim().is_empty());
+    let stop = match choice.finish_reason.as_deref() {
+        _ if refusal.is_some() => Stop::Refused,
+        Some("content_filter") => Stop::Refused,
+        Some("length") => Stop::CutAtCap,
+        _ => Stop::Complete,
+    };
+    let text = if text.trim().is_empty() {
+        refusal.unwrap_or_default()
+    } else {
+        text
+    };
+    if text.trim().is_empty() {
+        return Err(Attempt::Final(match stop {
+            Stop::Refused => Error::Refused {
+                fault: Fault::here("content filter"),
+            },
+            Stop::Complete | Stop::CutAtCap => Error::Empty,
+        }));
+    }
+    Ok(Reply {
+        text,
+        stop,
+        model: completion.model,
+        usage: usage(&completion.usage.unwrap_or_default()),
+    })
+}
+
+fn usage(used: &Used) -> Usage {
+    let details = used.details.as_ref();
+    let cached = details
+        .and_then(|details| details.cached_tokens)
+        .unwrap_or(0);
+    Usage {
+        input: used.prompt.unwrap_or(0).saturating_sub(cached),
+        output: used.completion.unwrap_or(0),
+        cache_read: cached,
+        cache_write: 0,
+    }
+}
+
+fn content(content: &Value) -> String {
+    if let Some(text) = content.as_str() {
+        return text.to_owned();
+    }
+    let parts = content.as_array().into_iter().flatten();
+    parts.filter_map(|part| part["text"].as_str()).collect()
+}
+
+/// Open models on one's own server write their thinking into the answer. When it was cut off amid the
+/// thinking there is no answer.
+fn without_thinking(text: &str) -> &str {
+    let start = text.trim_start();
+    let Some(thinking) = start.strip_prefix("<think>") else {
+        return text;
+    };
+    thinking
+        .split_once("</think>")
+        .map_or("", |(_, answer)| answer.trim_start())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_thinking;
+
+    #[test]
+    fn thinking_is_no_part_of_a_summary() {
+        assert_eq!(
+            without_thinking("<think>\nhm\n</think>\n\nThe summary"),
+            "The summary"
+        );
+        assert_eq!(without_thinking("<think> cut off"), "");
+        assert_eq!(without_thinking("about <think> tags"), "about <think> tags");
+    }
+}

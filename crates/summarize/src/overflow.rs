@@ -1,0 +1,193 @@
+//! Recognises "the prompt is too long" in every provider's wording, with the numbers that it gives.
+//!
+//! The wordings are the providers' own, each with a test. What only looks alike (a rate limit in tokens a
+//! minute, an output limit over the model's) is told apart: shortening the prompt would not help.
+
+use std::fmt;
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+/// How a prompt does not fit. What the provider did not say is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PromptTooLong {
+    /// By how many tokens it is too long.
+    pub gap_tokens: Option<u64>,
+    /// What was asked for, in tokens; the reserved output counts where the provider counts it.
+    pub actual: Option<u64>,
+    /// What the model takes, in tokens.
+    pub limit: Option<u64>,
+}
+
+impl PromptTooLong {
+    fn new(actual: Option<u64>, limit: Option<u64>) -> Self {
+        let gap_tokens = match (actual, limit) {
+            (Some(actual), Some(limit)) => actual.checked_sub(limit).filter(|gap| *gap > 0),
+            _ => None,
+        };
+        Self {
+            gap_tokens,
+            actual,
+            limit,
+        }
+    }
+}
+
+impl fmt::Display for PromptTooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the prompt is too long for the model")?;
+        match (self.actual, self.limit, self.gap_tokens) {
+            (Some(actual), Some(limit), _) => write!(f, " ({actual} tokens, {limit} fit)"),
+            (_, _, Some(gap)) => write!(f, " (by {gap} tokens)"),
+            (_, Some(limit), _) => write!(f, " ({limit} tokens fit)"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How much of an error is looked at. The longest known wording has 300 bytes.
+const LOOKED_AT: usize = 16 * 1024;
+
+/// Wordings with numbers. The names of the groups say what a number is: `a` the actual size, `b` what is
+/// added to it, `l` the limit, `g` the gap.
+const WITH_NUMBERS: [&str; 22] = [
+    // Anthropic; Bedrock and Vertex pass it on.
+    r"prompt is too long: N<a> tokens > N<l>",
+    r"input length and .{0,2}max_tokens.{0,2} exceed context limit: N<a> \+ N<b> > N<l>",
+    // OpenAI, Azure, DeepSeek, OpenRouter, vLLM, SGLang.
+    r"maximum context length (?:is|of) N<l> tokens\..{0,20}your (?:messages|prompt|input) (?:resulted in|contains|has) (?:at least )?N<a>",
+    r"maximum context length (?:is|of) N<l> tokens\..{0,20}your request has (?:at least )?N<a> input tokens",
+    r"maximum context length (?:is|of) N<l> tokens.{0,20}you requested (?:a total of )?(?:about )?N<a> tokens",
+    r"maximum context length (?:is|of) N<l> tokens and your request has N<a> input tokens \(N<b> >",
+    r"maximum context length (?:is|of) N<l> tokens",
+    r"passed N<a> input tokens(?: and requested N<b> output tokens)?\. however, the model's context length is only N<l>",
+    r"\(length N<a>\).{0,60}longer than the maximum model length of N<l>",
+    r"\(N<a> tokens\) is longer than the model's context length \(N<l>",
+    // Gemini and Vertex.
+    r"input token count \(N<a>\) exceeds the maximum number of tokens allowed \(N<l>\)",
+    r"input token count exceeds the maximum number of tokens allowed \(?N<l>",
+    // xAI, Mistral, GitHub Copilot, Kimi, Cerebras, Fireworks.
+    r"maximum prompt length is N<l> but the request contains N<a>",
+    r"prompt contains N<a> tokens.{0,60}too large for model with N<l> maximum context length",
+    r"prompt token count of N<a> exceeds the limit of N<l>",
+    r"exceeded model token limit: N<l> \(requested: N<a>\)",
+    r"current length is N<a> while limit is N<l>",
+    r"prompt is too long: N<a>, model maximum context length: N<l>",
+    // Text Generation Inference and Together.
+    r"must be <= N<l>\. given: N<a> .{0,2}inputs.{0,2} tokens and N<b> .{0,2}max_new_tokens",
+    // llama.cpp, before and since it gives numbers in the text.
+    r"request \(N<a> tokens\) exceeds the available context size \(N<l>",
+    r"prompt has N<a> tokens?, but the configured context size is N<l>",
+    // Ollama and Cohere.
+    r"(?:exceeded (?:max )?context length|size limit exceeded) by N<g> tokens",
+];
+
+/// Wordings without numbers, and codes.
+const WITHOUT: [&str; 24] = [
+    r"prompt (?:is )?too long",
+    r"context_length_exceeded",
+    r"context[ _]length exceeded",
+    r"model_context_window_exceeded",
+    r"exceed_context_size_error",
+    r"exceeds? (?:the |this )?(?:model's |models )?(?:maximum |max |available )?context (?:length|size|window|limit)",
+    r"exceeds? the context window",
+    r"context window exceeds limit",
+    r"context size has been exceeded",
+    r"input (?:is )?too long for (?:the )?requested model",
+    r"too many input tokens\b",
+    r"input tokens exceeded",
+    r"number of input tokens exceeds maximum",
+    r"greater than the context length",
+    r"loaded with context length of only",
+    r"longer than the model's context length",
+    r"longer than the maximum model length",
+    r"too large for model with",
+    r"reduce the length of the (?:messages|prompt|input)",
+    r"range of input length should be",
+    r"prompt exceeds max length",
+    r"exceeds the maximum number of tokens allowed",
+    r"request_too_large",
+    r"string_above_max_length",
+];
+
+/// A single request over what an account may use in a minute never passes, whatever the wait: Groq says
+/// 413, OpenAI 429.
+const OVER_A_MINUTE: &str =
+    r"request too large for .{0,120}(?:tokens per min|tpm).{0,40}limit N<l>, requested N<a>";
+
+/// What reads alike and is not: throttling, and an output limit over the model's.
+const NOT_THIS: &str = r"please wait before trying|per day|rate limit of|maximum allowed number of output tokens|supports at most";
+
+/// llama.cpp's numbers stand beside the text.
+const FIELDS: [(&str, &str); 2] = [
+    (r#""n_prompt_tokens"\s*:\s*N<a>"#, "a"),
+    (r#""n_ctx"\s*:\s*N<l>"#, "l"),
+];
+
+/// Reads what a provider answered, or what a caller passes on of it: a status if there was one, and the
+/// body or the error's text. `None` when it is about something else.
+pub fn prompt_too_long(status: Option<u16>, text: &str) -> Option<PromptTooLong> {
+    if matches!(status, Some(200..=299 | 401..=404)) {
+        return None;
+    }
+    let text = start_of(text);
+    if let Some(found) = numbers(&OVER, text) {
+        return Some(found);
+    }
+    if status == Some(429) || NOT.is_match(text) {
+        return None;
+    }
+    if let Some(found) = NUMBERED.iter().find_map(|wording| numbers(wording, text)) {
+        return Some(found);
+    }
+    let bare = PLAIN.is_match(text) || status == Some(413);
+    bare.then(|| PromptTooLong::new(field(text, 0), field(text, 1)))
+}
+
+fn field(text: &str, index: usize) -> Option<u64> {
+    let captures = BESIDE[index].captures(text)?;
+    number(captures.name(FIELDS[index].1)?.as_str())
+}
+
+fn numbers(wording: &Regex, text: &str) -> Option<PromptTooLong> {
+    let captures = wording.captures(text)?;
+    let named = |name| captures.name(name).and_then(|found| number(found.as_str()));
+    let actual = named("a").map(|actual| actual.saturating_add(named("b").unwrap_or(0)));
+    let mut found = PromptTooLong::new(actual, named("l"));
+    found.gap_tokens = found.gap_tokens.or(named("g"));
+    Some(found)
+}
+
+/// "300,000" too.
+fn number(text: &str) -> Option<u64> {
+    text.replace(',', "").parse().ok()
+}
+
+fn start_of(text: &str) -> &str {
+    &text[..text.floor_char_boundary(LOOKED_AT)]
+}
+
+#[expect(
+    clippy::expect_used,
+    reason = "the wordings are constants, and tests compile them all"
+)]
+fn compile(wording: &str) -> Regex {
+    let numbers = Regex::new("N<(.)>").expect("a constant");
+    let wording = numbers.replace_all(wording, r"(?P<$1>\d[\d,]{0,15})");
+    Regex::new(&format!("(?is){wording}")).expect("a constant")
+}
+
+static NUMBERED: LazyLock<Vec<Regex>> = LazyLock::new(|| {
+    WITH_NUMBERS
+        .iter()
+        .map(|wording| compile(wording))
+        .collect()
+});
+static PLAIN: LazyLock<Regex> = LazyLock::new(|| compile(&WITHOUT.join("|")));
+static OVER: LazyLock<Regex> = LazyLock::new(|| compile(OVER_A_MINUTE));
+static NOT: LazyLock<Regex> = LazyLock::new(|| compile(NOT_THIS));
+static BESIDE: LazyLock<Vec<Regex>> =
+    LazyLock::new(|| FIELDS.iter().map(|(wording, _)| compile(wording)).collect());
+
+#[cfg(test)]
+mod tests;

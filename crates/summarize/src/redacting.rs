@@ -1,0 +1,47 @@
+//! Takes secrets out of what a model is asked and of what it answers.
+
+use async_trait::async_trait;
+
+use crate::Summarizer;
+use crate::error::Error;
+use crate::redact::redact;
+use crate::request::{Reply, Request, Turn};
+
+/// A summariser that never sees a secret. The reply is looked through as well: a model may put together
+/// what was apart.
+#[derive(Clone, Debug)]
+pub struct Redacting<S>(pub S);
+
+#[async_trait]
+impl<S: Summarizer> Summarizer for Redacting<S> {
+    async fn summarize(&self, request: &Request) -> Result<Reply, Error> {
+        let mut count = 0;
+        let mut clean = |text: &str| {
+            let redacted = redact(text);
+            count += redacted.count;
+            redacted.text.into_owned()
+        };
+        let asked = Request {
+            purpose: request.purpose,
+            model: request.model.clone(),
+            system: clean(&request.system),
+            turns: request
+                .turns
+                .iter()
+                .map(|turn| Turn {
+                    role: turn.role,
+                    text: clean(&turn.text),
+                })
+                .collect(),
+            instruction: clean(&request.instruction),
+            max_output_tokens: request.max_output_tokens,
+            deadline: request.deadline,
+        };
+        if count > 0 {
+            tracing::debug!(count, "secrets were taken out of a request for a summary");
+        }
+        let mut reply = self.0.summarize(&asked).await?;
+        reply.text = redact(&reply.text).text.into_owned();
+        Ok(reply)
+    }
+}

@@ -1,0 +1,203 @@
+//! Asks again after a passing failure: full jitter, the provider's own wish first, never past the deadline.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use crate::error::Error;
+
+/// How often and how far apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetrySettings {
+    /// How often a call is made in all, the first time included.
+    pub attempts: u32,
+    /// The longest wait before the second attempt. It doubles each time.
+    pub first_wait: Duration,
+    /// The longest wait of all, unless the provider names a longer one.
+    pub longest_wait: Duration,
+}
+
+impl Default for RetrySettings {
+    fn default() -> Self {
+        Self {
+            attempts: 4,
+            first_wait: Duration::from_millis(500),
+            longest_wait: Duration::from_secs(20),
+        }
+    }
+}
+
+/// Where the randomness of waits comes from: given the longest wait, one that is no longer.
+#[derive(Clone)]
+pub struct Jitter(Arc<dyn Fn(Duration) -> Duration + Send + Sync>);
+
+impl Jitter {
+    /// Any wait up to the longest, each as likely as the next, so that clients which failed together do
+    /// not come back together.
+    pub fn full() -> Self {
+        Self::with(|longest| longest.mul_f64(fastrand::f64()))
+    }
+
+    /// A source of one's own, for tests.
+    pub fn with(pick: impl Fn(Duration) -> Duration + Send + Sync + 'static) -> Self {
+        Self(Arc::new(pick))
+    }
+
+    fn pick(&self, longest: Duration) -> Duration {
+        (self.0)(longest).min(longest)
+    }
+}
+
+impl Default for Jitter {
+    fn default() -> Self {
+        Self::full()
+    }
+}
+
+impl fmt::Debug for Jitter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Jitter")
+    }
+}
+
+/// How one attempt failed.
+#[derive(Debug)]
+pub(crate) enum Attempt {
+    /// Asking again would not help.
+    Final(Error),
+    /// It may pass; not before `after`, if the provider says so.
+    Again {
+        error: Error,
+        after: Option<Duration>,
+    },
+}
+
+/// Runs attempts until one succeeds, one is final, there were enough, or the next would start after the
+/// deadline: then the caller gets the last error with the wait that was asked for.
+pub(crate) async fn retrying<T, F>(
+    settings: &RetrySettings,
+    jitter: &Jitter,
+    deadline: Instant,
+    mut attempt: impl FnMut(u32) -> F,
+) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Attempt>>,
+{
+    let mut longest = settings.first_wait;
+    let mut number = 1;
+    loop {
+        let (error, after) = match attempt(number).await {
+            Ok(value) => return Ok(value),
+            Err(Attempt::Final(error)) => return Err(error),
+            Err(Attempt::Again { error, after }) => (error, after),
+        };
+        // On top of what the provider names goes a little jitter: it named the same to everybody.
+        let wait = match after {
+            Some(after) => after.saturating_add(jitter.pick(settings.first_wait)),
+            None => jitter.pick(longest.min(settings.longest_wait)),
+        };
+        let next = Instant::now().checked_add(wait);
+        let Some(next) = next.filter(|next| number < settings.attempts && *next < deadline) else {
+            return Err(error);
+        };
+        tracing::debug!(
+            attempt = number,
+            wait_ms = wait.as_millis(),
+            error = error.name(),
+            "asking the model again"
+        );
+        sleep_until(next).await;
+        longest = longest.saturating_mul(2);
+        number += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    use super::{Attempt, Jitter, RetrySettings, retrying};
+    use crate::error::Error;
+    use crate::fault::Fault;
+
+    const SETTINGS: RetrySettings = RetrySettings {
+        attempts: 4,
+        first_wait: Duration::from_millis(500),
+        longest_wait: Duration::from_secs(1),
+    };
+
+    fn busy(after: Option<u64>) -> Attempt {
+        let after = after.map(Duration::from_millis);
+        Attempt::Again {
+            error: Error::Unavailable {
+                retry_after: after,
+                fault: Fault::default(),
+            },
+            after,
+        }
+    }
+
+    /// Fails with each of these in turn, then succeeds; when the attempts were made, in milliseconds.
+    async fn run(failures: Vec<Attempt>, deadline_ms: u64) -> (Result<(), Error>, Vec<u128>) {
+        let start = Instant::now();
+        let at = RefCell::new(Vec::new());
+        let failures = RefCell::new(failures.into_iter());
+        let longest = Jitter::with(|longest| longest);
+        let deadline = start + Duration::from_millis(deadline_ms);
+        let result = retrying(&SETTINGS, &longest, deadline, |_| {
+            at.borrow_mut().push(start.elapsed().as_millis());
+            let failure = failures.borrow_mut().next();
+            async move { failure.map_or(Ok(()), Err) }
+        })
+        .await;
+        (result, at.into_inner())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waits_grow_up_to_the_longest_and_attempts_end() {
+        let (result, at) = run((0..9).map(|_| busy(None)).collect(), 60_000).await;
+        assert_eq!(result.unwrap_err().name(), "unavailable");
+        assert_eq!(at, [0, 500, 1_500, 2_500]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_providers_wish_comes_first() {
+        let (result, at) = run(vec![busy(Some(7_000)), busy(Some(0))], 60_000).await;
+        assert_eq!(result, Ok(()));
+        assert_eq!(at, [0, 7_500, 8_000]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_attempt_starts_past_the_deadline_and_nothing_waits_for_it() {
+        let start = Instant::now();
+        let (result, at) = run(vec![busy(Some(60_000))], 30_000).await;
+        let Err(Error::Unavailable { retry_after, .. }) = result else {
+            panic!("unavailable");
+        };
+        assert_eq!(retry_after, Some(Duration::from_mins(1)));
+        assert_eq!((at, start.elapsed()), (vec![0], Duration::ZERO));
+        // A wait beyond what an instant can hold is one too.
+        let (result, _) = run(vec![busy(Some(u64::MAX))], 30_000).await;
+        assert!(result.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_final_is_not_asked_again() {
+        let (result, at) = run(vec![Attempt::Final(Error::Empty)], 60_000).await;
+        assert_eq!((result, at), (Err(Error::Empty), vec![0]));
+    }
+
+    #[test]
+    fn jitter_stays_within_its_bounds() {
+        let longest = Duration::from_secs(3);
+        for _ in 0..1_000 {
+            assert!(Jitter::full().pick(longest) <= longest);
+        }
+        assert_eq!(Jitter::with(|_| Duration::MAX).pick(longest), longest);
+    }
+}

@@ -1,0 +1,231 @@
+//! Rounds of a conversation and how it is made shorter: pure, so that every step can be tested.
+
+use crate::redact::redact;
+use crate::request::{Role, Turn};
+
+/// Stands first when what came before an assistant's message was dropped.
+pub const TRUNCATED: &str = "[earlier conversation truncated for compaction retry]";
+
+/// One round: it is kept whole or dropped whole, so that a call never loses its result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// What was said, in order.
+    pub turns: Vec<Turn>,
+    /// The caller's count of its tokens.
+    pub tokens: u64,
+}
+
+/// How many of the oldest rounds to drop: until the gap is covered when it is known, else a fifth of
+/// them; at least one, never all. `None` when only one is left (or none).
+pub fn shorten(rounds: &[Round], gap_tokens: Option<u64>) -> Option<usize> {
+    let most = rounds.len().checked_sub(1).filter(|most| *most > 0)?;
+    let Some(gap) = gap_tokens else {
+        return Some((rounds.len() / 5).clamp(1, most));
+    };
+    let mut covered = 0_u64;
+    let enough = rounds.iter().position(|round| {
+        covered = covered.saturating_add(round.tokens);
+        covered >= gap
+    });
+    Some(enough.map_or(most, |last| last + 1).clamp(1, most))
+}
+
+/// The turns of rounds from whose start others were dropped. The note of that is made here and is part
+/// of no round, so it is gone by itself before the next retry; one that comes in is taken off.
+pub fn turns(rounds: &[Round], truncated: bool) -> Vec<Turn> {
+    let said = rounds.iter().flat_map(|round| &round.turns);
+    let mut turns: Vec<Turn> = said
+        .skip_while(|turn| turn.text == TRUNCATED)
+        .cloned()
+        .collect();
+    let assistant_first = turns
+        .first()
+        .is_some_and(|turn| turn.role == Role::Assistant);
+    if truncated && assistant_first {
+        turns.insert(0, Turn::user(TRUNCATED));
+    }
+    turns
+}
+
+/// Cuts a round that is larger than `budget` into pieces that are not, at line ends where there are some.
+///
+/// Secrets go first: one that is cut in two is recognised in neither half.
+pub(crate) fn split(round: &Round, budget: u64) -> Vec<Round> {
+    let budget = budget.max(1);
+    if round.tokens <= budget {
+        return vec![round.clone()];
+    }
+    let texts: Vec<Turn> = round.turns.iter().map(redacted).collect();
+    let bytes: usize = texts.iter().map(|turn| turn.text.len()).sum();
+    let pieces = round.tokens.div_ceil(budget);
+    let share = usize::try_from(pieces).map_or(1, |pieces| bytes.div_ceil(pieces).max(1));
+    let tokens_of = |size: usize| {
+        let scaled = u128::from(round.tokens) * size as u128 / (bytes.max(1) as u128);
+        u64::try_from(scaled).unwrap_or(u64::MAX).clamp(1, budget)
+    };
+    let mut out: Vec<Round> = Vec::new();
+    let mut current: Vec<Turn> = Vec::new();
+    let mut size = 0;
+    for turn in texts {
+        let mut rest = turn.text.as_str();
+        while !rest.is_empty() {
+            let cut = cut_at(rest, share - size);
+            if cut > 0 {
+                current.push(Turn {
+                    role: turn.role,
+                    text: rest[..cut].to_owned(),
+                });
+            }
+            size += cut;
+            rest = &rest[cut..];
+            if !rest.is_empty() || size >= share {
+                out.push(Round {
+                    turns: std::mem::take(&mut current),
+                    tokens: tokens_of(size),
+                });
+                size = 0;
+            }
+        }
+    }
+    if !current.is_empty() {
+        out.push(Round {
+            turns: current,
+            tokens: tokens_of(size),
+        });
+    }
+    out.retain(|piece| !piece.turns.is_empty());
+    out
+}
+
+fn redacted(turn: &Turn) -> Turn {
+    Turn {
+        role: turn.role,
+        text: redact(&turn.text).text.into_owned(),
+    }
+}
+
+/// Where to cut so that at most `room` bytes come before: after the last line end of the second half,
+/// else between words, else between characters. Always forward when `room` is.
+fn cut_at(text: &str, room: usize) -> usize {
+    if text.len() <= room {
+        return text.len();
+    }
+    let room = text.floor_char_boundary(room);
+    let (first, second) = text[..room].split_at(text.floor_char_boundary(room / 2));
+    let last = |end: char| second.rfind(end).map(|at| first.len() + at + 1);
+    let cut = last('\n').or_else(|| last(' ')).unwrap_or(room);
+    // Room for less than one character: that character goes, so that it always ends.
+    if cut == 0 {
+        return text.chars().next().map_or(0, char::len_utf8);
+    }
+    cut
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{Round, TRUNCATED, shorten, split, turns};
+    use crate::request::Turn;
+
+    fn rounds(tokens: &[u64]) -> Vec<Round> {
+        let round = |tokens: &u64| Round {
+            turns: vec![
+                Turn::assistant(format!("round of {tokens}")),
+                Turn::user("ok"),
+            ],
+            tokens: *tokens,
+        };
+        tokens.iter().map(round).collect()
+    }
+
+    #[track_caller]
+    fn check(tokens: &[u64], gap: Option<u64>, dropped: Option<usize>) {
+        assert_eq!(shorten(&rounds(tokens), gap), dropped, "{tokens:?} {gap:?}");
+    }
+
+    #[test]
+    fn the_oldest_go_until_the_gap_is_covered() {
+        check(&[100, 100, 100], Some(1), Some(1));
+        check(&[100, 100, 100], Some(100), Some(1));
+        check(&[100, 100, 100], Some(101), Some(2));
+        check(&[100, 100, 100], Some(0), Some(1));
+        check(&[100, 100, 100], Some(10_000), Some(2));
+        check(&[u64::MAX, u64::MAX, 1], Some(u64::MAX), Some(1));
+    }
+
+    #[test]
+    fn without_a_gap_a_fifth_goes() {
+        check(&[1; 10], None, Some(2));
+        check(&[1; 4], None, Some(1));
+        check(&[1; 2], None, Some(1));
+        check(&[1; 100], None, Some(20));
+    }
+
+    #[test]
+    fn the_last_round_stays() {
+        check(&[100], None, None);
+        check(&[100], Some(5), None);
+        check(&[], Some(5), None);
+    }
+
+    #[test]
+    fn an_assistant_that_comes_first_is_introduced() {
+        let rounds = rounds(&[1, 2, 3]);
+        assert_eq!(turns(&rounds, false)[0].text, "round of 1");
+        let shortened = turns(&rounds[1..], true);
+        assert_eq!(shortened[0], Turn::user(TRUNCATED));
+        // The note of one retry is no part of the next.
+        let again = [Round {
+            turns: shortened,
+            tokens: 9,
+        }];
+        let texts: Vec<String> = turns(&again, true)
+            .into_iter()
+            .map(|turn| turn.text)
+            .collect();
+        assert_eq!(texts.iter().filter(|text| *text == TRUNCATED).count(), 1);
+        assert_eq!(texts[1], "round of 2");
+        // A user that comes first needs no introduction.
+        let user = [Round {
+            turns: vec![Turn::user("hello")],
+            tokens: 1,
+        }];
+        assert_eq!(turns(&user, true), [Turn::user("hello")]);
+    }
+
+    #[test]
+    fn a_secret_is_never_cut_in_two() {
+        let key = format!("ghp_{}", "a1B2c3".repeat(6));
+        let round = Round {
+            turns: vec![Turn::user(format!(
+                "{}{key}{}",
+                "x ".repeat(20),
+                " y".repeat(20)
+            ))],
+            tokens: 100,
+        };
+        for budget in 1..100 {
+            for piece in split(&round, budget) {
+                assert!(piece.turns.iter().all(|turn| !turn.text.contains("a1B2c3")));
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_pieces_of_a_round_are_the_round(
+            texts in prop::collection::vec("[a-zé \n]{1,200}", 1..5),
+            tokens in 1_u64..2_000,
+            budget in 1_u64..500,
+        ) {
+            let round = Round { turns: texts.iter().map(Turn::user).collect(), tokens };
+            let pieces = split(&round, budget);
+            let joined: String = pieces.iter().flat_map(|piece| &piece.turns).map(|turn| turn.text.as_str()).collect();
+            prop_assert_eq!(joined, texts.concat());
+            prop_assert!(pieces.iter().all(|piece| piece.tokens <= budget.max(1)));
+            let bytes: usize = texts.iter().map(String::len).sum();
+            prop_assert!(pieces.len() <= bytes);
+        }
+    }
+}

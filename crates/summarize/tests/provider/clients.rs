@@ -1,0 +1,265 @@
+//! What is sent, and how what comes back is read.
+
+use palimpsest_fake_provider::{Behaviour, FakeProvider};
+use palimpsest_summarize::{
+    Anthropic, Auth, Error, OpenAi, OutputCap, SecretSource, Stop, Summarizer, Turn,
+};
+use serde_json::json;
+
+use crate::{anthropic, bodies, endpoint, openai, request, small, statuses};
+
+#[tokio::test]
+async fn anthropic_gets_a_valid_request_with_one_marker_before_the_instruction() {
+    let provider = FakeProvider::start().await.unwrap();
+    let reply = anthropic(&provider, "claude-fake")
+        .summarize(&small())
+        .await
+        .unwrap();
+    assert_eq!(
+        (reply.stop, reply.model.as_str()),
+        (Stop::Complete, "claude-fake")
+    );
+    assert!(
+        reply.text.contains("## Primary Request\n- fix the parser"),
+        "{}",
+        reply.text
+    );
+    assert!(reply.usage.input > 0 && reply.usage.output > 0);
+    assert_eq!(
+        bodies(&provider)[0],
+        json!({
+            "model": "claude-fake",
+            "max_tokens": 1_000,
+            "system": "You summarise conversations.",
+            "messages": [
+                {"role": "user", "content": [{"type": "text", "text": "fix the parser"}]},
+                {"role": "assistant", "content": [{
+                    "type": "text", "text": "done, see parse.rs",
+                    "cache_control": {"type": "ephemeral"},
+                }]},
+                {"role": "user", "content": [{"type": "text", "text": small().instruction}]},
+            ],
+        })
+    );
+}
+
+#[tokio::test]
+async fn openai_gets_strings_and_the_system_first() {
+    let provider = FakeProvider::start().await.unwrap();
+    let turns = vec![
+        Turn::user("a"),
+        Turn::user("b"),
+        Turn::assistant("c"),
+        Turn::user("d"),
+    ];
+    let reply = openai(&provider, "gpt-fake")
+        .summarize(&request(turns))
+        .await
+        .unwrap();
+    assert_eq!(reply.stop, Stop::Complete);
+    assert_eq!(
+        bodies(&provider)[0]["messages"],
+        json!([
+            {"role": "system", "content": "You summarise conversations."},
+            {"role": "user", "content": "a\n\nb"},
+            {"role": "assistant", "content": "c"},
+            {"role": "user", "content": format!("d\n\n{}", small().instruction)},
+        ])
+    );
+}
+
+#[tokio::test]
+async fn whatever_the_turns_are_the_provider_takes_them() {
+    let provider = FakeProvider::start().await.unwrap();
+    let all = [
+        vec![],
+        vec![Turn::assistant("first")],
+        vec![
+            Turn::user(" \n"),
+            Turn::assistant("blank before  \n"),
+            Turn::assistant("twice"),
+        ],
+        vec![Turn::user("ends with the user"), Turn::user("again ")],
+    ];
+    for turns in all {
+        anthropic(&provider, "claude-fake")
+            .summarize(&request(turns.clone()))
+            .await
+            .unwrap();
+        openai(&provider, "gpt-fake")
+            .summarize(&request(turns))
+            .await
+            .unwrap();
+    }
+    assert!(statuses(&provider).iter().all(|status| *status == 200));
+}
+
+#[tokio::test]
+async fn a_second_summary_of_the_same_conversation_comes_from_the_cache() {
+    let provider = FakeProvider::start().await.unwrap();
+    let client = anthropic(&provider, "claude-fake");
+    let mut asked = request(vec![
+        Turn::user("x".repeat(40_000)),
+        Turn::assistant("y".repeat(8_000)),
+    ]);
+    let first = client.summarize(&asked).await.unwrap().usage;
+    assert!(
+        first.cache_write >= 12_000 && first.cache_read == 0,
+        "{first:?}"
+    );
+    asked.instruction = "Another instruction.".to_owned();
+    let second = client.summarize(&asked).await.unwrap().usage;
+    assert_eq!(
+        (second.cache_read, second.cache_write),
+        (first.cache_write, 0)
+    );
+    // OpenAI's cache works by itself; what came from it is not counted as input too.
+    let client = openai(&provider, "gpt-fake");
+    let first = client.summarize(&asked).await.unwrap().usage;
+    let second = client.summarize(&asked).await.unwrap().usage;
+    assert!(second.cache_read >= 10_000, "{second:?}");
+    assert_eq!(first.input, second.input + second.cache_read);
+}
+
+#[tokio::test]
+async fn how_an_answer_ended() {
+    let provider = FakeProvider::start().await.unwrap();
+    let cases: [(&str, Result<Stop, Error>); 3] = [
+        ("+cut", Ok(Stop::CutAtCap)),
+        ("+cannot", Ok(Stop::Complete)),
+        ("+empty", Err(Error::Empty)),
+    ];
+    for (directive, expected) in cases {
+        let by_anthropic = anthropic(&provider, &format!("claude{directive}"))
+            .summarize(&small())
+            .await;
+        assert_eq!(
+            by_anthropic.map(|reply| reply.stop),
+            expected,
+            "{directive}"
+        );
+        let by_openai = openai(&provider, &format!("gpt{directive}"))
+            .summarize(&small())
+            .await;
+        assert_eq!(by_openai.map(|reply| reply.stop), expected, "{directive}");
+    }
+    let refused = anthropic(&provider, "claude+refuse")
+        .summarize(&small())
+        .await
+        .unwrap_err();
+    assert_eq!(refused.name(), "refused");
+    let refused = openai(&provider, "gpt+refuse")
+        .summarize(&small())
+        .await
+        .unwrap();
+    assert_eq!(refused.stop, Stop::Refused);
+    let mut asked = small();
+    asked.max_output_tokens = 4;
+    let cut = anthropic(&provider, "claude-fake")
+        .summarize(&asked)
+        .await
+        .unwrap();
+    assert_eq!((cut.stop, cut.text.len()), (Stop::CutAtCap, 16));
+}
+
+#[tokio::test]
+async fn the_other_name_of_the_output_limit_is_learned_once() {
+    let provider = FakeProvider::start().await.unwrap();
+    let client = openai(&provider, "o3-fake");
+    client.summarize(&small()).await.unwrap();
+    client.summarize(&small()).await.unwrap();
+    assert_eq!(statuses(&provider), [400, 200, 200]);
+    assert_eq!(bodies(&provider)[2]["max_completion_tokens"], 1_000);
+
+    // A setting is not overridden.
+    let url = format!("{}/v1", provider.url());
+    let fixed = OpenAi::new(endpoint(&url, "o3-fake"), OutputCap::MaxTokens).unwrap();
+    assert_eq!(
+        fixed.summarize(&small()).await.unwrap_err().name(),
+        "bad_request"
+    );
+}
+
+#[tokio::test]
+async fn a_requests_model_goes_before_the_endpoints() {
+    let provider = FakeProvider::start().await.unwrap();
+    let mut asked = small();
+    asked.model = Some("claude-other".to_owned());
+    let reply = anthropic(&provider, "claude-fake")
+        .summarize(&asked)
+        .await
+        .unwrap();
+    assert_eq!(reply.model, "claude-other");
+}
+
+#[tokio::test]
+async fn keys_go_where_the_provider_looks_for_them() {
+    let provider = FakeProvider::start().await.unwrap();
+    let with = |auth: Auth| {
+        let mut endpoint = endpoint(&provider.url(), "claude-fake");
+        endpoint.auth = auth;
+        endpoint
+    };
+    let bearer = Auth::Bearer(SecretSource::value("k"));
+    Anthropic::new(with(bearer))
+        .unwrap()
+        .summarize(&small())
+        .await
+        .unwrap();
+    let mut azure = with(Auth::Header("api-key".to_owned(), SecretSource::value("k")));
+    azure.base_url = format!("{}/v1?api-version=1", provider.url())
+        .parse()
+        .unwrap();
+    OpenAi::new(azure, OutputCap::Either)
+        .unwrap()
+        .summarize(&small())
+        .await
+        .unwrap();
+
+    let wrong = Auth::Key(SecretSource::value("invalid"));
+    let error = Anthropic::new(with(wrong))
+        .unwrap()
+        .summarize(&small())
+        .await
+        .unwrap_err();
+    assert_eq!(error.name(), "auth");
+    let none = Anthropic::new(with(Auth::None))
+        .unwrap()
+        .summarize(&small())
+        .await
+        .unwrap_err();
+    assert_eq!(none.name(), "auth");
+    let unset = Auth::Key(SecretSource::Env("PALIMPSEST_TEST_NO_SUCH_KEY".to_owned()));
+    let unset = Anthropic::new(with(unset))
+        .unwrap()
+        .summarize(&small())
+        .await
+        .unwrap_err();
+    assert!(
+        unset.to_string().contains("PALIMPSEST_TEST_NO_SUCH_KEY"),
+        "{unset}"
+    );
+}
+
+#[tokio::test]
+async fn a_marker_can_be_left_out() {
+    let provider = FakeProvider::start().await.unwrap();
+    let client = anthropic(&provider, "claude-fake").without_cache_marker();
+    client.summarize(&small()).await.unwrap();
+    assert!(!bodies(&provider)[0].to_string().contains("cache_control"));
+}
+
+#[tokio::test]
+async fn nothing_of_a_conversation_is_in_what_is_printed() {
+    let provider = FakeProvider::start().await.unwrap();
+    provider.script(
+        "claude-fake",
+        [Behaviour::Say("the secret plan".to_owned())],
+    );
+    let asked = request(vec![Turn::user("the secret plan")]);
+    let reply = anthropic(&provider, "claude-fake")
+        .summarize(&asked)
+        .await
+        .unwrap();
+    assert!(!format!("{asked:?} {reply:?}").contains("secret plan"));
+}

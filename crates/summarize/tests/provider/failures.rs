@@ -1,0 +1,201 @@
+//! Retries, waits, deadlines and limits, over real connections. Waits themselves are tested with paused
+//! time beside the code.
+
+use std::time::Duration;
+
+use palimpsest_fake_provider::{Behaviour, FakeProvider};
+use palimpsest_summarize::{Anthropic, Error, Summarizer};
+use tokio::time::Instant;
+
+use crate::{anthropic, endpoint, openai, small, statuses};
+
+#[tokio::test]
+async fn passing_failures_pass() {
+    let provider = FakeProvider::start().await.unwrap();
+    for model in [
+        "c+status=529+times=2",
+        "c+status=500+times=1",
+        "c+status=429+times=3",
+        "c+drop+times=2",
+    ] {
+        anthropic(&provider, model)
+            .summarize(&small())
+            .await
+            .unwrap();
+        openai(&provider, &format!("{model}+delay=0"))
+            .summarize(&small())
+            .await
+            .unwrap();
+    }
+    // Twice, once and three times per client, and each drop has a status of its own.
+    assert_eq!(
+        statuses(&provider)
+            .iter()
+            .filter(|status| **status != 200)
+            .count(),
+        12
+    );
+}
+
+#[tokio::test]
+async fn attempts_end() {
+    let provider = FakeProvider::start().await.unwrap();
+    let error = anthropic(&provider, "c+status=529")
+        .summarize(&small())
+        .await
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("529, overloaded_error, Overloaded"),
+        "{error}"
+    );
+    assert_eq!(statuses(&provider), [529; 4]);
+}
+
+#[tokio::test]
+async fn what_does_not_pass_is_asked_once() {
+    let provider = FakeProvider::start().await.unwrap();
+    for (model, name) in [
+        ("no-such-model", "bad_request"),
+        ("c+status=401", "auth"),
+        ("c+status=403", "auth"),
+    ] {
+        let error = anthropic(&provider, model)
+            .summarize(&small())
+            .await
+            .unwrap_err();
+        assert_eq!(error.name(), name, "{error}");
+    }
+    assert_eq!(statuses(&provider), [404, 401, 403]);
+}
+
+#[tokio::test]
+async fn the_providers_wait_is_kept() {
+    let provider = FakeProvider::start().await.unwrap();
+    let start = Instant::now();
+    let client = anthropic(&provider, "c+status=429+retry-after-ms=300+times=1");
+    client.summarize(&small()).await.unwrap();
+    assert!(
+        start.elapsed() >= Duration::from_millis(300),
+        "{:?}",
+        start.elapsed()
+    );
+
+    let start = Instant::now();
+    let client = openai(&provider, "c+status=429+retry-after=1+times=1");
+    client.summarize(&small()).await.unwrap();
+    assert!(
+        start.elapsed() >= Duration::from_secs(1),
+        "{:?}",
+        start.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn nothing_goes_past_the_deadline() {
+    let provider = FakeProvider::start().await.unwrap();
+    // A wait that would end after it is not begun.
+    let start = Instant::now();
+    let client = anthropic(&provider, "c+status=429+retry-after=600");
+    let Err(Error::Unavailable { retry_after, .. }) = client.summarize(&small()).await else {
+        panic!("unavailable");
+    };
+    assert_eq!(retry_after, Some(Duration::from_mins(10)));
+    // A call under way is given up.
+    let mut asked = small();
+    asked.deadline = Instant::now() + Duration::from_millis(200);
+    let late = anthropic(&provider, "c+delay=30000")
+        .summarize(&asked)
+        .await
+        .unwrap_err();
+    assert!(matches!(late, Error::Timeout { .. }), "{late}");
+    assert!(start.elapsed() < Duration::from_secs(20));
+    // The last answer takes no second attempt although the limit of a call is longer.
+    assert_eq!(
+        statuses(&provider).len(),
+        1,
+        "the second was given up before it was answered"
+    );
+}
+
+#[tokio::test]
+async fn a_call_has_a_limit_of_its_own() {
+    let provider = FakeProvider::start().await.unwrap();
+    let mut endpoint = endpoint(&provider.url(), "c+delay=30000");
+    endpoint.http.call_timeout = Duration::from_millis(100);
+    let late = Anthropic::new(endpoint)
+        .unwrap()
+        .summarize(&small())
+        .await
+        .unwrap_err();
+    assert_eq!(
+        late,
+        Error::Timeout {
+            after: Duration::from_millis(100)
+        }
+    );
+}
+
+#[tokio::test]
+async fn a_reply_has_a_largest_size() {
+    let provider = FakeProvider::start().await.unwrap();
+    let long = "word ".repeat(700);
+    provider.script("c", [Behaviour::Say(long.clone()), Behaviour::Say(long)]);
+    let mut endpoint = endpoint(&provider.url(), "c");
+    endpoint.http.max_reply_bytes = 2_000;
+    let error = Anthropic::new(endpoint)
+        .unwrap()
+        .summarize(&small())
+        .await
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("more than 2000 bytes"),
+        "{error}"
+    );
+    assert_eq!(statuses(&provider), [200]);
+}
+
+#[tokio::test]
+async fn nobody_there() {
+    let gone = FakeProvider::start().await.unwrap();
+    let url = gone.url();
+    drop(gone);
+    tokio::task::yield_now().await;
+    let mut endpoint = endpoint(&url, "c");
+    endpoint.retry.attempts = 2;
+    let error = Anthropic::new(endpoint)
+        .unwrap()
+        .summarize(&small())
+        .await
+        .unwrap_err();
+    assert_eq!(error.name(), "unavailable", "{error}");
+}
+
+#[tokio::test]
+async fn a_page_instead_of_the_api() {
+    let provider = FakeProvider::start().await.unwrap();
+    let error = anthropic(&provider, "c+ptl=proxy")
+        .summarize(&small())
+        .await
+        .unwrap_err();
+    assert_eq!(error.name(), "prompt_too_long");
+    let elsewhere = endpoint(&format!("{}/elsewhere", provider.url()), "c");
+    let error = Anthropic::new(elsewhere)
+        .unwrap()
+        .summarize(&small())
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("base URL"), "{error}");
+}
+
+#[tokio::test]
+async fn a_key_does_not_go_where_a_redirect_points() {
+    let provider = FakeProvider::start().await.unwrap();
+    let error = anthropic(&provider, "c+redirect")
+        .summarize(&small())
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("307"), "{error}");
+    assert_eq!(statuses(&provider), [307]);
+}

@@ -1,0 +1,86 @@
+//! The clients and what drives them, against a provider that refuses what the real ones refuse.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
+
+mod chain;
+mod clients;
+mod drivers;
+mod failures;
+mod secrets;
+
+use std::time::Duration;
+
+use palimpsest_fake_provider::FakeProvider;
+use palimpsest_summarize::{
+    Anthropic, Auth, Endpoint, Jitter, OpenAi, OutputCap, Purpose, Request, Round, SecretSource,
+    Turn,
+};
+use serde_json::Value;
+use tokio::time::Instant;
+
+/// An endpoint of the fake provider whose waits are as long as they may be, and short.
+fn endpoint(url: &str, model: &str) -> Endpoint {
+    let key = Auth::Key(SecretSource::value("test-key"));
+    let mut endpoint = Endpoint::new(url, key, model).unwrap();
+    endpoint.retry.first_wait = Duration::from_millis(5);
+    endpoint.jitter = Jitter::with(|longest| longest);
+    endpoint
+}
+
+fn anthropic(provider: &FakeProvider, model: &str) -> Anthropic {
+    Anthropic::new(endpoint(&provider.url(), model)).unwrap()
+}
+
+fn openai(provider: &FakeProvider, model: &str) -> OpenAi {
+    let url = format!("{}/v1", provider.url());
+    OpenAi::new(endpoint(&url, model), OutputCap::Either).unwrap()
+}
+
+fn request(turns: Vec<Turn>) -> Request {
+    Request {
+        purpose: Purpose::Compaction,
+        model: None,
+        system: "You summarise conversations.".to_owned(),
+        turns,
+        instruction: "Write a <summary>.\n1. Primary Request\n2. Current Work".to_owned(),
+        max_output_tokens: 1_000,
+        deadline: Instant::now() + Duration::from_mins(1),
+    }
+}
+
+fn small() -> Request {
+    request(vec![
+        Turn::user("fix the parser"),
+        Turn::assistant("done, see parse.rs"),
+    ])
+}
+
+/// Rounds of a user's question and the assistant's answer, of about so many tokens each.
+fn rounds(count: usize, tokens: u64) -> Vec<Round> {
+    let filler = "lorem ipsum ".repeat(usize::try_from(tokens).unwrap() * 4 / 12);
+    let round = |number| Round {
+        turns: vec![
+            Turn::assistant(format!("answer {number}.\n{filler}")),
+            Turn::user(format!("question {number}")),
+        ],
+        tokens,
+    };
+    (0..count).map(round).collect()
+}
+
+/// The bodies that were sent, oldest first.
+fn bodies(provider: &FakeProvider) -> Vec<Value> {
+    provider
+        .requests()
+        .into_iter()
+        .map(|recorded| recorded.body)
+        .collect()
+}
+
+fn statuses(provider: &FakeProvider) -> Vec<u16> {
+    provider
+        .requests()
+        .iter()
+        .map(|recorded| recorded.status)
+        .collect()
+}

@@ -1,0 +1,327 @@
+//! Messages and their blocks: roles, empty texts, images, cache markers.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use super::array;
+use crate::refusal::Refusal;
+
+const MAX_IMAGES: usize = 100;
+const MANY_IMAGES: usize = 20;
+const MAX_IMAGE_BYTES: usize = 5 * 1024 * 1024;
+const MAX_PIXELS: usize = 8_000;
+const MAX_PIXELS_OF_MANY: usize = 2_000;
+const MAX_MARKERS: usize = 4;
+
+/// Which blocks a role may have.
+const OF_USER: [&str; 6] = [
+    "text",
+    "image",
+    "document",
+    "tool_result",
+    "search_result",
+    "container_upload",
+];
+const OF_ASSISTANT: [&str; 7] = [
+    "text",
+    "tool_use",
+    "thinking",
+    "redacted_thinking",
+    "server_tool_use",
+    "web_search_tool_result",
+    "mcp_tool_use",
+];
+
+pub(super) fn check(body: &Value) -> Result<(), Refusal> {
+    let Some(messages) = body["messages"].as_array() else {
+        return Err(Refusal::invalid("messages: Input should be a valid array"));
+    };
+    if messages.is_empty() {
+        return Err(Refusal::invalid(
+            "messages: at least one message is required",
+        ));
+    }
+    system(&body["system"])?;
+    for (index, message) in messages.iter().enumerate() {
+        let last = index + 1 == messages.len();
+        check_message(message, index, last)?;
+    }
+    if messages[0]["role"] != "user" {
+        return Err(Refusal::invalid(
+            "messages: first message must use the \"user\" role",
+        ));
+    }
+    markers(body)?;
+    images(messages)
+}
+
+fn system(system: &Value) -> Result<(), Refusal> {
+    match system {
+        Value::Null | Value::String(_) => Ok(()),
+        Value::Array(blocks) => blocks.iter().enumerate().try_for_each(|(index, block)| {
+            if block["type"] != "text" {
+                return Err(Refusal::invalid(format!(
+                    "system.{index}.type: Input should be 'text'"
+                )));
+            }
+            text(block, &format!("system.{index}"), "system")
+        }),
+        _ => Err(Refusal::invalid("system: Input should be a valid array")),
+    }
+}
+
+fn check_message(message: &Value, index: usize, last: bool) -> Result<(), Refusal> {
+    let at = format!("messages.{index}");
+    let role = message["role"].as_str();
+    if let Some(unknown) = message.as_object().and_then(|object| {
+        object
+            .keys()
+            .find(|name| *name != "role" && *name != "content")
+    }) {
+        return Err(Refusal::invalid(format!(
+            "{at}.{unknown}: Extra inputs are not permitted"
+        )));
+    }
+    let allowed: &[&str] = match role {
+        Some("user") => &OF_USER,
+        Some("assistant") => &OF_ASSISTANT,
+        Some("system") => {
+            return Err(Refusal::invalid(
+                "messages: Unexpected role \"system\". The Messages API accepts a top-level `system` parameter, not \"system\" as an input message role.",
+            ));
+        }
+        _ => {
+            return Err(Refusal::invalid(format!(
+                "{at}.role: Input should be 'user' or 'assistant'"
+            )));
+        }
+    };
+    let assistant = role == Some("assistant");
+    let role = role.unwrap_or_default();
+    let empty = || {
+        Refusal::invalid(format!(
+            "{at}: all messages must have non-empty content except for the optional final assistant message"
+        ))
+    };
+    let trailing = || {
+        Refusal::invalid("messages: final assistant content cannot end with trailing whitespace")
+    };
+    let ends_blank = |text: &str| text.ends_with(char::is_whitespace);
+    match &message["content"] {
+        Value::String(text) if text.is_empty() && !(assistant && last) => Err(empty()),
+        Value::String(text) if assistant && last && ends_blank(text) => Err(trailing()),
+        Value::String(text) if !text.is_empty() && text.trim().is_empty() => Err(Refusal::invalid(
+            "messages: text content blocks must contain non-whitespace text",
+        )),
+        Value::String(_) => Ok(()),
+        Value::Array(blocks) if blocks.is_empty() && !(assistant && last) => Err(empty()),
+        Value::Array(blocks) => {
+            for (position, block) in blocks.iter().enumerate() {
+                check_block(block, &format!("{at}.content.{position}"), role, allowed)?;
+            }
+            let end = blocks.last().and_then(|block| block["text"].as_str());
+            if assistant && last && end.is_some_and(ends_blank) {
+                return Err(trailing());
+            }
+            Ok(())
+        }
+        _ => Err(Refusal::invalid(format!("{at}.content: Field required"))),
+    }
+}
+
+fn check_block(block: &Value, at: &str, role: &str, allowed: &[&str]) -> Result<(), Refusal> {
+    let Some(kind) = block["type"].as_str() else {
+        return Err(Refusal::invalid(format!("{at}.type: Field required")));
+    };
+    if !allowed.contains(&kind) {
+        let known = OF_USER.contains(&kind) || OF_ASSISTANT.contains(&kind);
+        return Err(Refusal::invalid(if known {
+            format!("messages: `{kind}` blocks can not be in `{role}` messages")
+        } else {
+            format!(
+                "{at}: Input tag '{kind}' found using 'type' does not match any of the expected tags"
+            )
+        }));
+    }
+    match kind {
+        "text" => text(block, at, "messages"),
+        "thinking" => required(block, at, &["thinking", "signature"]),
+        "redacted_thinking" => required(block, at, &["data"]),
+        "image" | "document" => source(block, at, kind),
+        "tool_result" => {
+            for (index, inner) in array(&block["content"]).iter().enumerate() {
+                let at = format!("{at}.tool_result.content.{index}");
+                check_block(
+                    inner,
+                    &at,
+                    role,
+                    &["text", "image", "document", "search_result"],
+                )?;
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn text(block: &Value, at: &str, whose: &str) -> Result<(), Refusal> {
+    let Some(text) = block["text"].as_str() else {
+        return Err(Refusal::invalid(format!("{at}.text.text: Field required")));
+    };
+    if let Some(unknown) = block.as_object().and_then(|object| {
+        let known = ["type", "text", "cache_control", "citations"];
+        object.keys().find(|name| !known.contains(&name.as_str()))
+    }) {
+        return Err(Refusal::invalid(format!(
+            "{at}.text.{unknown}: Extra inputs are not permitted"
+        )));
+    }
+    if text.is_empty() {
+        return Err(Refusal::invalid(if block["cache_control"].is_object() {
+            format!("{at}.text: cache_control cannot be set for empty text blocks")
+        } else {
+            format!("{whose}: text content blocks must be non-empty")
+        }));
+    }
+    if text.trim().is_empty() {
+        return Err(Refusal::invalid(format!(
+            "{whose}: text content blocks must contain non-whitespace text"
+        )));
+    }
+    Ok(())
+}
+
+fn required(block: &Value, at: &str, names: &[&str]) -> Result<(), Refusal> {
+    let kind = block["type"].as_str().unwrap_or_default();
+    match names.iter().find(|name| !block[**name].is_string()) {
+        None => Ok(()),
+        Some(name) => Err(Refusal::invalid(format!(
+            "{at}.{kind}.{name}: Field required"
+        ))),
+    }
+}
+
+fn source(block: &Value, at: &str, kind: &str) -> Result<(), Refusal> {
+    let source = &block["source"];
+    match source["type"].as_str() {
+        Some("base64") => {}
+        Some("url" | "file" | "text" | "content") => return Ok(()),
+        _ => {
+            return Err(Refusal::invalid(format!(
+                "{at}.{kind}.source: Field required"
+            )));
+        }
+    }
+    let media: &[&str] = match kind {
+        "image" => &["image/jpeg", "image/png", "image/gif", "image/webp"],
+        _ => &["application/pdf"],
+    };
+    if !source["media_type"]
+        .as_str()
+        .is_some_and(|given| media.contains(&given))
+    {
+        let expected: Vec<String> = media.iter().map(|media| format!("'{media}'")).collect();
+        return Err(Refusal::invalid(format!(
+            "{at}.{kind}.source.base64.media_type: Input should be {}",
+            expected.join(" or ")
+        )));
+    }
+    let Some(bytes) = source["data"]
+        .as_str()
+        .and_then(|data| STANDARD.decode(data).ok())
+    else {
+        return Err(Refusal::invalid(format!(
+            "{at}.{kind}.source.base64.data: invalid base64 data"
+        )));
+    };
+    if kind == "image" && bytes.len() > MAX_IMAGE_BYTES {
+        return Err(Refusal::invalid(format!(
+            "{at}.image.source.base64: image exceeds 5 MB maximum: {} bytes > {MAX_IMAGE_BYTES} bytes",
+            bytes.len()
+        )));
+    }
+    Ok(())
+}
+
+/// All images of a request, those in results too.
+fn images(messages: &[Value]) -> Result<(), Refusal> {
+    let mut sizes = Vec::new();
+    for message in messages {
+        for block in array(&message["content"]) {
+            let inner = array(&block["content"]).iter();
+            sizes.extend(
+                inner
+                    .chain([block])
+                    .filter(|block| block["type"] == "image")
+                    .map(pixels),
+            );
+        }
+    }
+    if sizes.len() > MAX_IMAGES {
+        return Err(Refusal::invalid(format!(
+            "messages: too many images: {} > {MAX_IMAGES}",
+            sizes.len()
+        )));
+    }
+    let (most, what) = if sizes.len() > MANY_IMAGES {
+        (MAX_PIXELS_OF_MANY, " for many-image requests")
+    } else {
+        (MAX_PIXELS, "")
+    };
+    if sizes.into_iter().any(|size| size > most) {
+        return Err(Refusal::invalid(format!(
+            "messages: At least one of the image dimensions exceed max allowed size{what}: {most} pixels"
+        )));
+    }
+    Ok(())
+}
+
+fn pixels(image: &Value) -> usize {
+    let data = image["source"]["data"].as_str().unwrap_or_default();
+    let bytes = STANDARD.decode(data).unwrap_or_default();
+    imagesize::blob_size(&bytes).map_or(0, |size| size.width.max(size.height))
+}
+
+/// At most four cache markers, of a known kind, on nothing that cannot have one.
+fn markers(body: &Value) -> Result<(), Refusal> {
+    let mut found = 0;
+    let lists = [&body["tools"], &body["system"]];
+    let contents = array(&body["messages"])
+        .iter()
+        .map(|message| &message["content"]);
+    for block in lists.into_iter().chain(contents).flat_map(array) {
+        let inner = array(&block["content"]).iter();
+        for block in inner.chain([block]) {
+            let control = &block["cache_control"];
+            if control.is_null() {
+                continue;
+            }
+            found += 1;
+            if control["type"] != "ephemeral" {
+                return Err(Refusal::invalid(
+                    "cache_control.type: Input should be 'ephemeral'",
+                ));
+            }
+            if !matches!(control["ttl"].as_str(), None | Some("5m" | "1h")) {
+                return Err(Refusal::invalid(
+                    "cache_control.ttl: Input should be '5m' or '1h'",
+                ));
+            }
+            if matches!(
+                block["type"].as_str(),
+                Some("thinking" | "redacted_thinking")
+            ) {
+                return Err(Refusal::invalid(
+                    "cache_control: Extra inputs are not permitted",
+                ));
+            }
+        }
+    }
+    if found > MAX_MARKERS {
+        return Err(Refusal::invalid(format!(
+            "A maximum of {MAX_MARKERS} blocks with cache_control may be provided. Found {found}."
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! A refused request, in the provider's own form.
+
+use axum::body::Body;
+use axum::http::{HeaderName, HeaderValue, Response, StatusCode};
+use serde_json::{Value, json};
+
+/// Which API was called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Api {
+    Anthropic,
+    OpenAi,
+}
+
+/// Why a request is refused.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) status: u16,
+    /// Anthropic's error type, OpenAI's error type.
+    pub(crate) kind: &'static str,
+    pub(crate) message: String,
+    /// OpenAI's `param` and `code`.
+    pub(crate) param: Option<String>,
+    pub(crate) code: Option<&'static str>,
+    pub(crate) headers: Vec<(&'static str, String)>,
+}
+
+impl Refusal {
+    pub(crate) fn new(status: u16, kind: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            kind,
+            message: message.into(),
+            param: None,
+            code: None,
+            headers: Vec::new(),
+        }
+    }
+
+    /// A request that breaks a rule: 400 `invalid_request_error` with both providers.
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(400, "invalid_request_error", message)
+    }
+
+    pub(crate) fn param(mut self, param: impl Into<String>) -> Self {
+        self.param = Some(param.into());
+        self
+    }
+
+    pub(crate) fn code(mut self, code: &'static str) -> Self {
+        self.code = Some(code);
+        self
+    }
+
+    pub(crate) fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    /// As the provider writes it.
+    pub(crate) fn respond(&self, api: Api, id: &str) -> Response<Body> {
+        let body = match api {
+            Api::Anthropic => json!({
+                "type": "error",
+                "error": {"type": self.kind, "message": self.message},
+                "request_id": id,
+            }),
+            Api::OpenAi => json!({"error": {
+                "message": self.message,
+                "type": self.kind,
+                "param": self.param,
+                "code": self.code,
+            }}),
+        };
+        let mut response = json_response(self.status, &body, api, id);
+        for (name, value) in &self.headers {
+            if let Ok(value) = HeaderValue::from_str(value) {
+                response
+                    .headers_mut()
+                    .insert(HeaderName::from_static(name), value);
+            }
+        }
+        response
+    }
+}
+
+pub(crate) fn json_response(status: u16, body: &Value, api: Api, id: &str) -> Response<Body> {
+    respond(
+        status,
+        "application/json",
+        Body::from(body.to_string()),
+        api,
+        id,
+    )
+}
+
+pub(crate) fn respond(
+    status: u16,
+    kind: &'static str,
+    body: Body,
+    api: Api,
+    id: &str,
+) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() =
+        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert("content-type", HeaderValue::from_static(kind));
+    let name = match api {
+        Api::Anthropic => "request-id",
+        Api::OpenAi => "x-request-id",
+    };
+    if let Ok(id) = HeaderValue::from_str(id) {
+        headers.insert(HeaderName::from_static(name), id);
+    }
+    response
+}
