@@ -52,48 +52,53 @@ async fn a_file_that_cannot_be_written_is_told_and_written_later() {
     assert!(warned, "{:?}", server.log());
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_kill_cut_off_is_finished_by_the_next_start() {
     let folder = tempfile::tempdir().unwrap();
     let session = named("killed");
     let path = file(folder.path(), &session);
-    for round in 0_usize..6 {
+    for round in 0_usize..8 {
         let server = own(folder.path(), &[]);
         let mut client = server.context().await;
-        let before = memory_if_any(&mut client, &session).await;
         say(&mut client, &session, turn(round, 3, 12_000)).await;
-        // The commit, the file and what comes after them are some milliseconds apart.
-        memory_when(&mut client, &session, |it| it.version > before).await;
-        tokio::time::sleep(Duration::from_millis(3 * u64::try_from(round).unwrap())).await;
+        // The template, the run, the commit and the file are some milliseconds apart.
+        tokio::time::sleep(Duration::from_millis(6 * u64::try_from(round).unwrap())).await;
         server.kill();
         let server = own(folder.path(), &[]);
         let mut client = server.context().await;
-        let is_through = |it: &SessionMemory| it.state() == MemoryState::Ready;
-        memory_when(&mut client, &session, is_through).await;
-        let began = Instant::now();
-        loop {
-            let memory = memory(&mut client, &session).await;
-            let text = std::fs::read_to_string(&path).unwrap_or_default();
-            if is_through(&memory) && text == memory.text {
-                break;
-            }
-            assert!(began.elapsed() < PATIENCE, "round {round}: {text}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        server.stop();
+        let noted = format!("mend module {round}");
+        let ready = memory_when(&mut client, &session, |it| {
+            it.state() == MemoryState::Ready && it.text.contains(&noted)
+        });
+        let ready = ready.await;
+        file_when(&path, |text| text == ready.text).await;
+        server.kill();
     }
 }
 
-async fn memory_if_any(client: &mut Context, session: &str) -> u64 {
-    let request = GetSessionMemoryRequest {
-        session: session.to_owned(),
-        ..GetSessionMemoryRequest::default()
-    };
-    let response = client.get_session_memory(request).await;
-    response.map_or(0, |response| response.into_inner().memory.unwrap().version)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_was_not_written_before_a_kill_is_written_after_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = named("unwritten");
+    let path = file(folder.path(), &session);
+    let of_session = path.parent().unwrap().parent().unwrap();
+    std::fs::create_dir_all(of_session.parent().unwrap()).unwrap();
+    std::fs::write(of_session, "in the way").unwrap();
+    let server = own(folder.path(), &[]);
+    let mut client = server.context().await;
+    say(&mut client, &session, turn(1, 3, 12_000)).await;
+    let ready = memory_when(&mut client, &session, |it| it.state() == MemoryState::Ready).await;
+    server.kill();
+    std::fs::remove_file(of_session).unwrap();
+    let server = own(folder.path(), &[]);
+    file_when(&path, |text| text == ready.text).await;
+    let mut client = server.context().await;
+    let after = memory_when(&mut client, &session, |it| it.last_failure.is_none()).await;
+    assert_eq!(after.version, ready.version, "the copy is no new version");
+    server.stop();
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_worker_it_falls_behind_until_a_worker_runs_on_the_store() {
     let folder = tempfile::tempdir().unwrap();
     let session = named("alone");

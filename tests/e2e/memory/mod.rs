@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Words that a person might say, about so many tokens of them.
 fn words(tokens: usize) -> String {
-    "the importer reads every row and maps it to an account ".repeat(tokens.div_ceil(11))
+    "the importer reads every row and maps it to an account ".repeat(tokens.div_ceil(18))
 }
 
 fn call(id: &str, path: &str) -> MessageInput {

@@ -14,7 +14,7 @@ async fn a_session_gets_its_template_and_its_first_version_without_anybody_askin
     let (server, folder) = &*running;
     let (mut client, mut sessions) = (server.context().await, server.sessions().await);
     let session = named("first");
-    say(&mut client, &session, turn(1, 2, 8_000)).await;
+    say(&mut client, &session, turn(1, 2, 7_000)).await;
     let before = memory(&mut client, &session).await;
     assert_eq!(before.state(), MemoryState::NotStarted, "{before:#?}");
     assert_eq!((before.version, before.text.as_str()), (0, ""));
