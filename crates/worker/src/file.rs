@@ -42,7 +42,7 @@ pub(crate) async fn look(
             return Ok(Look::Known(found));
         }
         let age = shared.clock.now().millis_since(found.written);
-        if u128::try_from(age).unwrap_or(0) >= shared.options.settle.as_millis() {
+        if u128::from(age) >= shared.options.settle.as_millis() {
             return Ok(if is_blank {
                 Look::Known(found)
             } else {
@@ -102,10 +102,13 @@ pub(crate) async fn write(
             Ok(true) => return Ok(()),
             Ok(false) => {}
             Err(Failed::Host(error)) => return Err(error),
-            Err(Failed::Blob(error)) => return failed(shared, key, &job, &error).await,
+            Err(Failed::Blob(error)) => return failed(shared, key, &job, &chain(&error)).await,
         }
     }
-    Ok(())
+    match shared.host.job(key).await? {
+        Some(job) => failed(shared, key, &job, "it is another one at each look").await,
+        None => Ok(()),
+    }
 }
 
 enum Failed {
@@ -159,26 +162,20 @@ async fn write_once(
 }
 
 /// The text is safe; that the file is not there is told, and tried again.
-async fn failed(
-    shared: &Shared,
-    key: &SessionKey,
-    job: &Job,
-    error: &BlobError,
-) -> Result<(), HostError> {
+async fn failed(shared: &Shared, key: &SessionKey, job: &Job, why: &str) -> Result<(), HostError> {
     shared.stats.file_failure();
     let attempts = job.notes.unfiled.as_ref().map_or(0, |it| it.attempts) + 1;
     let wait = backoff::wait(&shared.options, attempts, shared.random.next());
     tracing::warn!(
         session = %key,
-        error = %chain(error),
+        error = why,
         attempts,
         "failed to write summary.md; its text is safe, and the file is tried again"
     );
     let failure = FailMemory {
         of_file: true,
         detail: format!(
-            "summary.md could not be written ({}): the text is safe, and the file is tried again",
-            chain(error)
+            "summary.md could not be written ({why}): the text is safe, and the file is tried again"
         )
         .into(),
         next: lease::later(shared.clock.now(), wait),

@@ -183,10 +183,7 @@ pub fn memory_update_due(session: &Session, now: Timestamp) -> Option<Timestamp>
 pub fn memory_runs(session: &Session, now: Timestamp) -> bool {
     let stale_after = session.policy().session_memory.stale_after.get();
     let began = session.notes().running;
-    began.is_some_and(|began| {
-        let ago = now.millis_since(began);
-        u64::try_from(ago).unwrap_or(0) < stale_after
-    })
+    began.is_some_and(|began| now.millis_since(began) < stale_after)
 }
 
 fn has_grown(session: &Session) -> bool {
