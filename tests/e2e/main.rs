@@ -20,6 +20,7 @@ mod idempotency;
 mod ledger;
 mod levels;
 mod limits;
+mod memory;
 mod persist;
 mod policy;
 mod protocol;

@@ -10,11 +10,12 @@ use crate::ids::{
     CallKey, CompactionKey, MessageId, OfferKey, Ordinal, Revision, SessionKey, Timestamp, Turn,
 };
 use crate::levels::results::Stored;
+use crate::memory::SectionKind;
 use crate::message::{Message, Usage};
 use crate::policy::{Policy, WindowHint};
 use crate::session::{
     Author, CallState, Offer, Pending, PinPlace, Placeholder, RequestStamp, Span, Standing,
-    Strategy,
+    Strategy, TextDigest,
 };
 use crate::tokens::{Ledger, Size};
 use crate::view::{LayoutChange, Piece, Target};
@@ -69,8 +70,10 @@ pub enum Event {
     MemoryStarted(MemoryStarted),
     /// The running summary has a new version.
     MemoryUpdated(MemoryUpdated),
-    /// An update of the running summary came to nothing.
+    /// An update of the running summary came to nothing, or its file could not be written.
     MemoryFailed(MemoryFailed),
+    /// The file of the running summary holds its text, after it could not be written for a while.
+    MemoryFiled(MemoryFiled),
     /// The settings changed. View-changing, so that what is decided by them from here on belongs to
     /// an epoch of its own; pieces that were served stay as they are.
     PolicyChanged(PolicyChanged),
@@ -479,19 +482,34 @@ pub struct MemoryUpdated {
     pub source: Revision,
     /// The last message that it covers.
     pub covers: Option<Ordinal>,
+    /// The last message that was read for it.
+    pub read: Option<Ordinal>,
+    /// The sections that are not as in the version before it.
+    pub changed: Vec<SectionKind>,
+    /// The file as a person left it, when this is what they wrote.
+    pub file: Option<TextDigest>,
     /// How long that took, in milliseconds.
     pub took_ms: u64,
 }
 
-/// An update of the running summary came to nothing.
+/// An update of the running summary came to nothing, or its file could not be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryFailed {
+    /// Whether it is the file that failed: the text is there then, and only its copy is not.
+    pub of_file: bool,
     /// Why. Never holds content of the conversation.
     pub detail: Box<str>,
     /// How many attempts in a row.
     pub attempts: u32,
     /// When the next one is due.
     pub next: Timestamp,
+}
+
+/// The file of the running summary holds its text again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryFiled {
+    /// The number of the version.
+    pub number: u64,
 }
 
 /// The settings changed.
@@ -545,6 +563,7 @@ impl Event {
             | Self::MemoryStarted(_)
             | Self::MemoryUpdated(_)
             | Self::MemoryFailed(_)
+            | Self::MemoryFiled(_)
             | Self::ResultOffered(_)
             | Self::OffersSettled(_)
             | Self::CacheEditsIssued(_) => None,
@@ -596,6 +615,7 @@ impl Event {
             | Self::MemoryStarted(_)
             | Self::MemoryUpdated(_)
             | Self::MemoryFailed(_)
+            | Self::MemoryFiled(_)
             | Self::CacheEditsIssued(_) => None,
         }
     }

@@ -1,4 +1,5 @@
-//! What is served: the store opened, the sessions on it, and the handlers on those.
+//! What is served: the store opened, the sessions on it, the handlers on those, and the worker beside
+//! them; and the worker alone.
 
 use std::sync::Arc;
 
@@ -6,11 +7,16 @@ use async_trait::async_trait;
 use palimpsest_store::SessionLog;
 use palimpsest_store::blobs::Blobs;
 use palimpsest_store::sled::{SledLog, SledOptions};
-use tokio::task::spawn_blocking;
+use palimpsest_worker::Worker;
+use tokio::sync::Mutex;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio_util::sync::CancellationToken;
 
+use crate::clock::{Clock, IdSource, SystemClock};
 use crate::config::Config;
 use crate::errors::BoxError;
 use crate::grpc::Services;
+use crate::memory;
 use crate::serve::{App, Backend, Context};
 use crate::services::{ContextHandlers, Service, SessionHandlers};
 use crate::sessions::{Policies, Sessions};
@@ -31,21 +37,31 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
         usize::try_from(context.config.sessions.cache_bytes)?,
     );
     let blobs = Arc::new(open_blobs(&context.config)?);
+    let sessions = Arc::new(sessions.with_blobs(Arc::clone(&blobs)));
+    let config = &context.config.worker;
+    let worker = config.enabled.then(|| {
+        let worker = memory::worker(&sessions, &blobs, &context.clock, &context.ids, config);
+        Running::start(worker)
+    });
     let service = Service::new(
-        Arc::new(sessions.with_blobs(Arc::clone(&blobs))),
+        sessions,
         blobs,
         context.ids,
         context.mutations,
         context.draining,
     )
-    .with_prices(context.config.prices);
+    .with_prices(context.config.prices)
+    .with_worker(worker.is_some());
     let handlers = Services {
         context: ContextHandlers(service.clone()),
         sessions: SessionHandlers(service),
     };
     Ok(App {
         routes: handlers.into_routes(&limits),
-        backend: Arc::new(Store(log)),
+        backend: Arc::new(Store {
+            log,
+            worker: Mutex::new(worker),
+        }),
     })
 }
 
@@ -67,16 +83,67 @@ fn open_blobs(config: &Config) -> Result<Blobs, BoxError> {
     Ok(Blobs::open(&location)?)
 }
 
-/// The log, as the server's life goes.
-struct Store(Arc<dyn SessionLog>);
+/// Opens the store and the blobs, and runs the worker alone until `stop`.
+pub async fn work(config: Config, stop: CancellationToken) -> Result<(), BoxError> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let ids = Arc::new(IdSource::random(Arc::clone(&clock)));
+    let log: Arc<dyn SessionLog> = Arc::new(open(&config).await?);
+    let policies = Policies::new(&config.policy.server, &config.policy.projects)?;
+    let sessions = Sessions::new(
+        Arc::clone(&log),
+        Arc::clone(&clock),
+        Arc::new(config.limits.clone()),
+        policies,
+        usize::try_from(config.sessions.cache_bytes)?,
+    );
+    let blobs = Arc::new(open_blobs(&config)?);
+    let sessions = Arc::new(sessions.with_blobs(Arc::clone(&blobs)));
+    let worker = memory::worker(&sessions, &blobs, &clock, &ids, &config.worker);
+    tracing::info!(data_dir = %config.data_dir.display(), "working");
+    worker.run(stop).await;
+    log.close().await?;
+    tracing::info!("down");
+    Ok(())
+}
+
+/// The worker, while it runs.
+struct Running {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    fn start(worker: Worker) -> Self {
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(worker.run(stop.clone()));
+        Self { stop, task }
+    }
+
+    async fn stop(self) {
+        self.stop.cancel();
+        if self.task.await.is_err() {
+            tracing::error!("the worker had panicked: summaries were not kept");
+        }
+    }
+}
+
+/// The log and the worker on it, as the server's life goes.
+struct Store {
+    log: Arc<dyn SessionLog>,
+    worker: Mutex<Option<Running>>,
+}
 
 #[async_trait]
 impl Backend for Store {
     async fn canary(&self) -> Result<(), BoxError> {
-        Ok(self.0.check().await?)
+        Ok(self.log.check().await?)
     }
 
     async fn close(&self) -> Result<(), BoxError> {
-        Ok(self.0.close().await?)
+        let worker = self.worker.lock().await.take();
+        if let Some(worker) = worker {
+            worker.stop().await;
+        }
+        Ok(self.log.close().await?)
     }
 }

@@ -175,6 +175,15 @@ pub trait SessionLog: Send + Sync + 'static {
     /// they were due, or the end of a lease that lapsed, whichever is later.
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError>;
 
+    /// The same, and no more than `each` of one project: a project with thousands of due sessions must
+    /// not hide those of the others.
+    async fn due_of_each(
+        &self,
+        now: Timestamp,
+        limit: usize,
+        each: usize,
+    ) -> Result<Vec<Due>, StoreError>;
+
     /// Takes the lease of a due session unless another worker holds it. The holder's own claim renews
     /// its lease, whatever has become of the due time since. True when the lease is the caller's.
     async fn claim(

@@ -163,6 +163,15 @@ impl SessionLog for MemoryLog {
     }
 
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError> {
+        self.due_of_each(now, limit, usize::MAX).await
+    }
+
+    async fn due_of_each(
+        &self,
+        now: Timestamp,
+        limit: usize,
+        each: usize,
+    ) -> Result<Vec<Due>, StoreError> {
         let state = self.open()?;
         let mut ready: Vec<_> = state
             .sessions
@@ -173,6 +182,12 @@ impl SessionLog for MemoryLog {
             })
             .collect();
         ready.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
+        let mut of_project: BTreeMap<&ProjectId, usize> = BTreeMap::new();
+        ready.retain(|(_, key, _)| {
+            let seen = of_project.entry(&key.project).or_default();
+            *seen += 1;
+            *seen <= each
+        });
         ready.truncate(limit.min(MAX_LIST));
         Ok(ready
             .into_iter()

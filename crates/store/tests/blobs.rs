@@ -10,7 +10,9 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use palimpsest_core::ids::{SessionKey, Timestamp};
-use palimpsest_store::blobs::{BlobError, BlobKind, Blobs, MIN_SWEEP_AGE_MILLIS};
+use palimpsest_store::blobs::{
+    BlobError, BlobKind, Blobs, MIN_SWEEP_AGE_MILLIS, Replaced, SummaryFile, summary_path,
+};
 
 /// Later than any blob that a test writes.
 const FUTURE: Timestamp = Timestamp::from_millis(i64::MAX);
@@ -72,11 +74,7 @@ async fn behaves(blobs: &Blobs) {
     for bad in ["p/../../x", "p//x"] {
         assert!(blobs.get(bad).await.is_err(), "{bad}");
     }
-    for text in ["first", "second"] {
-        let path = blobs.put_summary(&s, Bytes::from(text)).await.unwrap();
-        assert_eq!(path, "p/s/session-memory/summary.md");
-        assert_eq!(blobs.get(&path).await.unwrap(), text);
-    }
+    summaries(blobs).await;
     for alike in ["s2", "s.", "s-"] {
         blobs
             .put(&session(alike), "c", BlobKind::Text, text.clone())
@@ -104,6 +102,34 @@ async fn behaves(blobs: &Blobs) {
         );
     }
     blobs.put(&s, "call_1", BlobKind::Text, text).await.unwrap();
+}
+
+/// A summary is replaced only where it is as it was found.
+async fn summaries(blobs: &Blobs) {
+    let s = session("s");
+    assert_eq!(summary_path(&s), "p/s/session-memory/summary.md");
+    assert!(blobs.summary(&s).await.unwrap().is_none());
+    let replace = async |found: Option<&SummaryFile>, text: &'static str| {
+        let replaced = blobs.replace_summary(&s, found, Bytes::from(text)).await;
+        let now = blobs.summary(&s).await.unwrap().unwrap();
+        (replaced.unwrap(), now)
+    };
+    let (replaced, first) = replace(None, "first").await;
+    assert_eq!((replaced, &*first.text), (Replaced::Written, &b"first"[..]));
+    let (replaced, now) = replace(None, "another").await;
+    assert_eq!((replaced, &*now.text), (Replaced::Changed, &b"first"[..]));
+    let (replaced, second) = replace(Some(&first), "second").await;
+    assert_eq!(
+        (replaced, &*second.text),
+        (Replaced::Written, &b"second"[..])
+    );
+    let (replaced, now) = replace(Some(&first), "third").await;
+    assert_eq!(
+        (replaced, &*now.text),
+        (Replaced::Changed, &b"second"[..]),
+        "an edit stays"
+    );
+    assert_eq!(blobs.get(&summary_path(&s)).await.unwrap(), "second");
 }
 
 #[tokio::test]
@@ -183,10 +209,9 @@ async fn a_sweep_takes_only_old_and_unnamed_tool_results() {
         put("young").await,
         put("renewed").await,
     );
-    let summary = blobs
-        .put_summary(&s, Bytes::from_static(b"#"))
-        .await
-        .unwrap();
+    let text = Bytes::from_static(b"#");
+    blobs.replace_summary(&s, None, text).await.unwrap();
+    let summary = summary_path(&s);
     let now = millis(
         fs::metadata(root.path().join(&young))
             .unwrap()

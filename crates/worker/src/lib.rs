@@ -1,2 +1,29 @@
-//! The background worker that keeps every session's `summary.md` up to date. Nothing here yet: it
-//! arrives with session memory; the queue it will read lives in the store.
+//! The background worker that keeps every session's `summary.md` up to date.
+//!
+//! The store's queue says which sessions are due. The worker claims one under a lease, takes notes of
+//! what is new, has the version committed, and writes the file. Projects take turns. Whatever fails is
+//! told and tried again later; whatever dies is taken over when its lease lapses, and every step can be
+//! repeated.
+//!
+//! Sessions belong to whoever runs the worker: it reaches them through [`Host`], so that a server's own
+//! sessions stay as they are in memory. Deliberately not here: when a session is due and what a version
+//! means (the core), and how a model is asked (behind [`MemoryWriter`]).
+
+mod backoff;
+mod compose;
+mod file;
+mod host;
+mod lease;
+mod options;
+mod pass;
+mod queue;
+mod redact;
+mod transcript;
+mod worker;
+mod writer;
+
+pub use host::{Host, HostError, Job, Page};
+pub use options::{Clock, Options, Random};
+pub use redact::Redact;
+pub use worker::{Stats, Worker};
+pub use writer::{Ask, MemoryWriter, WriteError, Written};

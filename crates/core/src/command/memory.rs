@@ -1,14 +1,16 @@
 //! The running summary is begun, written, or could not be.
 
 use super::{Decision, Rejection, Skip};
-use crate::event::{Event, MemoryFailed, MemoryStarted, MemoryUpdated};
+use crate::event::{Event, MemoryFailed, MemoryFiled, MemoryStarted, MemoryUpdated};
 use crate::ids::{Ordinal, Revision, Timestamp};
-use crate::memory::Memory;
+use crate::memory::{Memory, changed_sections};
 use crate::message::Role;
-use crate::session::{Author, CallState, Session, Standing};
+use crate::session::{Author, Session, Standing, TextDigest};
 
-/// A text may be so large, whoever wrote it: four bytes for each token that the policy allows.
+/// A text may be so large, whoever wrote it, for each token that the policy allows.
 const MAX_BYTES_PER_TOKEN: usize = 8;
+/// Headings and guidance have their place whatever the policy allows.
+const MIN_LIMIT_BYTES: usize = 16 * 1024;
 
 /// Say that an update begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,22 +23,33 @@ pub struct UpdateMemory {
     pub text: Box<str>,
     /// Who wrote it.
     pub author: Author,
+    /// The number of the version that it was built upon, 0 for none. Nothing happens when that is not
+    /// the latest any more: somebody else has written meanwhile, and their words must not be lost.
+    pub upon: u64,
     /// The revision that it was written from.
     pub source: Revision,
-    /// The last message that was read for it; none where nothing was.
+    /// The last message that was read for it, or for what it was built upon; none where nothing was.
     pub read_to: Option<Ordinal>,
+    /// The file as a person left it, by which it is known again; none where nobody did.
+    pub file: Option<TextDigest>,
     /// How long it took, in milliseconds.
     pub took_ms: u64,
 }
 
-/// Record that an update came to nothing.
+/// Record that an update came to nothing, or that the file could not be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailMemory {
+    /// Whether it is the file that failed: the text is there.
+    pub of_file: bool,
     /// Why. Never holds content of the conversation.
     pub detail: Box<str>,
     /// When the next attempt is due.
     pub next: Timestamp,
 }
+
+/// Record that the file holds the text, if it was said not to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileMemory;
 
 impl StartMemory {
     pub(super) fn decide(self, session: &Session) -> Decision {
@@ -44,7 +57,7 @@ impl StartMemory {
             return Decision::Skipped(Skip::Disabled);
         }
         Decision::Events(vec![Event::MemoryStarted(MemoryStarted {
-            number: next_number(session),
+            number: latest_number(session) + 1,
         })])
     }
 }
@@ -53,6 +66,7 @@ impl UpdateMemory {
     pub(super) fn decide(self, session: &Session) -> Result<Decision, Rejection> {
         let policy = &session.policy().session_memory;
         let limit = (policy.max_tokens as usize).saturating_mul(MAX_BYTES_PER_TOKEN);
+        let limit = limit.max(MIN_LIMIT_BYTES);
         if self.text.len() > limit {
             return Err(Rejection::TooLarge {
                 field: "summary.md".into(),
@@ -60,29 +74,37 @@ impl UpdateMemory {
                 actual: self.text.len(),
             });
         }
-        let notes = session.notes();
-        let before = notes.version.as_ref();
+        let before = session.notes().version.as_ref();
         let is_same = before.is_some_and(|before| before.text == self.text);
-        if is_same && matches!(self.author, Author::Template | Author::Person) {
+        let says_the_same = is_same && matches!(self.author, Author::Template | Author::Person);
+        if self.upon != latest_number(session) || says_the_same {
             return Ok(Decision::Events(Vec::new()));
         }
         let written = Memory::parse(&self.text);
-        if self.author != Author::Template && !written.is_ready() {
+        if matches!(self.author, Author::Model | Author::Extractive) && !written.is_ready() {
             return Err(Rejection::invalid(
                 "summary.md",
                 "says nothing yet: neither the task nor the current state is filled in",
             ));
         }
         let covered = before.and_then(|before| before.covers);
+        let covers = match self.author {
+            Author::Template => None,
+            // Only what it was built upon was read.
+            Author::Person => covered.min(self.read_to),
+            Author::Model | Author::Extractive => session.memory_mark(self.read_to, covered),
+        };
+        let earlier = before.map_or_else(Memory::template, |before| Memory::parse(&before.text));
         Ok(Decision::Events(vec![Event::MemoryUpdated(
             MemoryUpdated {
-                number: next_number(session),
-                covers: self
-                    .read_to
-                    .map_or(covered, |to| mark(session, to, covered)),
+                number: self.upon + 1,
+                covers,
+                read: self.read_to,
+                changed: changed_sections(&earlier, &written),
                 text: self.text,
                 author: self.author,
                 source: self.source,
+                file: self.file,
                 took_ms: self.took_ms,
             },
         )]))
@@ -91,18 +113,34 @@ impl UpdateMemory {
 
 impl FailMemory {
     pub(super) fn decide(self, session: &Session) -> Decision {
-        let failure = session.notes().failure.as_ref();
+        let notes = session.notes();
+        let failure = if self.of_file {
+            &notes.unfiled
+        } else {
+            &notes.failure
+        };
+        let attempts = failure.as_ref().map_or(0, |failure| failure.attempts) + 1;
         Decision::Events(vec![Event::MemoryFailed(MemoryFailed {
+            of_file: self.of_file,
             detail: self.detail,
-            attempts: failure.map_or(0, |failure| failure.attempts) + 1,
+            attempts,
             next: self.next,
         })])
     }
 }
 
-fn next_number(session: &Session) -> u64 {
+impl FileMemory {
+    pub(super) fn decide(self, session: &Session) -> Decision {
+        let was_missing = session.notes().unfiled.is_some();
+        let number = latest_number(session);
+        let filed = was_missing.then_some(Event::MemoryFiled(MemoryFiled { number }));
+        Decision::Events(filed.into_iter().collect())
+    }
+}
+
+fn latest_number(session: &Session) -> u64 {
     let version = session.notes().version.as_ref();
-    version.map_or(0, |version| version.number) + 1
+    version.map_or(0, |version| version.number)
 }
 
 /// Whether the policy keeps a summary of this session.
@@ -111,66 +149,61 @@ pub fn wants_memory(session: &Session) -> bool {
     policy.enabled && (policy.include_subagents || session.about().parent.is_none())
 }
 
-/// The last message that a text covers which was written from all up to `read_to`: the mark moves only
-/// to where no call of the last response waits for its result.
-fn mark(session: &Session, read_to: Ordinal, before: Option<Ordinal>) -> Option<Ordinal> {
-    let entries = session.transcript().entries();
-    let read = entries.take(read_to.index() + 1);
-    let mut visible = read.filter(|(_, entry)| entry.standing == Standing::Visible);
-    let calls = session.calls();
-    let waits = |message: Ordinal| {
-        let mut of_message = calls.of(message);
-        of_message.any(|(_, call)| match call.state {
-            CallState::Open => true,
-            // It was answered later than what was read.
-            _ => call.original.is_some_and(|(result, _)| result > read_to),
-        })
-    };
-    let mut last = None;
-    let mut response = None;
-    for (ordinal, entry) in visible.by_ref() {
-        if entry.role == Role::Assistant {
-            response = Some(ordinal);
-        }
-        last = Some(ordinal);
-    }
-    // A response has several fragments; the calls of any of them may wait.
-    let open = response.is_some_and(|response| {
-        let fragments = (0..=response.get()).rev().map(Ordinal::new);
-        let of_model = |at: &Ordinal| {
-            let entry = session.transcript().get(*at);
-            entry.is_some_and(|entry| entry.role != Role::User || entry.size.result_tokens > 0)
-        };
-        fragments.take_while(of_model).take(64).any(waits)
-    });
-    if open { before } else { last.max(before) }
-}
-
-/// When a worker should look at a session's summary: at once, at some time, or not at all.
+/// When a worker should look at a session's summary: at once, at some time, or not at all. While an
+/// update is under way nothing is due: what comes of it says what is next.
+///
+/// Nothing due does not mean that the queue should forget the session: it may wait there for its file,
+/// or for a worker that died. The worker that looks at it and finds nothing to do takes it out.
 pub fn memory_due(session: &Session, now: Timestamp) -> Option<Timestamp> {
-    if !wants_memory(session) {
+    if memory_runs(session, now) {
         return None;
     }
-    let (policy, notes) = (&session.policy().session_memory, session.notes());
-    let calibrated = session.ledger().calibration.apply(notes.since_tokens);
-    let first = notes.written().is_none();
-    let has_grown = if first {
-        session.tokens().tokens >= u64::from(policy.start_tokens)
-    } else {
-        calibrated >= u64::from(policy.update_tokens)
-            && (notes.since_calls >= policy.update_tool_calls
-                || last_response_has_no_calls(session))
-    };
-    if !has_grown {
-        return None;
-    }
-    let retry = notes.failure.as_ref().map(|failure| failure.next);
-    Some(retry.map_or(now, |next| next.max(now)))
+    let file = session.notes().unfiled.as_ref();
+    let file = file.map(|failure| failure.next.max(now));
+    memory_update_due(session, now)
+        .into_iter()
+        .chain(file)
+        .min()
 }
 
+/// When an update of the text is due, whether or not one is under way.
+pub fn memory_update_due(session: &Session, now: Timestamp) -> Option<Timestamp> {
+    if !wants_memory(session) || !has_grown(session) {
+        return None;
+    }
+    let read = session.notes().version.as_ref().and_then(|it| it.read);
+    if session.memory_reach() <= read {
+        return None;
+    }
+    let failure = session.notes().failure.as_ref();
+    Some(failure.map_or(now, |failure| failure.next.max(now)))
+}
+
+/// Whether an update is under way, and not so long that it counts as dead.
+pub fn memory_runs(session: &Session, now: Timestamp) -> bool {
+    let stale_after = session.policy().session_memory.stale_after.get();
+    let began = session.notes().running;
+    began.is_some_and(|began| now.millis_since(began) < stale_after)
+}
+
+fn has_grown(session: &Session) -> bool {
+    let (policy, notes) = (&session.policy().session_memory, session.notes());
+    if notes.written().is_none() {
+        return session.tokens().tokens >= u64::from(policy.start_tokens);
+    }
+    let grown = session.ledger().calibration.apply(notes.since_tokens);
+    grown >= u64::from(policy.update_tokens)
+        && (notes.since_calls >= policy.update_tool_calls || last_response_has_no_calls(session))
+}
+
+/// Whether the model's last response, all fragments of it, called nothing.
 fn last_response_has_no_calls(session: &Session) -> bool {
-    let mut entries = session.transcript().entries().rev();
-    let last = entries
-        .find(|(_, entry)| entry.role == Role::Assistant && entry.standing == Standing::Visible);
-    last.is_none_or(|(ordinal, _)| session.calls().of(ordinal).next().is_none())
+    let entries = session.transcript().entries().rev();
+    let mut visible = entries.filter(|(_, entry)| entry.standing == Standing::Visible);
+    let is_model = |(_, entry): &(Ordinal, &crate::session::Entry)| entry.role == Role::Assistant;
+    let last = visible.find(is_model);
+    let fragments = last.into_iter().chain(visible.take_while(is_model));
+    fragments
+        .into_iter()
+        .all(|(at, _)| session.calls().of(at).next().is_none())
 }

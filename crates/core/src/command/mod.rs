@@ -26,7 +26,10 @@ pub use compact::{
     CompactWithMemory, FailCompaction, FinishCompaction, Made, Scope, StartCompaction,
 };
 pub use create::{Create, create};
-pub use memory::{FailMemory, StartMemory, UpdateMemory, memory_due, wants_memory};
+pub use memory::{
+    FailMemory, FileMemory, StartMemory, UpdateMemory, memory_due, memory_runs, memory_update_due,
+    wants_memory,
+};
 pub use offer::{CallName, Offering, Told, told};
 pub use reject::{Conflict, Rejection};
 pub use restore::Restore;
@@ -83,6 +86,8 @@ pub enum Command {
     UpdateMemory(UpdateMemory),
     /// Record that an update came to nothing.
     FailMemory(FailMemory),
+    /// See [`FileMemory`].
+    FileMemory(FileMemory),
     /// Stage spans.
     Stage(Stage),
     /// Put summaries in the places of spans.
@@ -155,6 +160,7 @@ pub fn decide(
         Command::StartMemory(start) => Ok(start.decide(session)),
         Command::UpdateMemory(update) => update.decide(session),
         Command::FailMemory(fail) => Ok(fail.decide(session)),
+        Command::FileMemory(file) => Ok(file.decide(session)),
         Command::Stage(stage) => Ok(stage.decide(session)),
         Command::Collapse(collapse) => collapse.decide(session, context),
         Command::Restore(restore) => restore.decide(session, context),

@@ -91,6 +91,11 @@ impl Memory {
             .any(|line| !placeholder::is_placeholder(line))
     }
 
+    /// Whether lines were cut from a section to keep it within its limit.
+    pub fn was_cut(&self, kind: SectionKind) -> bool {
+        self.body(kind).lines().any(fit::is_cut_note)
+    }
+
     /// The estimated tokens of a section's body.
     pub fn section_tokens(&self, kind: SectionKind) -> u32 {
         match self.body(kind) {

@@ -138,8 +138,12 @@ impl Session {
             Event::CompactionFailed(event) => self.compactions.failed(event),
             Event::Compacted(event) => self.compacted(event),
             Event::MemoryStarted(event) => self.notes.started(recorded.at, event),
-            Event::MemoryUpdated(event) => self.notes.updated(recorded.at, event),
+            Event::MemoryUpdated(event) => {
+                self.notes.updated(recorded.at, event);
+                self.notes.count_from(self.memory_since(event.read));
+            }
             Event::MemoryFailed(event) => self.notes.failed(recorded.at, event),
+            Event::MemoryFiled(_) => self.notes.filed(),
             Event::Restored(event) => self.restored(event),
             Event::Rewound(event) => self.rewound(event),
             Event::PolicyChanged(event) => self.policy_changed(event),
@@ -150,6 +154,7 @@ impl Session {
         }
         self.about.epoch = self.sealed.epoch();
         self.about.waits_for = self.waits_for();
+        self.settle_memory_mark();
         if let Some((kind, before)) = change {
             self.after_change(&recorded.event, kind, &before);
             self.compactions

@@ -37,6 +37,11 @@ impl Standing {
     pub const fn takes_part(self) -> bool {
         matches!(self, Self::Visible | Self::Collapsed)
     }
+
+    /// Whether what it says still holds, shown or not: nobody has taken it back.
+    pub const fn holds(self) -> bool {
+        matches!(self, Self::Visible | Self::Collapsed | Self::Compacted)
+    }
 }
 
 /// The content of a message is in the log, and not in memory.

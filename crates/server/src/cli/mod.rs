@@ -16,6 +16,7 @@ mod sessions;
 mod settings;
 mod verify;
 mod view;
+mod worker;
 
 use clap::{Parser, Subcommand};
 
@@ -34,6 +35,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Serve),
+    Worker(worker::Work),
     Import(import::Import),
     Sessions(sessions::Sessions),
     Inspect(inspect::Inspect),
@@ -51,6 +53,7 @@ impl Cli {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         match self.command {
             Command::Serve(command) => command.run(),
+            Command::Worker(command) => command.run(),
             Command::Import(command) => command.run(),
             Command::Sessions(command) => command.run(),
             Command::Inspect(command) => command.run(),

@@ -53,6 +53,11 @@ pub(super) fn all(config: &Config) -> Vec<Mismatch> {
         &["grpc.request_timeout_ms", "grpc.max_request_timeout_ms"],
         "is more than grpc.max_request_timeout_ms",
     );
+    check(
+        config.worker.poll_ms <= config.worker.lease_ms,
+        &["worker.poll_ms", "worker.lease_ms"],
+        "is more than worker.lease_ms: what a dead worker has left would wait longer than it must",
+    );
     budget(config, &mut check);
     found
 }

@@ -62,6 +62,8 @@ pub struct Config {
     pub shutdown: ShutdownConfig,
     /// The embedded store.
     pub store: StoreConfig,
+    /// The worker that keeps summaries.
+    pub worker: WorkerConfig,
     /// What new sessions start with.
     pub policy: PolicyConfig,
     /// What tokens cost.
@@ -139,6 +141,25 @@ pub struct StoreConfig {
     pub canary_every_ms: u64,
 }
 
+/// The worker that keeps every session's `summary.md`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerConfig {
+    /// Whether `serve` runs it.
+    pub enabled: bool,
+    /// Sessions at one time.
+    pub parallel: usize,
+    /// How often it looks for work when nobody wakes it.
+    pub poll_ms: u64,
+    /// How long a session is its own; it renews that while it works.
+    pub lease_ms: u64,
+    /// The most that a failed update waits.
+    pub max_backoff_ms: u64,
+    /// How long a file that was edited a moment ago is left alone.
+    pub settle_ms: u64,
+    /// How long updates under way may take when it stops.
+    pub grace_ms: u64,
+}
+
 /// What new sessions start with.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PolicyConfig {
@@ -172,6 +193,7 @@ impl Default for Config {
                 flush_every_ms: 200,
                 canary_every_ms: 5_000,
             },
+            worker: WorkerConfig::default(),
             policy: PolicyConfig::default(),
             prices: Prices::default(),
         }
@@ -190,6 +212,20 @@ impl Default for GrpcConfig {
             max_connection_age_grace_ms: 60_000,
             keepalive_ms: 30_000,
             keepalive_timeout_ms: 20_000,
+        }
+    }
+}
+
+impl Default for WorkerConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            parallel: 8,
+            poll_ms: 1_000,
+            lease_ms: 30_000,
+            max_backoff_ms: 300_000,
+            settle_ms: 2_000,
+            grace_ms: 5_000,
         }
     }
 }

@@ -115,6 +115,20 @@ settings! {
         "How often the store writes what nobody waits for, and collects garbage.";
     "store.canary_every_ms" => store.canary_every_ms in 100..=HOUR_MS,
         "How often readiness writes to the store to see whether it can.";
+    "worker.enabled" => worker.enabled,
+        "Whether serve keeps summary.md up to date; without it, palimpsest worker has to.";
+    "worker.parallel" => worker.parallel in 1..=256,
+        "Sessions whose summaries are written at one time.";
+    "worker.poll_ms" => worker.poll_ms in 10..=HOUR_MS,
+        "How often the worker looks for work when nobody wakes it.";
+    "worker.lease_ms" => worker.lease_ms in 500..=HOUR_MS,
+        "How long a session is a worker's own; when a worker dies, another goes on after that.";
+    "worker.max_backoff_ms" => worker.max_backoff_ms in 100..=(24 * HOUR_MS),
+        "The most that a failed update waits until it is tried again.";
+    "worker.settle_ms" => worker.settle_ms in 0..=60_000,
+        "How long a summary.md that somebody has just edited is left alone before it is read.";
+    "worker.grace_ms" => worker.grace_ms in 0..=HOUR_MS,
+        "How long updates under way may take to finish when the server goes down.";
     "prices.uncached" => prices.uncached,
         "What a token of input costs that is read anew. Only the relation of the prices matters.";
     "prices.cache_write" => prices.cache_write,

@@ -58,6 +58,8 @@ pub fn events(
         Event::MemoryFailed(event) => {
             vec![Out::MemoryUpdateFailed(memory::failed(event, recorded.at))]
         }
+        // The text was told when it was written; that its copy is there changes nothing.
+        Event::MemoryFiled(_) => Vec::new(),
         Event::SpansStaged(event) => vec![Out::SpansStaged(spans::staged(event, session))],
         Event::SpansCollapsed(event) => {
             vec![Out::SpansCollapsed(spans::collapsed(event, session))]

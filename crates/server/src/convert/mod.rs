@@ -46,6 +46,7 @@ pub use levels::{
     cache_edit, edited_tokens, level_effect, persisted_result, reference_of, reference_to, refused,
     restored, skip_reason, skipped, snipped, stage,
 };
+pub use memory::MemoryView;
 pub use messages_in::{InputMessage, messages};
 pub use offers::{
     ResultForm, call_name, offered_call, offered_content, persist_response, result_rule,
@@ -59,7 +60,7 @@ pub use policy::{
 };
 pub use repairs::{repair_warnings, repairs};
 pub use scalars::{
-    Form, call_key, export_kind, export_role, export_timestamp, form, message_id,
+    Form, call_key, duration_up_to, export_kind, export_role, export_timestamp, form, message_id,
     optional_timestamp, payload_format, project, session_key, timestamp,
 };
 pub use session_in::{ChangedSession, NewSession, create, update};

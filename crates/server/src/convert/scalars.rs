@@ -86,6 +86,23 @@ pub fn export_timestamp(time: Timestamp) -> prost_types::Timestamp {
     prost_types::Timestamp { seconds, nanos: 0 }
 }
 
+/// How long something may take; what is finer than a millisecond is cut off.
+pub fn duration_up_to(
+    duration: Option<prost_types::Duration>,
+    field: &str,
+    most: std::time::Duration,
+) -> Result<Option<std::time::Duration>, FieldError> {
+    let Some(duration) = duration else {
+        return Ok(None);
+    };
+    let given = std::time::Duration::try_from(duration).ok();
+    let given = given.filter(|given| *given <= most).ok_or_else(|| {
+        let what = format!("must be from 0 to {} seconds", most.as_secs());
+        FieldError::invalid(field, what)
+    });
+    given.map(Some)
+}
+
 /// A duration, of milliseconds.
 pub(super) fn export_millis(millis: u64) -> prost_types::Duration {
     prost_types::Duration {

@@ -16,9 +16,11 @@ use palimpsest_proto::context::v1::{
 };
 use tonic::{Request, Response, Status, async_trait};
 
+use crate::grpc::Deadline;
+
 use super::{
-    Service, append, compact, not_implemented, persist, prepare, reply, restore, results, rewind,
-    snip, stream, tools,
+    Service, append, compact, memory, not_implemented, persist, prepare, reply, restore, results,
+    rewind, snip, stream, tools,
 };
 
 const NAME: &str = "ContextService";
@@ -110,9 +112,11 @@ impl ContextService for ContextHandlers {
 
     async fn get_session_memory(
         &self,
-        _: Request<GetSessionMemoryRequest>,
+        request: Request<GetSessionMemoryRequest>,
     ) -> Result<Response<GetSessionMemoryResponse>, Status> {
-        not_implemented(NAME, "GetSessionMemory")
+        let deadline = request.extensions().get::<Deadline>().copied();
+        let answer = memory::get(&self.0, request.into_inner(), deadline);
+        reply(Box::pin(answer).await)
     }
 
     async fn update_working_state(

@@ -16,6 +16,7 @@ mod fidelity;
 mod ledger;
 mod list;
 mod manage;
+mod memory;
 mod messages;
 mod originals;
 mod persist;
@@ -59,6 +60,7 @@ pub struct Service {
     draining: CancellationToken,
     prices: Prices,
     passes: staging::Passes,
+    has_worker: bool,
 }
 
 impl Service {
@@ -78,6 +80,7 @@ impl Service {
             draining,
             prices: Prices::default(),
             passes: staging::Passes::default(),
+            has_worker: false,
         }
     }
 
@@ -85,6 +88,13 @@ impl Service {
     #[must_use]
     pub fn with_prices(mut self, prices: Prices) -> Self {
         self.prices = prices;
+        self
+    }
+
+    /// The same where a worker runs in this process.
+    #[must_use]
+    pub fn with_worker(mut self, has_worker: bool) -> Self {
+        self.has_worker = has_worker;
         self
     }
 

@@ -8,7 +8,7 @@ use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::Session;
 use palimpsest_store::encoding::encode_snapshot;
 use palimpsest_store::{Batch, DueChange, SessionLog, Snapshot, StoreError};
-use tokio::sync::{Mutex, MutexGuard, watch};
+use tokio::sync::{Mutex, MutexGuard, Notify, watch};
 use tokio::task::spawn_blocking;
 
 use super::transaction::Transaction;
@@ -142,6 +142,7 @@ impl State {
         log: &Arc<dyn SessionLog>,
         key: &SessionKey,
         transaction: Transaction<'_>,
+        wake: &Notify,
     ) -> Result<&Loaded, StoreError> {
         let now = transaction.now();
         let (loaded, before, append) = transaction.into_parts();
@@ -150,14 +151,18 @@ impl State {
         };
         if let Some((events, frame)) = append {
             let frame_bytes = frame.len() as u64;
+            let due = memory_due(&loaded.session, now);
             let batch = Batch {
                 expected: before,
                 events,
                 frame,
                 summary: row::encode(loaded.session.about()),
-                due: memory_due(&loaded.session, now).map_or(DueChange::Keep, DueChange::At),
+                due: due.map_or(DueChange::Keep, DueChange::At),
             };
             log.append(key, batch).await?;
+            if due.is_some_and(|due| due <= now) {
+                wake.notify_one();
+            }
             loaded.tail_bytes += frame_bytes;
             let last = loaded.snapshot_bytes.load(Ordering::Relaxed);
             if loaded.tail_bytes > (TAIL_TO_SNAPSHOT * last).max(MIN_TAIL_BYTES) {

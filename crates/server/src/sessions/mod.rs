@@ -23,6 +23,7 @@ use palimpsest_core::session::{About, NotHeld, Session};
 use palimpsest_store::blobs::{BlobError, Blobs};
 use palimpsest_store::encoding::{DecodeError, decode_about};
 use palimpsest_store::{Head, SessionLog, StoreError};
+use tokio::sync::Notify;
 
 use self::cache::Cache;
 pub use self::handle::{Change, Watcher};
@@ -82,6 +83,7 @@ pub struct Sessions {
     limits: Arc<Limits>,
     policies: Policies,
     blobs: Option<Arc<Blobs>>,
+    wake: Arc<Notify>,
 }
 
 impl fmt::Debug for Sessions {
@@ -106,6 +108,7 @@ impl Sessions {
             limits,
             policies,
             blobs: None,
+            wake: Arc::default(),
         }
     }
 
@@ -114,6 +117,11 @@ impl Sessions {
     pub fn with_blobs(mut self, blobs: Arc<Blobs>) -> Self {
         self.blobs = Some(blobs);
         self
+    }
+
+    /// Told whenever a session has become due for the worker.
+    pub fn waker(&self) -> Arc<Notify> {
+        Arc::clone(&self.wake)
     }
 
     /// The log beneath.
@@ -214,7 +222,7 @@ impl Sessions {
                 can_store = false;
                 continue;
             }
-            match state.commit(&self.log, key, transaction).await {
+            match state.commit(&self.log, key, transaction, &self.wake).await {
                 Ok(loaded) => {
                     handle.announce(loaded.session.revision());
                     let mut answer = finish(&loaded.session, &decided);

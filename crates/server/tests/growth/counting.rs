@@ -95,6 +95,15 @@ impl<L: SessionLog> SessionLog for CountingLog<L> {
         self.log.due(now, limit).await
     }
 
+    async fn due_of_each(
+        &self,
+        now: Timestamp,
+        limit: usize,
+        each: usize,
+    ) -> Result<Vec<Due>, StoreError> {
+        self.log.due_of_each(now, limit, each).await
+    }
+
     async fn claim(
         &self,
         key: &SessionKey,

@@ -32,6 +32,11 @@ impl Folders {
         }
     }
 
+    /// Where a blob's file is.
+    pub(super) fn file(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+
     /// Syncs every folder from the root to the blob's that is not known to be durable.
     pub(super) fn sync(&self, path: &str) -> io::Result<()> {
         let mut dir = self.root.clone();

@@ -5,6 +5,7 @@
 
 mod folders;
 mod location;
+mod summary;
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -22,6 +23,7 @@ use tokio::sync::RwLock;
 use tokio::task::spawn_blocking;
 
 use self::folders::Folders;
+pub use self::summary::{Replaced, SummaryFile, summary_path};
 
 /// Tool results younger than this are never swept, whatever the caller asks: the event that names one
 /// may not be written yet.
@@ -40,6 +42,14 @@ pub enum BlobError {
     /// The path holds other bytes than its digest says, and is left as it is.
     #[error("the blob at {0} does not hold what its name says")]
     Damaged(String),
+    /// The file is larger than any that is read whole.
+    #[error("{path} has {bytes} bytes, more than is ever read: make it shorter, or delete it")]
+    TooLarge {
+        /// Where it is.
+        path: String,
+        /// Its size.
+        bytes: u64,
+    },
     /// The range is not within the blob.
     #[error("bytes {start} to {end} are not within the blob")]
     Range {
@@ -190,18 +200,6 @@ impl Blobs {
         // old enough for a sweep that runs right now. Writing the same bytes again settles both.
         self.overwrite(&blob.path, bytes).await?;
         Ok(blob)
-    }
-
-    /// Replaces a session's summary, durably. Unlike a tool result it has one path and many contents:
-    /// the event has the text, this is a copy for people and other programs.
-    pub async fn put_summary(
-        &self,
-        session: &SessionKey,
-        text: Bytes,
-    ) -> Result<String, BlobError> {
-        let path = format!("{}session-memory/summary.md", session_dir(session));
-        self.overwrite(&path, text).await?;
-        Ok(path)
     }
 
     /// All of a blob.

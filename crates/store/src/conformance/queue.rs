@@ -46,6 +46,25 @@ async fn due_in_order(harness: &dyn Harness) {
     assert_eq!(due_names(&log, 30, 9).await, ["d", "a", "b", "e", "c"]);
     assert_eq!(due_names(&log, 30, 2).await, ["d", "a"]);
     assert_eq!(due_names(&log, 30, 0).await, [""; 0]);
+    let each = async |limit: usize, each: usize| {
+        let due = log.due_of_each(time(30), limit, each).await.expect("due");
+        due.iter()
+            .map(|due| due.key.to_string())
+            .collect::<Vec<_>>()
+    };
+    let names = |names: &[&str]| {
+        names
+            .iter()
+            .map(|name| key(name).to_string())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        each(9, 1).await,
+        names(&["p/d", "q/b", "a/e"]),
+        "none hides another"
+    );
+    assert_eq!(each(2, 1).await, names(&["p/d", "q/b"]));
+    assert_eq!(each(9, 2).await, names(&["p/d", "p/a", "q/b", "a/e"]));
     append(&log, "p/d", DueChange::At(time(25))).await;
     append(&log, "p/a", DueChange::Clear).await;
     append(&log, "q/b", DueChange::Keep).await;

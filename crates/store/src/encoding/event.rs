@@ -71,6 +71,7 @@ pub(super) fn write(recorded: &Recorded) -> v1::Recorded {
         Event::MemoryStarted(event) => Stored::MemoryStarted(notes::write_started(*event)),
         Event::MemoryUpdated(event) => Stored::MemoryUpdated(notes::write_updated(event)),
         Event::MemoryFailed(event) => Stored::MemoryFailed(notes::write_failed(event)),
+        Event::MemoryFiled(event) => Stored::MemoryFiled(notes::write_filed(*event)),
         Event::SpansStaged(event) => Stored::SpansStaged(spans::write_staged(event)),
         Event::SpansCollapsed(event) => Stored::SpansCollapsed(spans::write_collapsed(event)),
         Event::PolicyChanged(event) => Stored::PolicyChanged(v1::PolicyChanged {
@@ -146,6 +147,7 @@ pub(super) fn read(stored: v1::Recorded) -> Result<Recorded, DecodeError> {
         Some(Stored::MemoryStarted(event)) => Event::MemoryStarted(notes::read_started(event)),
         Some(Stored::MemoryUpdated(event)) => Event::MemoryUpdated(notes::read_updated(event)?),
         Some(Stored::MemoryFailed(event)) => Event::MemoryFailed(notes::read_failed(event)),
+        Some(Stored::MemoryFiled(event)) => Event::MemoryFiled(notes::read_filed(event)),
         Some(Stored::SpansStaged(event)) => Event::SpansStaged(spans::read_staged(event)?),
         Some(Stored::SpansCollapsed(event)) => Event::SpansCollapsed(spans::read_collapsed(event)?),
         Some(Stored::PolicyChanged(event)) => Event::PolicyChanged(PolicyChanged {

@@ -228,7 +228,16 @@ impl SessionLog for SledLog {
     }
 
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError> {
-        self.blocking(move |shared| read::due(shared, now, limit))
+        self.due_of_each(now, limit, usize::MAX).await
+    }
+
+    async fn due_of_each(
+        &self,
+        now: Timestamp,
+        limit: usize,
+        each: usize,
+    ) -> Result<Vec<Due>, StoreError> {
+        self.blocking(move |shared| read::due(shared, now, limit, each))
             .await
     }
 

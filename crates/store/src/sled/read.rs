@@ -1,5 +1,6 @@
 //! How what was written is read back, checked as it is.
 
+use std::collections::HashMap;
 use std::ops::Bound;
 
 use ::sled::{Db, IVec};
@@ -220,9 +221,15 @@ pub(super) fn list(
     Ok(sessions)
 }
 
-/// See [`crate::SessionLog::due`].
-pub(super) fn due(shared: &Shared, now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError> {
+/// See [`crate::SessionLog::due_of_each`].
+pub(super) fn due(
+    shared: &Shared,
+    now: Timestamp,
+    limit: usize,
+    each: usize,
+) -> Result<Vec<Due>, StoreError> {
     let mut ready = Vec::new();
+    let mut of_project: HashMap<ProjectId, usize> = HashMap::new();
     for found in shared.db.range(keys::due_until(now.as_millis())).keys() {
         let found = found.map_err(|e| failed(&e))?;
         if ready.len() >= limit.min(MAX_LIST) {
@@ -230,10 +237,15 @@ pub(super) fn due(shared: &Shared, now: Timestamp, limit: usize) -> Result<Vec<D
         }
         let (time, key) = keys::parse_due(&found)
             .ok_or_else(|| StoreError::Read("a queue entry cannot be read".into()))?;
+        let taken = of_project.entry(key.project.clone()).or_default();
+        if *taken >= each {
+            continue;
+        }
         // As in `list`: an entry whose head says otherwise belongs to a group that is not durable yet.
         let Some(record) = shared.record(&key)?.filter(|r| r.ready() == Some(time)) else {
             continue;
         };
+        *taken += 1;
         ready.push(Due {
             key,
             at: Timestamp::from_millis(record.due.unwrap_or(time)),

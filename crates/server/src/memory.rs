@@ -1,0 +1,290 @@
+//! The sessions of this process, as the worker that keeps their summaries needs them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use palimpsest_core::command::{
+    Command, FailMemory, FileMemory, StartMemory, UpdateMemory, memory_update_due, wants_memory,
+};
+use palimpsest_core::event::Event;
+use palimpsest_core::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
+use palimpsest_core::message::Message;
+use palimpsest_core::session::{Author, Session};
+use palimpsest_summarize::redact;
+use palimpsest_worker::{Host, HostError, Job, Options, Page, Random, Worker};
+
+use crate::clock::{Clock, IdSource};
+use crate::config::WorkerConfig;
+use crate::sessions::{Missing, Outcome, READ_BYTES, Sessions, SessionsError, Transaction};
+
+/// How many messages are read at a time, however short they are.
+const MAX_PAGE_MESSAGES: usize = 2_000;
+/// What a token of a message takes, where only its estimate is at hand.
+const BYTES_PER_TOKEN: usize = 4;
+
+/// The worker on some sessions, as it is configured.
+pub fn worker(
+    sessions: &Arc<Sessions>,
+    blobs: &Arc<palimpsest_store::blobs::Blobs>,
+    clock: &Arc<dyn Clock>,
+    ids: &Arc<IdSource>,
+    config: &WorkerConfig,
+) -> Worker {
+    let options = Options {
+        parallel: config.parallel,
+        poll: Duration::from_millis(config.poll_ms),
+        lease: Duration::from_millis(config.lease_ms),
+        max_backoff: Duration::from_millis(config.max_backoff_ms),
+        settle: Duration::from_millis(config.settle_ms),
+        grace: Duration::from_millis(config.grace_ms),
+        ..Options::new(ids.uuid().to_string())
+    };
+    Worker::new(
+        Arc::clone(sessions.log()),
+        Arc::new(InProcess(Arc::clone(sessions))),
+        Arc::clone(blobs),
+        Arc::new(Time(Arc::clone(clock))),
+        Arc::new(Chance(Arc::clone(ids))),
+        options,
+    )
+    .woken_by(sessions.waker())
+    .with_redact(|text| redact(text).text.into_owned())
+}
+
+struct Time(Arc<dyn Clock>);
+
+impl palimpsest_worker::Clock for Time {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.monotonic()
+    }
+}
+
+struct Chance(Arc<IdSource>);
+
+impl Random for Chance {
+    fn next(&self) -> u64 {
+        // The end of an id is random.
+        u64::from_be_bytes(self.0.uuid().as_u64_pair().1.to_be_bytes()) & u64::from(u32::MAX)
+    }
+}
+
+/// The sessions of this process.
+struct InProcess(Arc<Sessions>);
+
+impl InProcess {
+    async fn change<D>(
+        &self,
+        key: &SessionKey,
+        decide: impl Fn(&mut Transaction<'_>) -> Result<D, palimpsest_core::command::Rejection>
+        + Send
+        + Sync,
+    ) -> Result<D, HostError>
+    where
+        D: Clone + Send,
+    {
+        let written = self.0.write(
+            key,
+            &Missing::Refuse,
+            decide,
+            |_, done: &D| Ok(done.clone()),
+        );
+        Box::pin(written).await.map_err(host_error)
+    }
+
+    /// The contents of messages, out of the log: all of what was appended from one revision to another.
+    async fn from_log(
+        &self,
+        key: &SessionKey,
+        first: Revision,
+        last: Revision,
+    ) -> Result<HashMap<MessageId, Arc<Message>>, SessionsError> {
+        let mut found = HashMap::new();
+        let mut after = Revision::new(first.get().saturating_sub(1));
+        while after < last {
+            let events = self.0.events(key, after, READ_BYTES).await?;
+            let Some((end, _)) = events.last() else {
+                break;
+            };
+            after = *end;
+            for (_, recorded) in events {
+                if let Event::MessagesAppended(event) = recorded.event {
+                    let messages = event.messages.into_iter().map(|appended| appended.message);
+                    found.extend(messages.map(|message| (message.id, message)));
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+#[async_trait]
+impl Host for InProcess {
+    async fn job(&self, key: &SessionKey) -> Result<Option<Job>, HostError> {
+        let now = self.0.clock().now();
+        match self.0.read(key, |session| job(session, now)).await {
+            Ok(job) => Ok(Some(job)),
+            Err(SessionsError::NotFound(_)) => Ok(None),
+            Err(error) => Err(host_error(error)),
+        }
+    }
+
+    async fn messages(
+        &self,
+        key: &SessionKey,
+        after: Option<Ordinal>,
+        to: Ordinal,
+        max_bytes: usize,
+    ) -> Result<Page, HostError> {
+        let list = |session: &Session| Index::of(session, after, to, max_bytes);
+        let index = self.0.read(key, list).await.map_err(host_error)?;
+        let missing = || index.entries.iter().filter(|entry| entry.content.is_none());
+        let span = missing().next().zip(missing().next_back());
+        let mut read = match span {
+            None => HashMap::new(),
+            Some((first, last)) => {
+                let read = self.from_log(key, first.revision, last.revision);
+                Box::pin(read).await.map_err(host_error)?
+            }
+        };
+        let messages = index.entries.into_iter();
+        let messages =
+            messages.filter_map(|entry| entry.content.or_else(|| read.remove(&entry.id)));
+        Ok(Page {
+            messages: messages.collect(),
+            next: index.next,
+        })
+    }
+
+    async fn begin(&self, key: &SessionKey, template: &str) -> Result<Option<Job>, HostError> {
+        let begun = self.change(key, |transaction| {
+            let now = transaction.now();
+            let Some(session) = transaction.session() else {
+                return Ok(None);
+            };
+            if memory_update_due(session, now).is_none_or(|due| due > now) {
+                return Ok(None);
+            }
+            if session.notes().version.is_none() {
+                let source = session.revision();
+                transaction.run(Command::UpdateMemory(UpdateMemory {
+                    text: template.into(),
+                    author: Author::Template,
+                    upon: 0,
+                    source,
+                    read_to: None,
+                    file: None,
+                    took_ms: 0,
+                }))?;
+            }
+            transaction.run(Command::StartMemory(StartMemory))?;
+            Ok(transaction.session().map(|session| job(session, now)))
+        });
+        begun.await
+    }
+
+    async fn commit(
+        &self,
+        key: &SessionKey,
+        failed: Option<FailMemory>,
+        update: UpdateMemory,
+    ) -> Result<bool, HostError> {
+        let committed = self.change(key, |transaction| {
+            if let Some(failed) = &failed {
+                transaction.run(Command::FailMemory(failed.clone()))?;
+            }
+            let outcome = transaction.run(Command::UpdateMemory(update.clone()))?;
+            Ok(matches!(outcome, Outcome::Done(Some(_))))
+        });
+        committed.await
+    }
+
+    async fn fail(&self, key: &SessionKey, failure: FailMemory) -> Result<(), HostError> {
+        let recorded = self.change(key, |transaction| {
+            transaction.run(Command::FailMemory(failure.clone()))?;
+            Ok(())
+        });
+        recorded.await
+    }
+
+    async fn filed(&self, key: &SessionKey) -> Result<(), HostError> {
+        let recorded = self.change(key, |transaction| {
+            transaction.run(Command::FileMemory(FileMemory))?;
+            Ok(())
+        });
+        recorded.await
+    }
+}
+
+fn job(session: &Session, now: Timestamp) -> Job {
+    Job {
+        revision: session.revision(),
+        wanted: wants_memory(session),
+        due: memory_update_due(session, now),
+        notes: session.notes().clone(),
+        is_false: session.memory_is_false(),
+        reach: session.memory_reach(),
+        memory: session.policy().session_memory.clone(),
+        summary: session.policy().summary.clone(),
+    }
+}
+
+/// Which messages a page has, and their contents as far as they are in memory.
+struct Index {
+    entries: Vec<Indexed>,
+    next: Option<Ordinal>,
+}
+
+struct Indexed {
+    id: MessageId,
+    revision: Revision,
+    content: Option<Arc<Message>>,
+}
+
+impl Index {
+    fn of(session: &Session, after: Option<Ordinal>, to: Ordinal, max_bytes: usize) -> Self {
+        let mut index = Self {
+            entries: Vec::new(),
+            next: None,
+        };
+        let first = after.map_or(0, |after| after.get() + 1);
+        let mut bytes = 0;
+        for at in (first..=to.get()).map(Ordinal::new) {
+            let Some(entry) = session.transcript().get(at) else {
+                break;
+            };
+            if !entry.standing.holds() {
+                continue;
+            }
+            let is_full = index.entries.len() >= MAX_PAGE_MESSAGES || bytes >= max_bytes;
+            if is_full {
+                index.next = at.get().checked_sub(1).map(Ordinal::new);
+                break;
+            }
+            let content = entry.content.clone();
+            let estimate = || entry.size.tokens as usize * BYTES_PER_TOKEN;
+            bytes += content
+                .as_ref()
+                .map_or_else(estimate, |content| content.content_bytes());
+            index.entries.push(Indexed {
+                id: entry.id,
+                revision: entry.revision,
+                content,
+            });
+        }
+        index
+    }
+}
+
+fn host_error(error: SessionsError) -> HostError {
+    match error {
+        SessionsError::NotFound(_) => HostError::Gone,
+        SessionsError::Rejected(rejection) => HostError::Refused(rejection.to_string()),
+        error => HostError::Failed(error.into()),
+    }
+}

@@ -1,0 +1,221 @@
+//! A session's `summary.md`: one path whose contents change, and which people may edit.
+//!
+//! So it is only ever replaced when it still holds what the writer has read. A bucket does that by the
+//! object's tag. In a local folder the new file is put in place by exchanging it with the old one in one
+//! step, and what came out is looked at: was it edited a moment ago, it goes back. Readers see a whole
+//! file at any time. Not here: what is written, and what becomes of an edit.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use object_store::{Error, ObjectStoreExt, PutMode, UpdateVersion};
+use palimpsest_core::ids::{SessionKey, Timestamp};
+use tokio::task::spawn_blocking;
+
+use super::{BlobError, Blobs, session_dir};
+
+/// A file that was being written longer ago than this was left by a process that died.
+const LEFTOVER: Duration = Duration::from_mins(10);
+/// What the name of a file begins with that is being written.
+const NEW: &str = "summary.md.new-";
+
+/// No summary that a person edits is larger; what is, is not read.
+const MAX_SUMMARY_FILE_BYTES: u64 = 4 << 20;
+
+/// A summary as it was found.
+#[derive(Debug, Clone)]
+pub struct SummaryFile {
+    /// What it holds.
+    pub text: Bytes,
+    /// When it was last written.
+    pub written: Timestamp,
+    version: UpdateVersion,
+}
+
+/// What came of replacing a summary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replaced {
+    /// It holds the new text.
+    Written,
+    /// It was not what was found any more, and is as somebody else left it.
+    Changed,
+}
+
+/// Where a session's summary is, within the store.
+pub fn summary_path(session: &SessionKey) -> String {
+    format!("{}session-memory/summary.md", session_dir(session))
+}
+
+impl Blobs {
+    /// A session's summary; none when there is no file.
+    pub async fn summary(&self, session: &SessionKey) -> Result<Option<SummaryFile>, BlobError> {
+        let found = match self.store.get(&self.path(&summary_path(session))?).await {
+            Ok(found) => found,
+            Err(Error::NotFound { .. }) => return Ok(None),
+            Err(error) => return Err(BlobError::Store(error)),
+        };
+        let meta = found.meta.clone();
+        if meta.size > MAX_SUMMARY_FILE_BYTES {
+            return Err(BlobError::TooLarge {
+                path: summary_path(session),
+                bytes: meta.size,
+            });
+        }
+        Ok(Some(SummaryFile {
+            text: found.bytes().await.map_err(BlobError::Store)?,
+            written: Timestamp::from_millis(meta.last_modified.timestamp_millis()),
+            version: UpdateVersion {
+                e_tag: meta.e_tag,
+                version: meta.version,
+            },
+        }))
+    }
+
+    /// Removes a session's summary; that there is none is no failure.
+    pub async fn remove_summary(&self, session: &SessionKey) -> Result<(), BlobError> {
+        self.delete(&summary_path(session)).await
+    }
+
+    /// Replaces a session's summary, durably, if it still is as it was found.
+    pub async fn replace_summary(
+        &self,
+        session: &SessionKey,
+        found: Option<&SummaryFile>,
+        text: Bytes,
+    ) -> Result<Replaced, BlobError> {
+        let path = summary_path(session);
+        if let Some(folders) = self.folders.clone() {
+            let (file, found) = (folders.file(&path), found.map(|found| found.text.clone()));
+            let replaced = spawn_blocking(move || replace(&file, found.as_deref(), &text)).await;
+            let replaced = replaced.map_err(io::Error::other).flatten();
+            let replaced = replaced.map_err(BlobError::Folder)?;
+            self.sync_folders(&path).await?;
+            return Ok(replaced);
+        }
+        let at = self.path(&path)?;
+        let mode = found.map_or(PutMode::Create, |it| PutMode::Update(it.version.clone()));
+        match self
+            .store
+            .put_opts(&at, text.clone().into(), mode.into())
+            .await
+        {
+            Ok(_) => Ok(Replaced::Written),
+            Err(
+                Error::AlreadyExists { .. } | Error::Precondition { .. } | Error::NotFound { .. },
+            ) => Ok(Replaced::Changed),
+            // The bucket cannot compare: the moment between looking and writing is all that is left.
+            Err(Error::NotImplemented { .. } | Error::NotSupported { .. }) => {
+                let now = self.summary(session).await?.map(|now| now.text);
+                if now.as_deref() != found.map(|found| &*found.text) {
+                    return Ok(Replaced::Changed);
+                }
+                self.overwrite(&path, text).await?;
+                Ok(Replaced::Written)
+            }
+            Err(error) => Err(BlobError::Store(error)),
+        }
+    }
+}
+
+fn replace(file: &FilePath, found: Option<&[u8]>, text: &[u8]) -> io::Result<Replaced> {
+    let folder = crate::fs::parent(file);
+    crate::fs::create_dir(folder)?;
+    remove_leftovers(folder);
+    let new = Temporary::write(folder, text)?;
+    let replaced = match found {
+        None => create(&new.0, file)?,
+        Some(found) => exchange(&new.0, file, found)?,
+    };
+    drop(new);
+    crate::fs::sync_dir(folder)?;
+    Ok(replaced)
+}
+
+/// Puts a file where there was none.
+fn create(new: &FilePath, file: &FilePath) -> io::Result<Replaced> {
+    match fs::hard_link(new, file) {
+        Ok(()) => Ok(Replaced::Written),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Replaced::Changed),
+        Err(error) => Err(error),
+    }
+}
+
+fn exchange(new: &FilePath, file: &FilePath, found: &[u8]) -> io::Result<Replaced> {
+    match swap(new, file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Replaced::Changed),
+        // Not every file system can.
+        Err(error) if is_unsupported(&error) => {
+            if fs::read(file)? != found {
+                return Ok(Replaced::Changed);
+            }
+            fs::rename(new, file)?;
+            return Ok(Replaced::Written);
+        }
+        swapped => swapped?,
+    }
+    if fs::read(new)? == found {
+        return Ok(Replaced::Written);
+    }
+    swap(new, file)?;
+    Ok(Replaced::Changed)
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput
+    )
+}
+
+#[cfg(target_os = "linux")]
+fn swap(a: &FilePath, b: &FilePath) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    Ok(renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn swap(_: &FilePath, _: &FilePath) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// A file that is being written; what is left under its name goes.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn write(folder: &FilePath, text: &[u8]) -> io::Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = folder.join(format!("{NEW}{}-{number}", std::process::id()));
+        let mut file = File::create(&path)?;
+        let new = Self(path);
+        file.write_all(text)?;
+        file.sync_all()?;
+        Ok(new)
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // It is gone already when it was renamed.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// What processes left that were killed while they wrote.
+fn remove_leftovers(folder: &FilePath) {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let is_ours = entry.file_name().to_string_lossy().starts_with(NEW);
+        let age = entry.metadata().and_then(|meta| meta.modified());
+        let is_old = age.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > LEFTOVER));
+        if is_ours && is_old {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! How long a failure waits: longer with each in a row, up to a limit, and by chance anything less, so
+//! that sessions which failed together do not come back together.
+
+use std::time::Duration;
+
+use crate::options::Options;
+
+/// However chance falls, a failure is not tried again at once.
+const LEAST: Duration = Duration::from_millis(100);
+
+/// The wait after so many failures in a row.
+pub(crate) fn wait(options: &Options, attempts: u32, random: u64) -> Duration {
+    let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1));
+    let most = options.backoff.saturating_mul(doubled);
+    let most = most.min(options.max_backoff).max(LEAST);
+    let most = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
+    Duration::from_millis(random % most.saturating_add(1)).max(LEAST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_the_limit_and_chance_shortens_them() {
+        let options = Options::new("w");
+        let secs = |attempts, random| wait(&options, attempts, random).as_millis();
+        assert_eq!(secs(1, 2_000), 2_000);
+        assert_eq!(secs(3, 8_000), 8_000);
+        assert_eq!(secs(60, 300_000), 300_000, "the limit");
+        assert_eq!(secs(60, 300_001 + 7_000), 7_000, "any time up to it");
+        assert_eq!(secs(1, 0), 100, "and never at once");
+    }
+}

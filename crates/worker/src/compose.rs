@@ -1,0 +1,192 @@
+//! The next text: from the one before and what is new, by a model or without one, within its limits and
+//! without secrets.
+
+use std::sync::Arc;
+
+use palimpsest_core::extract::{Facts, memory::update};
+use palimpsest_core::ids::{Ordinal, SessionKey};
+use palimpsest_core::memory::{Memory, apply_sections};
+use palimpsest_core::message::Message;
+use palimpsest_core::policy::{SessionMemoryPolicy, SummaryPolicy};
+use palimpsest_core::session::Author;
+use palimpsest_core::summary::{Extra, SYSTEM, memory_request};
+use tokio::task::spawn_blocking;
+
+use crate::host::{HostError, Job};
+use crate::redact::{self, Redact};
+use crate::transcript::Transcript;
+use crate::worker::Shared;
+use crate::writer::{Ask, MemoryWriter};
+
+/// What was taken from the new messages. However many there were, it is bounded.
+#[derive(Debug, Default)]
+pub(crate) struct Notebook {
+    facts: Facts,
+    transcript: Option<Transcript>,
+}
+
+/// A text that may become the next version.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    pub(crate) text: Box<str>,
+    pub(crate) author: Author,
+    /// Why the model did not write it, where it should have.
+    pub(crate) model_failed: Option<String>,
+}
+
+/// The model that the policy wants to keep the notes, if there is one.
+fn writer<'a>(shared: &'a Shared, policy: &SummaryPolicy) -> Option<&'a Arc<dyn MemoryWriter>> {
+    shared
+        .writer
+        .as_ref()
+        .filter(|_| policy.use_for_session_memory)
+}
+
+fn redactor(shared: &Shared, policy: &SummaryPolicy) -> Option<Redact> {
+    shared.redact.filter(|_| policy.redact_secrets)
+}
+
+/// Reads what is new, page by page.
+pub(crate) async fn take_notes(
+    shared: &Shared,
+    key: &SessionKey,
+    job: &Job,
+    mut after: Option<Ordinal>,
+) -> Result<Notebook, HostError> {
+    let redact = redactor(shared, &job.summary);
+    let mut notebook = Notebook {
+        facts: Facts::default(),
+        transcript: writer(shared, &job.summary).map(|_| Transcript::default()),
+    };
+    let Some(to) = job.reach else {
+        return Ok(notebook);
+    };
+    loop {
+        let page = shared
+            .host
+            .messages(key, after, to, shared.options.page_bytes);
+        let page = page.await?;
+        notebook = on_a_core(shared, move || {
+            for message in &page.messages {
+                notebook.take(message, redact);
+            }
+            notebook
+        })
+        .await;
+        let Some(next) = page.next else {
+            return Ok(notebook);
+        };
+        after = Some(next);
+    }
+}
+
+impl Notebook {
+    fn take(&mut self, message: &Message, redact: Option<Redact>) {
+        let clean = redact.map(|redact| redact::message(message, redact));
+        let message = clean.as_ref().unwrap_or(message);
+        self.facts.take(message);
+        if let Some(transcript) = &mut self.transcript {
+            transcript.take(message);
+        }
+    }
+}
+
+/// Writes the next text. A model that fails is stood in for.
+pub(crate) async fn write(
+    shared: &Shared,
+    job: &Job,
+    previous: &Memory,
+    notebook: &Notebook,
+) -> Draft {
+    let (redact, limits) = (redactor(shared, &job.summary), job.memory.clone());
+    let mut model_failed = None;
+    if let (Some(writer), Some(transcript)) = (writer(shared, &job.summary), &notebook.transcript) {
+        match by_model(&**writer, job, previous, &transcript.text()).await {
+            Ok(memory) => {
+                let text = on_a_core(shared, move || finished(&memory, redact, &limits)).await;
+                return Draft {
+                    text,
+                    author: Author::Model,
+                    model_failed,
+                };
+            }
+            Err(why) => model_failed = Some(why),
+        }
+    }
+    let (previous, facts) = (previous.clone(), notebook.facts.clone());
+    let text = on_a_core(shared, move || {
+        finished(&update(&previous, &facts), redact, &limits)
+    });
+    Draft {
+        text: text.await,
+        author: Author::Extractive,
+        model_failed,
+    }
+}
+
+async fn by_model(
+    writer: &dyn MemoryWriter,
+    job: &Job,
+    previous: &Memory,
+    messages: &str,
+) -> Result<Memory, String> {
+    let policy = &job.summary;
+    let extra = Extra {
+        standing: policy.instructions.as_deref(),
+        ..Extra::default()
+    };
+    let ask = Ask {
+        model: policy.model.clone(),
+        fallback_model: policy.fallback_model.clone(),
+        system: SYSTEM,
+        prompt: memory_request(previous, messages, job.memory.max_section_tokens, extra),
+        max_output_tokens: policy.max_output_tokens,
+    };
+    let written = writer.write(ask).await.map_err(|error| error.to_string())?;
+    let applied = apply_sections(previous, &written.text, written.truncated);
+    let memory = applied.map_err(|error| error.to_string())?.memory;
+    if !memory.is_ready() {
+        return Err("the model's notes say nothing of the task or of the current state".into());
+    }
+    Ok(memory)
+}
+
+/// The text as it is kept: without secrets, also those that only notes put together, and within its
+/// limits.
+pub(crate) fn finished(
+    memory: &Memory,
+    redact: Option<Redact>,
+    limits: &SessionMemoryPolicy,
+) -> Box<str> {
+    let clean = redact.map(|redact| Memory::parse(&redact(&memory.render())));
+    let memory = clean.as_ref().unwrap_or(memory);
+    let fitted = memory.fit(limits.max_section_tokens, limits.max_tokens);
+    fitted.memory.render().into()
+}
+
+/// The same of what a person wrote.
+pub(crate) fn edited(shared: &Shared, job: &Job, text: &str) -> Box<str> {
+    finished(
+        &Memory::parse(text),
+        redactor(shared, &job.summary),
+        &job.memory,
+    )
+}
+
+/// Runs what takes a while on a thread of its own, and not on all cores at once: calls that wait for an
+/// answer come first.
+async fn on_a_core<T: Send + 'static>(
+    shared: &Shared,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    // Nobody closes it.
+    let _permit = shared.cores.acquire().await.ok();
+    match spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The process ends, and this task with it.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}

@@ -1,0 +1,196 @@
+//! `summary.md`: a copy of the text, and the place where a person may edit it.
+
+use bytes::Bytes;
+use palimpsest_core::command::{FailMemory, UpdateMemory};
+use palimpsest_core::ids::{Ordinal, SessionKey};
+use palimpsest_core::session::{Author, Notes, text_digest};
+use palimpsest_store::blobs::{BlobError, Replaced, SummaryFile};
+use tokio::time::sleep;
+
+use crate::host::{HostError, Job};
+use crate::worker::Shared;
+use crate::{backoff, compose, lease};
+
+/// How often a file is looked at again that somebody keeps writing.
+const MAX_LOOKS: usize = 5;
+
+/// What a file is found to be.
+#[derive(Debug)]
+pub(crate) enum Look {
+    /// There is none.
+    Missing,
+    /// It holds this session's text, of the latest version or of an earlier one.
+    Known(SummaryFile),
+    /// A person has edited it.
+    Edited(SummaryFile),
+}
+
+/// Looks at a session's file. One that was edited a moment ago is looked at again a little later: an
+/// editor may not be through with it.
+pub(crate) async fn look(
+    shared: &Shared,
+    key: &SessionKey,
+    notes: &Notes,
+) -> Result<Look, BlobError> {
+    for _ in 0..MAX_LOOKS {
+        let Some(found) = shared.blobs.summary(key).await? else {
+            return Ok(Look::Missing);
+        };
+        // Nothing of a person's is in an empty file: it was cut, or is about to be written.
+        let is_blank = found.text.iter().all(u8::is_ascii_whitespace);
+        if notes.knows(&found.text) {
+            return Ok(Look::Known(found));
+        }
+        let age = shared.clock.now().millis_since(found.written);
+        if u128::from(age) >= shared.options.settle.as_millis() {
+            return Ok(if is_blank {
+                Look::Known(found)
+            } else {
+                Look::Edited(found)
+            });
+        }
+        sleep(shared.options.settle).await;
+    }
+    // It is written all the time. What there is now is better than nothing.
+    Ok(match shared.blobs.summary(key).await? {
+        None => Look::Missing,
+        Some(found) if notes.knows(&found.text) => Look::Known(found),
+        Some(found) => Look::Edited(found),
+    })
+}
+
+/// Takes in what a person wrote. `read` is the last message that was read for the text that they edited:
+/// what was noted of later ones is noted again, upon their words.
+pub(crate) async fn import(
+    shared: &Shared,
+    key: &SessionKey,
+    job: &Job,
+    file: &SummaryFile,
+    read: Option<Ordinal>,
+) -> Result<(), HostError> {
+    let text = String::from_utf8_lossy(&file.text);
+    let version = job.notes.version.as_ref();
+    let edit = UpdateMemory {
+        text: compose::edited(shared, job, &text),
+        author: Author::Person,
+        upon: version.map_or(0, |version| version.number),
+        source: job.revision,
+        read_to: read,
+        file: Some(text_digest(&file.text)),
+        took_ms: 0,
+    };
+    if shared.host.commit(key, None, edit).await? {
+        shared.stats.edit();
+        tracing::info!(session = %key, "took in a summary that was edited by hand");
+    }
+    Ok(())
+}
+
+/// Makes the file hold the latest text. `read` is as in [`import`], should it turn out that somebody has
+/// edited the file meanwhile.
+pub(crate) async fn write(
+    shared: &Shared,
+    key: &SessionKey,
+    read: Option<Ordinal>,
+) -> Result<(), HostError> {
+    for _ in 0..MAX_LOOKS {
+        let Some(job) = shared.host.job(key).await? else {
+            return Ok(());
+        };
+        match write_once(shared, key, &job, read).await {
+            Ok(true) if job.notes.unfiled.is_some() => return shared.host.filed(key).await,
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(Failed::Host(error)) => return Err(error),
+            Err(Failed::Blob(error)) => return failed(shared, key, &job, &chain(&error)).await,
+        }
+    }
+    match shared.host.job(key).await? {
+        Some(job) => failed(shared, key, &job, "it is another one at each look").await,
+        None => Ok(()),
+    }
+}
+
+enum Failed {
+    Host(HostError),
+    Blob(BlobError),
+}
+
+impl From<HostError> for Failed {
+    fn from(error: HostError) -> Self {
+        Self::Host(error)
+    }
+}
+
+impl From<BlobError> for Failed {
+    fn from(error: BlobError) -> Self {
+        Self::Blob(error)
+    }
+}
+
+/// False when somebody else has written.
+async fn write_once(
+    shared: &Shared,
+    key: &SessionKey,
+    job: &Job,
+    read: Option<Ordinal>,
+) -> Result<bool, Failed> {
+    let Some(version) = &job.notes.version else {
+        return Ok(true);
+    };
+    let found = match look(shared, key, &job.notes).await? {
+        Look::Missing => None,
+        Look::Known(file) if *file.text == *version.text.as_bytes() => return Ok(true),
+        Look::Known(file) => Some(file),
+        Look::Edited(file) => {
+            import(shared, key, job, &file, read).await?;
+            Some(file)
+        }
+    };
+    // After an edit the latest version is another one.
+    let Some(job) = shared.host.job(key).await? else {
+        return Ok(true);
+    };
+    let text = job
+        .notes
+        .version
+        .map(|version| Bytes::from(version.text.into_string()));
+    let replaced = shared
+        .blobs
+        .replace_summary(key, found.as_ref(), text.unwrap_or_default());
+    Ok(replaced.await? == Replaced::Written)
+}
+
+/// The text is safe; that the file is not there is told, and tried again.
+async fn failed(shared: &Shared, key: &SessionKey, job: &Job, why: &str) -> Result<(), HostError> {
+    shared.stats.file_failure();
+    let attempts = job.notes.unfiled.as_ref().map_or(0, |it| it.attempts) + 1;
+    let wait = backoff::wait(&shared.options, attempts, shared.random.next());
+    tracing::warn!(
+        session = %key,
+        error = why,
+        attempts,
+        "failed to write summary.md; its text is safe, and the file is tried again"
+    );
+    let failure = FailMemory {
+        of_file: true,
+        detail: format!(
+            "summary.md could not be written ({why}): the text is safe, and the file is tried again"
+        )
+        .into(),
+        next: lease::later(shared.clock.now(), wait),
+    };
+    shared.host.fail(key, failure).await
+}
+
+/// An error with what is behind it, bounded.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source.filter(|_| text.len() < 400) {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        source = inner.source();
+    }
+    text.chars().take(500).collect()
+}

@@ -1,0 +1,176 @@
+//! One look at one session: what a person wrote is taken in, an update is made when one is due, and the
+//! file is made to hold the text. Every step can be repeated, so it does not matter where the last one
+//! was cut off.
+
+use palimpsest_core::command::{FailMemory, UpdateMemory};
+use palimpsest_core::ids::{Ordinal, SessionKey};
+use palimpsest_core::memory::Memory;
+use palimpsest_core::session::Author;
+use palimpsest_store::DueChange;
+
+use crate::compose::{self, Draft, Notebook};
+use crate::file::{self, Look};
+use crate::host::{HostError, Job};
+use crate::lease::later;
+use crate::worker::Shared;
+use crate::{backoff, file::chain};
+
+/// How often a text is written again because somebody else wrote meanwhile.
+const MAX_DRAFTS: usize = 3;
+
+/// Does what there is to do, and says when to look again.
+pub(crate) async fn run(shared: &Shared, key: &SessionKey) -> Result<DueChange, HostError> {
+    let Some(mut job) = shared.host.job(key).await? else {
+        return Ok(DueChange::Clear);
+    };
+    if !job.wanted {
+        return Ok(DueChange::Clear);
+    }
+    if let Some(next) = take_in_edit(shared, key, &job, job.notes.read_for_edit()).await? {
+        job = next;
+    }
+    // What an edit is based on that comes while this goes on.
+    let read = job.notes.read_for_edit();
+    if job.due.is_some_and(|due| due <= shared.clock.now()) {
+        match update(shared, key).await {
+            Ok(()) | Err(HostError::Gone) => {}
+            Err(error) => failed(shared, key, &job, &error).await?,
+        }
+    }
+    file::write(shared, key, read).await?;
+    next(shared, key).await
+}
+
+/// When to look again.
+async fn next(shared: &Shared, key: &SessionKey) -> Result<DueChange, HostError> {
+    let Some(job) = shared.host.job(key).await? else {
+        // It was deleted meanwhile, and the file may have been written after that.
+        if let Err(error) = shared.blobs.remove_summary(key).await {
+            tracing::warn!(session = %key, error = %chain(&error), "failed to remove the summary of a deleted session");
+        }
+        return Ok(DueChange::Clear);
+    };
+    let file = job.notes.unfiled.as_ref().map(|failure| failure.next);
+    let next = job.due.into_iter().chain(file).min();
+    Ok(next.map_or(DueChange::Clear, DueChange::At))
+}
+
+/// Takes in what a person wrote into the file, if anybody did. A file that cannot be read keeps nothing
+/// from being noted: that is told when it is written.
+async fn take_in_edit(
+    shared: &Shared,
+    key: &SessionKey,
+    job: &Job,
+    read: Option<Ordinal>,
+) -> Result<Option<Job>, HostError> {
+    let Ok(Look::Edited(found)) = file::look(shared, key, &job.notes).await else {
+        return Ok(None);
+    };
+    file::import(shared, key, job, &found, read).await?;
+    shared.host.job(key).await
+}
+
+async fn update(shared: &Shared, key: &SessionKey) -> Result<(), HostError> {
+    let template = Memory::template().render();
+    let Some(mut job) = shared.host.begin(key, &template).await? else {
+        return Ok(());
+    };
+    let began = shared.clock.monotonic();
+    let mut base = Base::of(&job);
+    let notebook = compose::take_notes(shared, key, &job, base.read).await?;
+    for _ in 0..MAX_DRAFTS {
+        let draft = compose::write(shared, &job, &base.text, &notebook).await;
+        // The last moment at which an edit can still be built upon.
+        if let Some(next) = take_in_edit(shared, key, &job, base.read).await? {
+            let reach = job.reach;
+            job = Job { reach, ..next };
+            base.text = Base::of(&job).text;
+            continue;
+        }
+        if commit(shared, key, &job, draft, began).await? {
+            shared.stats.update();
+            return Ok(());
+        }
+        return Err(outrun());
+    }
+    drop::<Notebook>(notebook);
+    Err(outrun())
+}
+
+fn outrun() -> HostError {
+    HostError::Refused("somebody else wrote the summary meanwhile: it is tried again".into())
+}
+
+/// What an update is built upon.
+struct Base {
+    text: Memory,
+    read: Option<Ordinal>,
+}
+
+impl Base {
+    /// A text of our own that speaks of what was taken back is written anew. One that others had a
+    /// part in is built upon, because their words cannot be made again.
+    fn of(job: &Job) -> Self {
+        match &job.notes.version {
+            Some(version) if !job.is_false || job.notes.by_others => Self {
+                text: Memory::parse(&version.text),
+                read: version.read,
+            },
+            _ => Self {
+                text: Memory::template(),
+                read: None,
+            },
+        }
+    }
+}
+
+async fn commit(
+    shared: &Shared,
+    key: &SessionKey,
+    job: &Job,
+    draft: Draft,
+    began: std::time::Duration,
+) -> Result<bool, HostError> {
+    let now = shared.clock.now();
+    let model_failed = draft.model_failed.map(|why| {
+        shared.stats.failure();
+        tracing::warn!(session = %key, error = %why, "a model did not keep the summary; it is kept without one");
+        FailMemory {
+            of_file: false,
+            detail: format!("the model failed, and the summary is kept without one: {why}").into(),
+            next: now,
+        }
+    });
+    let took = shared.clock.monotonic().saturating_sub(began);
+    let version = job.notes.version.as_ref();
+    let update = UpdateMemory {
+        text: draft.text,
+        author: draft.author,
+        upon: version.map_or(0, |version| version.number),
+        source: job.revision,
+        read_to: job.reach,
+        file: None,
+        took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+    };
+    debug_assert!(update.author != Author::Person, "a person is no draft");
+    shared.host.commit(key, model_failed, update).await
+}
+
+/// Records that an update came to nothing, and when it is tried again.
+pub(crate) async fn failed(
+    shared: &Shared,
+    key: &SessionKey,
+    job: &Job,
+    error: &HostError,
+) -> Result<(), HostError> {
+    shared.stats.failure();
+    let attempts = job.notes.failure.as_ref().map_or(0, |it| it.attempts) + 1;
+    let wait = backoff::wait(&shared.options, attempts, shared.random.next());
+    tracing::warn!(session = %key, error = %chain(error), attempts, "failed to update a summary; it is tried again");
+    let failure = FailMemory {
+        of_file: false,
+        detail: chain(error).into(),
+        next: later(shared.clock.now(), wait),
+    };
+    shared.host.fail(key, failure).await
+}

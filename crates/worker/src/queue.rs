@@ -1,0 +1,78 @@
+//! Whose turn it is: projects in turns, each in its own order.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use palimpsest_core::ids::{ProjectId, SessionKey};
+use palimpsest_store::Due;
+
+/// The sessions that wait, as they were last listed.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    waiting: BTreeMap<ProjectId, VecDeque<SessionKey>>,
+    last: Option<ProjectId>,
+}
+
+impl Queue {
+    /// Takes a new list in the place of the old one. The project whose turn it is stays that.
+    pub(crate) fn replace(&mut self, due: Vec<Due>) {
+        self.waiting.clear();
+        for due in due {
+            let project = self.waiting.entry(due.key.project.clone());
+            project.or_default().push_back(due.key);
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// The next session: of the project after the one that was served last.
+    pub(crate) fn next(&mut self) -> Option<SessionKey> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let after = self.last.clone().map_or(Unbounded, Excluded);
+        let later = self.waiting.range((after, Unbounded)).next();
+        let project = later.or_else(|| self.waiting.iter().next())?.0.clone();
+        let sessions = self.waiting.get_mut(&project)?;
+        let key = sessions.pop_front();
+        if sessions.is_empty() {
+            self.waiting.remove(&project);
+        }
+        self.last = Some(project);
+        key
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use palimpsest_core::ids::{Revision, Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn projects_take_turns_and_a_new_list_does_not_begin_anew() {
+        let due = |names: &[&str]| {
+            let of = |name: &&str| {
+                let (project, session) = name.split_once('/').unwrap();
+                let name = format!("projects/{project}/sessions/{session}");
+                Due {
+                    key: SessionKey::parse(&name).unwrap(),
+                    at: Timestamp::default(),
+                    revision: Revision::ZERO,
+                }
+            };
+            names.iter().map(of).collect::<Vec<_>>()
+        };
+        let mut queue = Queue::default();
+        let next = |queue: &mut Queue| {
+            let key = queue.next()?;
+            Some(format!("{}/{}", key.project, key.session))
+        };
+        queue.replace(due(&["a/1", "a/2", "a/3", "b/1", "c/1", "c/2"]));
+        let order: Vec<_> = std::iter::from_fn(|| next(&mut queue)).take(4).collect();
+        assert_eq!(order, ["a/1", "b/1", "c/1", "a/2"]);
+        queue.replace(due(&["a/3", "a/4", "b/2"]));
+        let order: Vec<_> = std::iter::from_fn(|| next(&mut queue)).collect();
+        assert_eq!(order, ["b/2", "a/3", "a/4"], "it was b's turn");
+        assert!(queue.is_empty());
+    }
+}

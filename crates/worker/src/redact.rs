@@ -1,0 +1,32 @@
+//! Messages without their secrets, before anything is noted of them: a secret that is cut short would
+//! not be known as one any more.
+
+use palimpsest_core::message::{Block, Message, ResultContent, ToolInput};
+
+/// Takes secrets out of a text.
+pub type Redact = fn(&str) -> String;
+
+/// A copy of a message without secrets. Thoughts, pictures and what is unknown are never noted.
+pub(crate) fn message(message: &Message, redact: Redact) -> Message {
+    let mut clean = message.clone();
+    clean
+        .blocks
+        .iter_mut()
+        .for_each(|found| block(found, redact));
+    clean
+}
+
+fn block(found: &mut Block, redact: Redact) {
+    match found {
+        Block::Text { text, .. } => *text = redact(text).into(),
+        Block::ToolUse(call) => call.input = ToolInput::parse(&redact(call.input.as_str())),
+        Block::ToolResult(result) => match &mut result.content {
+            ResultContent::None => {}
+            ResultContent::Text(text) => *text = redact(text).into(),
+            ResultContent::Blocks(blocks) => {
+                blocks.iter_mut().for_each(|inner| block(inner, redact));
+            }
+        },
+        _ => {}
+    }
+}

@@ -1,0 +1,337 @@
+//! The worker: who works on what, and for how long.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use palimpsest_core::ids::SessionKey;
+use palimpsest_store::blobs::Blobs;
+use palimpsest_store::{DueChange, SessionLog};
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::host::{Host, HostError};
+use crate::lease::later;
+use crate::options::{Clock, Options, Random};
+use crate::queue::Queue;
+use crate::redact::Redact;
+use crate::writer::MemoryWriter;
+use crate::{backoff, lease, pass};
+
+/// How many sessions are listed at a time.
+const LIST: usize = 1_000;
+/// How many of one project, at least.
+const LIST_OF_EACH: usize = 16;
+
+/// What all passes share.
+pub(crate) struct Shared {
+    pub(crate) log: Arc<dyn SessionLog>,
+    pub(crate) host: Arc<dyn Host>,
+    pub(crate) blobs: Arc<Blobs>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) random: Arc<dyn Random>,
+    pub(crate) writer: Option<Arc<dyn MemoryWriter>>,
+    pub(crate) redact: Option<Redact>,
+    pub(crate) options: Options,
+    pub(crate) stats: Stats,
+    /// How many passes may compute at one time.
+    pub(crate) cores: Semaphore,
+}
+
+/// What a worker has done since it began.
+#[derive(Debug, Clone, Default)]
+pub struct Stats(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    running: AtomicU64,
+    updates: AtomicU64,
+    failures: AtomicU64,
+    file_failures: AtomicU64,
+    edits: AtomicU64,
+}
+
+impl Stats {
+    /// Sessions that it works on.
+    pub fn running(&self) -> u64 {
+        self.0.running.load(Ordering::Relaxed)
+    }
+
+    /// Versions that it wrote.
+    pub fn updates(&self) -> u64 {
+        self.0.updates.load(Ordering::Relaxed)
+    }
+
+    /// Updates, and models asked for one, that came to nothing.
+    pub fn failures(&self) -> u64 {
+        self.0.failures.load(Ordering::Relaxed)
+    }
+
+    /// Times that a file could not be written.
+    pub fn file_failures(&self) -> u64 {
+        self.0.file_failures.load(Ordering::Relaxed)
+    }
+
+    /// Texts of people that it took in.
+    pub fn edits(&self) -> u64 {
+        self.0.edits.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn update(&self) {
+        self.0.updates.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn failure(&self) {
+        self.0.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn file_failure(&self) {
+        self.0.file_failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn edit(&self) {
+        self.0.edits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn runs(&self, sessions: usize) {
+        let sessions = u64::try_from(sessions).unwrap_or(u64::MAX);
+        self.0.running.store(sessions, Ordering::Relaxed);
+    }
+}
+
+/// Keeps the summaries of a store's sessions.
+pub struct Worker {
+    shared: Arc<Shared>,
+    wake: Arc<Notify>,
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker")
+            .field("options", &self.shared.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Worker {
+    /// A worker without a model.
+    pub fn new(
+        log: Arc<dyn SessionLog>,
+        host: Arc<dyn Host>,
+        blobs: Arc<Blobs>,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+        options: Options,
+    ) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let shared = Shared {
+            log,
+            host,
+            blobs,
+            clock,
+            random,
+            writer: None,
+            redact: None,
+            options,
+            stats: Stats::default(),
+            cores: Semaphore::new((cores / 2).max(1)),
+        };
+        Self {
+            shared: Arc::new(shared),
+            wake: Arc::default(),
+        }
+    }
+
+    /// The same with a model that keeps the notes of sessions whose policy wants one.
+    #[must_use]
+    pub fn with_writer(mut self, writer: Arc<dyn MemoryWriter>) -> Self {
+        self.change(|shared| shared.writer = Some(writer));
+        self
+    }
+
+    /// The same with somebody who takes secrets out.
+    #[must_use]
+    pub fn with_redact(mut self, redact: Redact) -> Self {
+        self.change(|shared| shared.redact = Some(redact));
+        self
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut Shared)) {
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            change(shared);
+        }
+    }
+
+    /// Wakes it: a session may have become due. The queue is the truth; this only saves waiting for the
+    /// next look at it.
+    #[must_use]
+    pub fn waker(&self) -> Arc<Notify> {
+        Arc::clone(&self.wake)
+    }
+
+    /// The same, when the one who wakes was there first.
+    #[must_use]
+    pub fn woken_by(mut self, wake: Arc<Notify>) -> Self {
+        self.wake = wake;
+        self
+    }
+
+    /// What it has done.
+    pub fn stats(&self) -> Stats {
+        self.shared.stats.clone()
+    }
+
+    /// Works until `stop`; then finishes what is under way, or leaves it to the next worker when that
+    /// takes too long.
+    pub async fn run(self, stop: CancellationToken) {
+        let mut round = Round {
+            shared: self.shared,
+            running: JoinSet::new(),
+            keys: HashMap::new(),
+            queue: Queue::default(),
+            is_more: true,
+        };
+        loop {
+            if round.is_more {
+                round.list().await;
+            }
+            round.start().await;
+            let poll = round.shared.options.poll;
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                Some(ended) = round.running.join_next_with_id() => round.ended(ended).await,
+                () = self.wake.notified() => round.is_more = true,
+                () = sleep(poll) => round.is_more = true,
+            }
+        }
+        round.finish().await;
+    }
+}
+
+struct Round {
+    shared: Arc<Shared>,
+    running: JoinSet<()>,
+    keys: HashMap<Id, SessionKey>,
+    queue: Queue,
+    /// Whether the queue may hold what was not listed yet.
+    is_more: bool,
+}
+
+impl Round {
+    /// Lists what is due anew: what became due since must not wait until the old list is through.
+    async fn list(&mut self) {
+        let (options, now) = (&self.shared.options, self.shared.clock.now());
+        let each = LIST_OF_EACH.max(options.parallel);
+        match self.shared.log.due_of_each(now, LIST, each).await {
+            Ok(due) => {
+                let running: HashSet<&SessionKey> = self.keys.values().collect();
+                let waiting = due.into_iter().filter(|due| !running.contains(&due.key));
+                let waiting: Vec<_> = waiting.collect();
+                self.queue.replace(waiting);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "failed to read the queue of summaries; it is read again");
+            }
+        }
+        self.is_more = false;
+    }
+
+    async fn start(&mut self) {
+        while self.running.len() < self.shared.options.parallel {
+            let Some(key) = self.queue.next() else {
+                break;
+            };
+            let (lease, now) = (lease::from_now(&self.shared), self.shared.clock.now());
+            match self.shared.log.claim(&key, lease, now).await {
+                Ok(true) => {
+                    let (shared, of) = (Arc::clone(&self.shared), key.clone());
+                    let task = self.running.spawn(async move { work(&shared, &of).await });
+                    self.keys.insert(task.id(), key);
+                }
+                // Somebody else has it.
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(session = %key, %error, "failed to claim a session");
+                }
+            }
+        }
+        self.shared.stats.runs(self.running.len());
+    }
+
+    async fn ended(&mut self, ended: Result<(Id, ()), JoinError>) {
+        // A list that is through may have been cut.
+        self.is_more |= self.queue.is_empty();
+        let id = match &ended {
+            Ok((id, ())) => *id,
+            Err(error) => error.id(),
+        };
+        let Some(key) = self.keys.remove(&id) else {
+            return;
+        };
+        if ended.is_err() {
+            tracing::error!(session = %key, "an update of a summary panicked");
+            crashed(&self.shared, &key).await;
+        }
+    }
+
+    async fn finish(mut self) {
+        let all = async { while self.running.join_next().await.is_some() {} };
+        if timeout(self.shared.options.grace, all).await.is_ok() {
+            return;
+        }
+        self.running.shutdown().await;
+        // Those that had ended have given their leases back, and this does nothing.
+        for key in self.keys.values() {
+            let owner = &self.shared.options.owner;
+            if let Err(error) = self.shared.log.release(key, owner, DueChange::Keep).await {
+                tracing::warn!(session = %key, %error, "failed to give a lease back; it lapses");
+            }
+        }
+    }
+}
+
+/// One pass under its lease, and the lease given back.
+async fn work(shared: &Shared, key: &SessionKey) {
+    let done = lease::keep(shared, key, Box::pin(pass::run(shared, key))).await;
+    let next = match done {
+        None => {
+            tracing::warn!(session = %key, "lost the lease of a session: another worker has it");
+            return;
+        }
+        Some(Ok(next)) => next,
+        Some(Err(HostError::Gone)) => DueChange::Clear,
+        Some(Err(error)) => {
+            shared.stats.failure();
+            let error = crate::file::chain(&error);
+            tracing::warn!(session = %key, error, "failed to look at a session; it is tried again");
+            retry(shared)
+        }
+    };
+    release(shared, key, next).await;
+}
+
+/// After a panic the session is told, and tried again.
+async fn crashed(shared: &Shared, key: &SessionKey) {
+    if let Ok(Some(job)) = shared.host.job(key).await {
+        let error = HostError::Refused("the update ended in an error of the program".into());
+        // When not even that can be written, the lease lapses.
+        let _ = pass::failed(shared, key, &job, &error).await;
+    }
+    release(shared, key, retry(shared)).await;
+}
+
+fn retry(shared: &Shared) -> DueChange {
+    let wait = backoff::wait(&shared.options, 3, shared.random.next());
+    DueChange::At(later(shared.clock.now(), wait))
+}
+
+async fn release(shared: &Shared, key: &SessionKey, next: DueChange) {
+    let released = shared.log.release(key, &shared.options.owner, next).await;
+    if let Err(error) = released {
+        tracing::warn!(session = %key, %error, "failed to give a lease back; it lapses");
+    }
+}

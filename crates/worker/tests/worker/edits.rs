@@ -1,0 +1,117 @@
+//! People edit the file, before, while and after an update runs.
+
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use palimpsest_store::blobs::Replaced;
+
+use super::*;
+
+/// A worker that takes no edit for one that is still being written: the file's time is real, and the
+/// test's is not.
+fn at_once() -> Options {
+    Options {
+        settle: Duration::ZERO,
+        ..options()
+    }
+}
+
+/// Somebody replaces a line in the file.
+async fn edit(fake: &Fake, key: &SessionKey, from: &str, to: &str) {
+    let found = fake.blobs.summary(key).await.unwrap().unwrap();
+    let text = String::from_utf8(found.text.to_vec()).unwrap();
+    assert!(text.contains(from), "{text}");
+    let edited = Bytes::from(text.replace(from, to));
+    let replaced = fake.blobs.replace_summary(key, Some(&found), edited).await;
+    assert_eq!(replaced.unwrap(), Replaced::Written);
+}
+
+async fn grow(fake: &Fake, key: &SessionKey, words: &str) {
+    let long = format!("{words} {}", "word ".repeat(4_000));
+    fake.say(key, Role::User, &long).await;
+    fake.say(key, Role::Assistant, "So I did.").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_edit_while_an_update_runs_is_built_upon() {
+    let fake = Fake::new();
+    let key = fake.due("p/a").await;
+    let running = start(fake.worker(at_once()));
+    until("written", || is_written(&fake, &key)).await;
+    until("done", || running.stats.running() == 0).await;
+    *fake.slow.lock().unwrap() = Duration::from_secs(2);
+    grow(&fake, &key, "Paint it green.").await;
+    until("running", || running.stats.running() == 1).await;
+    sleep(Duration::from_secs(1)).await;
+    edit(&fake, &key, "# Worklog\n", "Ask Ann first.\n\n# Worklog\n").await;
+    let has = |words: &str| fake.text(&key).contains(words);
+    until("both", || has("Ask Ann first.") && has("Paint it green.")).await;
+    until("done", || running.stats.running() == 0).await;
+    assert_eq!(file(&fake, &key).await, fake.text(&key));
+    assert_eq!(running.stats.edits(), 1);
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_edit_of_a_file_that_is_behind_loses_no_later_notes() {
+    let folder = tempfile::tempdir().unwrap();
+    let fake = Fake::with_blobs(Blobs::open(folder.path().to_str().unwrap()).unwrap());
+    let key = fake.due("p/a").await;
+    let running = start(fake.worker(at_once()));
+    until("written", || is_written(&fake, &key)).await;
+    until("done", || running.stats.running() == 0).await;
+    // From now on the file cannot be replaced: a folder stands where it was.
+    let path = folder.path().join(summary_path(&key));
+    let old = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    std::fs::write(path.join("x"), "x").unwrap();
+    grow(&fake, &key, "Paint it green.").await;
+    let has = |words: &str| fake.text(&key).contains(words);
+    until("noted", || has("Paint it green.")).await;
+    until("told", || {
+        fake.look(&key, |it| it.notes().unfiled.is_some())
+    })
+    .await;
+    // Somebody edits the old text, which is all that they can see.
+    std::fs::remove_dir_all(&path).unwrap();
+    std::fs::write(
+        &path,
+        old.replace("# Worklog\n", "Ask Ann first.\n\n# Worklog\n"),
+    )
+    .unwrap();
+    until("both", || has("Ask Ann first.") && has("Paint it green.")).await;
+    until("filed", || {
+        fake.look(&key, |it| it.notes().unfiled.is_none())
+    })
+    .await;
+    until("done", || {
+        std::fs::read_to_string(&path).unwrap() == fake.text(&key)
+    })
+    .await;
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_being_edited_is_left_alone() {
+    let fake = Fake::new();
+    let key = fake.due("p/a").await;
+    let running = start(fake.worker(at_once()));
+    until("written", || is_written(&fake, &key)).await;
+    running.stop().await;
+    // The fake's time stands far before the file's: it was written a moment ago, for a long time.
+    let real = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap();
+    assert!(real.as_millis() > 1_700_000_000_000);
+    edit(&fake, &key, "# Worklog\n", "Ask\n\n# Worklog\n").await;
+    grow(&fake, &key, "Paint it green.").await;
+    let running = start(fake.worker(options()));
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(running.stats.edits(), 0, "they may still be at it");
+    edit(&fake, &key, "Ask\n", "Ask Ann first.\n").await;
+    let has = |words: &str| fake.text(&key).contains(words);
+    until("both", || has("Ask Ann first.") && has("Paint it green.")).await;
+    assert_eq!(running.stats.edits(), 1);
+    running.stop().await;
+}

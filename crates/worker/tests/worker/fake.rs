@@ -1,0 +1,318 @@
+//! Sessions in memory, on the real queue: what a server does for the worker, without a server.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use palimpsest_core::command::{
+    Append, Command, Context, Create, Decision, FailMemory, FileMemory, StartMemory, UpdateMemory,
+    create, decide, memory_due, memory_update_due, wants_memory,
+};
+use palimpsest_core::event::{Event, Recorded};
+use palimpsest_core::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
+use palimpsest_core::limits::Limits;
+use palimpsest_core::message::{Block, Message, Role};
+use palimpsest_core::policy::Policy;
+use palimpsest_core::session::{Author, Session};
+use palimpsest_store::blobs::Blobs;
+use palimpsest_store::memory::MemoryLog;
+use palimpsest_store::{Batch, DueChange, SessionLog};
+use palimpsest_worker::{Clock, Host, HostError, Job, Options, Page, Random, Worker};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// Sessions, and what a test does to them.
+pub(crate) struct Fake {
+    pub(crate) log: Arc<MemoryLog>,
+    pub(crate) blobs: Arc<Blobs>,
+    sessions: Mutex<HashMap<SessionKey, Session>>,
+    began: Instant,
+    next_id: AtomicU64,
+    /// The sessions whose messages were read, in order.
+    pub(crate) read: Mutex<Vec<SessionKey>>,
+    /// How long reading messages takes.
+    pub(crate) slow: Mutex<Duration>,
+    /// Whether reading fails, and whether it panics.
+    pub(crate) broken: Mutex<Option<Broken>>,
+    at_once: AtomicUsize,
+    pub(crate) most_at_once: AtomicUsize,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Broken {
+    Fails,
+    Panics,
+}
+
+/// Paused time, since some moment.
+#[derive(Clone)]
+pub(crate) struct Time(Instant);
+
+impl Clock for Time {
+    fn now(&self) -> Timestamp {
+        let passed = self.0.elapsed().as_millis();
+        Timestamp::from_millis(1_700_000_000_000 + i64::try_from(passed).unwrap())
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// As late as can be.
+pub(crate) struct Latest;
+
+impl Random for Latest {
+    fn next(&self) -> u64 {
+        // One less than a multiple of what any wait is taken from.
+        u64::MAX
+    }
+}
+
+impl Fake {
+    pub(crate) fn new() -> Arc<Self> {
+        Self::with_blobs(Blobs::open("memory://").unwrap())
+    }
+
+    pub(crate) fn with_blobs(blobs: Blobs) -> Arc<Self> {
+        Arc::new(Self {
+            log: Arc::new(MemoryLog::new()),
+            blobs: Arc::new(blobs),
+            sessions: Mutex::default(),
+            began: Instant::now(),
+            next_id: AtomicU64::new(1),
+            read: Mutex::default(),
+            slow: Mutex::default(),
+            broken: Mutex::default(),
+            at_once: AtomicUsize::new(0),
+            most_at_once: AtomicUsize::new(0),
+        })
+    }
+
+    pub(crate) fn clock(&self) -> Time {
+        Time(self.began)
+    }
+
+    pub(crate) fn worker(self: &Arc<Self>, options: Options) -> Worker {
+        Worker::new(
+            Arc::clone(&self.log) as Arc<dyn SessionLog>,
+            Arc::clone(self) as Arc<dyn Host>,
+            Arc::clone(&self.blobs),
+            Arc::new(self.clock()),
+            Arc::new(Latest),
+            options,
+        )
+    }
+
+    /// A session that is due for its first summary.
+    pub(crate) async fn due(&self, name: &str) -> SessionKey {
+        let (project, session) = name.split_once('/').unwrap();
+        let key = format!("projects/{project}/sessions/{session}");
+        let key = SessionKey::parse(&key).unwrap();
+        let limits = Limits::default();
+        let context = Context {
+            now: self.clock().now(),
+            limits: &limits,
+            can_store: false,
+        };
+        let command = Create {
+            policy: Arc::new(Policy::default()),
+            ..Create::default()
+        };
+        let event = create(command, context).unwrap();
+        let Event::SessionCreated(created) = &event else {
+            panic!("{event:?}");
+        };
+        let session = Session::create(key.clone(), context.now, created);
+        self.sessions.lock().unwrap().insert(key.clone(), session);
+        let batch = Batch {
+            expected: Revision::ZERO,
+            events: NonZeroU32::MIN,
+            frame: Bytes::from_static(b"-"),
+            summary: Bytes::new(),
+            due: DueChange::Keep,
+        };
+        self.log.append(&key, batch).await.unwrap();
+        self.say(
+            &key,
+            Role::User,
+            &format!("Mend {}. {}", key.session, "word ".repeat(8_000)),
+        )
+        .await;
+        self.say(&key, Role::Assistant, "It is mended.").await;
+        key
+    }
+
+    /// Somebody says something.
+    pub(crate) async fn say(&self, key: &SessionKey, role: Role, text: &str) {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let id = MessageId::new(Uuid::from_u128(id.into()));
+        let message = Arc::new(Message::new(id, role, vec![Block::text(text)]));
+        let append = Append {
+            messages: vec![message],
+            ..Append::default()
+        };
+        self.run(key, vec![Command::Append(append)]).await.unwrap();
+    }
+
+    pub(crate) fn look<T>(&self, key: &SessionKey, look: impl FnOnce(&Session) -> T) -> T {
+        look(&self.sessions.lock().unwrap()[key])
+    }
+
+    /// The text of a session's summary.
+    pub(crate) fn text(&self, key: &SessionKey) -> String {
+        self.look(key, |session| {
+            let version = session.notes().version.as_ref();
+            version.map_or_else(String::new, |version| version.text.to_string())
+        })
+    }
+
+    /// Who wrote the versions, oldest first, is not kept; the latest is.
+    pub(crate) fn author(&self, key: &SessionKey) -> Option<Author> {
+        self.look(key, |session| {
+            session
+                .notes()
+                .version
+                .as_ref()
+                .map(|version| version.author)
+        })
+    }
+
+    /// Decides, applies, and appends what came of it. How many events that were.
+    async fn run(&self, key: &SessionKey, commands: Vec<Command>) -> Result<usize, HostError> {
+        let limits = Limits::default();
+        let now = self.clock().now();
+        let context = Context {
+            now,
+            limits: &limits,
+            can_store: false,
+        };
+        let (before, made, due) = {
+            let mut sessions = self.sessions.lock().unwrap();
+            let session = sessions.get_mut(key).ok_or(HostError::Gone)?;
+            let before = session.revision();
+            let mut made = 0;
+            for command in commands {
+                let decided = decide(session, command, context);
+                let decided = decided.map_err(|error| HostError::Refused(error.to_string()))?;
+                let Decision::Events(events) = decided else {
+                    continue;
+                };
+                made = events.len();
+                for event in events {
+                    session.apply(&Recorded { at: now, event }).unwrap();
+                }
+            }
+            let all = session.revision().get() - before.get();
+            let due = memory_due(session, now).map_or(DueChange::Keep, DueChange::At);
+            (before, (made, all), due)
+        };
+        let (made, all) = made;
+        if let Some(events) = NonZeroU32::new(u32::try_from(all).unwrap()) {
+            let batch = Batch {
+                expected: before,
+                events,
+                frame: Bytes::from_static(b"-"),
+                summary: Bytes::new(),
+                due,
+            };
+            let appended = self.log.append(key, batch).await;
+            appended.map_err(|error| HostError::Failed(error.into()))?;
+        }
+        Ok(made)
+    }
+}
+
+#[async_trait]
+impl Host for Fake {
+    async fn job(&self, key: &SessionKey) -> Result<Option<Job>, HostError> {
+        let now = self.clock().now();
+        let sessions = self.sessions.lock().unwrap();
+        Ok(sessions.get(key).map(|session| Job {
+            revision: session.revision(),
+            wanted: wants_memory(session),
+            due: memory_update_due(session, now),
+            notes: session.notes().clone(),
+            is_false: session.memory_is_false(),
+            reach: session.memory_reach(),
+            memory: session.policy().session_memory.clone(),
+            summary: session.policy().summary.clone(),
+        }))
+    }
+
+    async fn messages(
+        &self,
+        key: &SessionKey,
+        after: Option<Ordinal>,
+        to: Ordinal,
+        _: usize,
+    ) -> Result<Page, HostError> {
+        self.read.lock().unwrap().push(key.clone());
+        let at_once = self.at_once.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_at_once.fetch_max(at_once, Ordering::SeqCst);
+        let slow = *self.slow.lock().unwrap();
+        tokio::time::sleep(slow).await;
+        self.at_once.fetch_sub(1, Ordering::SeqCst);
+        let broken = *self.broken.lock().unwrap();
+        match broken {
+            Some(Broken::Fails) => return Err(HostError::Failed("no messages today".into())),
+            Some(Broken::Panics) => panic!("as the test wants it"),
+            None => {}
+        }
+        // One message a page.
+        let at = Ordinal::new(after.map_or(0, |after| after.get() + 1));
+        let message = self.look(key, |session| session.transcript().content(at).cloned());
+        Ok(Page {
+            messages: message.into_iter().collect(),
+            next: (at < to).then_some(at),
+        })
+    }
+
+    async fn begin(&self, key: &SessionKey, template: &str) -> Result<Option<Job>, HostError> {
+        let Some(job) = self.job(key).await? else {
+            return Ok(None);
+        };
+        let mut commands = Vec::new();
+        if job.notes.version.is_none() {
+            commands.push(Command::UpdateMemory(UpdateMemory {
+                text: template.into(),
+                author: Author::Template,
+                upon: 0,
+                source: job.revision,
+                read_to: None,
+                file: None,
+                took_ms: 0,
+            }));
+        }
+        commands.push(Command::StartMemory(StartMemory));
+        self.run(key, commands).await?;
+        self.job(key).await
+    }
+
+    async fn commit(
+        &self,
+        key: &SessionKey,
+        failed: Option<FailMemory>,
+        update: UpdateMemory,
+    ) -> Result<bool, HostError> {
+        let mut commands: Vec<_> = failed.map(Command::FailMemory).into_iter().collect();
+        commands.push(Command::UpdateMemory(update));
+        Ok(self.run(key, commands).await? > 0)
+    }
+
+    async fn fail(&self, key: &SessionKey, failure: FailMemory) -> Result<(), HostError> {
+        self.run(key, vec![Command::FailMemory(failure)])
+            .await
+            .map(drop)
+    }
+
+    async fn filed(&self, key: &SessionKey) -> Result<(), HostError> {
+        self.run(key, vec![Command::FileMemory(FileMemory)])
+            .await
+            .map(drop)
+    }
+}

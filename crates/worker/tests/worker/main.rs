@@ -1,0 +1,302 @@
+//! The worker on paused time, with sessions in memory and the real queue.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers outside of a test function fail by panicking too"
+)]
+
+mod edits;
+mod fake;
+mod models;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fake::{Broken, Fake};
+use palimpsest_core::ids::{SessionKey, Timestamp};
+use palimpsest_core::message::Role;
+use palimpsest_core::session::Author;
+use palimpsest_store::blobs::{Blobs, summary_path};
+use palimpsest_store::{Lease, SessionLog};
+use palimpsest_worker::{Clock, Options, Stats, Worker};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+/// A worker that runs until it is stopped.
+struct Running {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+    stats: Stats,
+}
+
+fn start(worker: Worker) -> Running {
+    let (stop, stats) = (CancellationToken::new(), worker.stats());
+    let task = tokio::spawn(worker.run(stop.clone()));
+    Running { stop, task, stats }
+}
+
+impl Running {
+    async fn stop(self) {
+        self.stop.cancel();
+        self.task.await.unwrap();
+    }
+}
+
+fn options() -> Options {
+    Options::new("w")
+}
+
+/// Waits, though not for ever, until something is so.
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..20_000 {
+        if is_so() {
+            return;
+        }
+        sleep(Duration::from_millis(25)).await;
+    }
+    panic!("it never is so: {what}");
+}
+
+fn is_written(fake: &Fake, key: &SessionKey) -> bool {
+    fake.author(key) == Some(Author::Extractive)
+}
+
+async fn file(fake: &Fake, key: &SessionKey) -> String {
+    let found = fake.blobs.summary(key).await.unwrap();
+    found.map_or_else(String::new, |file| {
+        String::from_utf8(file.text.to_vec()).unwrap()
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_due_is_written_and_the_queue_is_empty_then() {
+    let fake = Fake::new();
+    let key = fake.due("p/a").await;
+    let running = start(fake.worker(options()));
+    until("written", || is_written(&fake, &key)).await;
+    until("done", || running.stats.running() == 0).await;
+    assert_eq!(file(&fake, &key).await, fake.text(&key));
+    assert!(fake.text(&key).contains("Mend a."), "{}", fake.text(&key));
+    let later = Timestamp::from_millis(i64::MAX);
+    assert_eq!(fake.log.due(later, 9).await.unwrap(), []);
+    assert_eq!(fake.log.head(&key).await.unwrap().unwrap().lease, None);
+    assert_eq!((running.stats.updates(), running.stats.failures()), (1, 0));
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn projects_take_turns_and_only_so_many_sessions_run_at_once() {
+    let fake = Fake::new();
+    *fake.slow.lock().unwrap() = Duration::from_millis(40);
+    for number in 0..40 {
+        fake.due(&format!("flood/s{number:02}")).await;
+    }
+    let quiet = fake.due("quiet/s").await;
+    let running = start(fake.worker(Options {
+        parallel: 2,
+        ..options()
+    }));
+    until("all are written", || running.stats.updates() == 41).await;
+    assert_eq!(fake.most_at_once.load(Ordering::SeqCst), 2);
+    let read = fake.read.lock().unwrap().clone();
+    let mut order = read.clone();
+    order.dedup();
+    let place = read.iter().position(|key| *key == quiet).unwrap();
+    assert!(
+        place <= 4,
+        "the quiet project's turn came as the {place}th: {order:?}"
+    );
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_becomes_due_is_taken_at_the_next_look_or_at_a_wake_up() {
+    let fake = Fake::new();
+    let worker = fake.worker(Options {
+        poll: Duration::from_secs(100),
+        ..options()
+    });
+    let waker = worker.waker();
+    let running = start(worker);
+    sleep(Duration::from_secs(1)).await;
+    let key = fake.due("p/a").await;
+    sleep(Duration::from_secs(50)).await;
+    assert!(!is_written(&fake, &key), "nobody has looked");
+    waker.notify_one();
+    sleep(Duration::from_secs(5)).await;
+    assert!(is_written(&fake, &key));
+    let other = fake.due("p/b").await;
+    sleep(Duration::from_secs(120)).await;
+    assert!(is_written(&fake, &other), "the queue is looked at anyway");
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_workers_session_is_taken_over_when_its_lease_lapses() {
+    let fake = Fake::new();
+    let key = fake.due("p/a").await;
+    let now = fake.clock().now();
+    let until_ms = now.as_millis() + 20_000;
+    let lease = Lease {
+        owner: "dead".into(),
+        until: Timestamp::from_millis(until_ms),
+    };
+    assert!(fake.log.claim(&key, lease, now).await.unwrap());
+    let running = start(fake.worker(options()));
+    sleep(Duration::from_secs(18)).await;
+    assert!(!is_written(&fake, &key), "it is another's");
+    sleep(Duration::from_secs(5)).await;
+    assert!(is_written(&fake, &key));
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_renewed_while_a_long_update_runs() {
+    let fake = Fake::new();
+    let key = fake.due("p/a").await;
+    // Two pages, a minute each, under leases of ten seconds.
+    *fake.slow.lock().unwrap() = Duration::from_mins(1);
+    let running = start(fake.worker(Options {
+        lease: Duration::from_secs(10),
+        ..options()
+    }));
+    let other = start(fake.worker(Options::new("other")));
+    until("written", || is_written(&fake, &key)).await;
+    assert_eq!(
+        fake.read.lock().unwrap().len(),
+        2,
+        "only one of them read it"
+    );
+    assert_eq!(running.stats.updates() + other.stats.updates(), 1);
+    running.stop().await;
+    other.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_are_told_and_wait_longer_each_time() {
+    let fake = Fake::new();
+    *fake.broken.lock().unwrap() = Some(Broken::Fails);
+    let key = fake.due("p/a").await;
+    let running = start(fake.worker(options()));
+    let mut waits = Vec::new();
+    for attempt in 1..=10 {
+        until("failed again", || {
+            fake.look(&key, |session| {
+                let failure = session.notes().failure.as_ref();
+                failure.is_some_and(|failure| failure.attempts == attempt)
+            })
+        })
+        .await;
+        let failure = fake
+            .look(&key, |session| session.notes().failure.clone())
+            .unwrap();
+        assert!(failure.detail.contains("no messages today"), "{failure:?}");
+        assert!(fake.look(&key, |session| session.notes().running.is_none()));
+        waits.push(failure.next.millis_since(failure.at));
+    }
+    // Chance takes any time up to the most; the most doubles up to five minutes.
+    let most = |attempt: u32| (2_000_u64 << (attempt - 1)).min(300_000);
+    for (attempt, wait) in (1_u32..).zip(&waits) {
+        assert!((100..=most(attempt)).contains(wait), "{attempt}: {waits:?}");
+    }
+    *fake.broken.lock().unwrap() = None;
+    until("written", || is_written(&fake, &key)).await;
+    assert!(fake.look(&key, |session| session.notes().failure.is_none()));
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_is_a_failure_of_that_session_alone() {
+    let fake = Fake::new();
+    *fake.broken.lock().unwrap() = Some(Broken::Panics);
+    let key = fake.due("p/a").await;
+    let running = start(fake.worker(options()));
+    until("told", || {
+        fake.look(&key, |session| session.notes().failure.is_some())
+    })
+    .await;
+    *fake.broken.lock().unwrap() = None;
+    until("written", || is_written(&fake, &key)).await;
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_finishes_what_runs_or_gives_it_back() {
+    let fake = Fake::new();
+    let key = fake.due("p/a").await;
+    *fake.slow.lock().unwrap() = Duration::from_secs(1);
+    let running = start(fake.worker(options()));
+    sleep(Duration::from_millis(500)).await;
+    running.stop().await;
+    assert!(is_written(&fake, &key), "two seconds are within the grace");
+    let other = fake.due("p/b").await;
+    *fake.slow.lock().unwrap() = Duration::from_hours(1);
+    let running = start(fake.worker(options()));
+    sleep(Duration::from_millis(500)).await;
+    running.stop().await;
+    assert!(!is_written(&fake, &other));
+    assert_eq!(fake.log.head(&other).await.unwrap().unwrap().lease, None);
+    *fake.slow.lock().unwrap() = Duration::ZERO;
+    let next = start(fake.worker(Options::new("next")));
+    sleep(Duration::from_secs(3)).await;
+    assert!(
+        is_written(&fake, &other),
+        "the next one needs no lease to lapse"
+    );
+    next.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_cannot_be_written_leaves_the_text_and_is_tried_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let fake = Fake::with_blobs(Blobs::open(folder.path().to_str().unwrap()).unwrap());
+    let key = fake.due("p/a").await;
+    std::fs::write(folder.path().join("p"), "in the way").unwrap();
+    let running = start(fake.worker(options()));
+    let unfiled = |fake: &Fake| fake.look(&key, |it| it.notes().unfiled.clone());
+    until("told", || unfiled(&fake).is_some_and(|it| it.attempts >= 2)).await;
+    assert!(is_written(&fake, &key));
+    assert_eq!(running.stats.updates(), 1, "the text is not made again");
+    std::fs::remove_file(folder.path().join("p")).unwrap();
+    until("taken back", || unfiled(&fake).is_none()).await;
+    let written = std::fs::read_to_string(folder.path().join(summary_path(&key))).unwrap();
+    assert_eq!(written, fake.text(&key));
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_says_nothing_is_never_a_version() {
+    let fake = Fake::new();
+    let key = fake.due("p/a").await;
+    let worker = fake.worker(options()).with_redact(|_| "TBD".to_owned());
+    let running = start(worker);
+    until("told", || {
+        fake.look(&key, |session| session.notes().failure.is_some())
+    })
+    .await;
+    let failure = fake
+        .look(&key, |session| session.notes().failure.clone())
+        .unwrap();
+    assert!(failure.detail.contains("says nothing yet"), "{failure:?}");
+    assert_eq!(fake.author(&key), Some(Author::Template));
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn secrets_are_taken_out_before_anything_is_noted() {
+    let fake = Fake::new();
+    let key = fake.due("p/a").await;
+    fake.say(&key, Role::User, "My password is hunter2.").await;
+    let worker = fake.worker(options());
+    let running = start(worker.with_redact(|text| text.replace("hunter2", "[redacted]")));
+    until("written", || is_written(&fake, &key)).await;
+    let text = fake.text(&key);
+    assert!(
+        text.contains("My password is [redacted]") && !text.contains("hunter2"),
+        "{text}"
+    );
+    running.stop().await;
+    drop(Arc::clone(&fake));
+}

@@ -1,0 +1,83 @@
+//! A model keeps the notes; when it cannot, they are kept without one.
+
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use palimpsest_worker::{Ask, MemoryWriter, WriteError, Written};
+
+use super::*;
+
+/// A model that answers as it is told.
+struct Model {
+    answer: Result<&'static str, &'static str>,
+    asked: Mutex<Vec<Ask>>,
+}
+
+#[async_trait]
+impl MemoryWriter for Model {
+    async fn write(&self, ask: Ask) -> Result<Written, WriteError> {
+        self.asked.lock().unwrap().push(ask);
+        let written = |text: &str| Written {
+            text: text.to_owned(),
+            truncated: false,
+        };
+        self.answer
+            .map(written)
+            .map_err(|why| WriteError(why.into()))
+    }
+}
+
+fn model(answer: Result<&'static str, &'static str>) -> Arc<Model> {
+    Arc::new(Model {
+        answer,
+        asked: Mutex::default(),
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_writes_the_sections_that_changed() {
+    let fake = Fake::new();
+    let key = fake.due("p/a").await;
+    let model = model(Ok(
+        "# Current State\nAll is mended, says the model with hunter2.",
+    ));
+    let worker = fake
+        .worker(options())
+        .with_writer(Arc::clone(&model) as Arc<dyn MemoryWriter>);
+    let running = start(worker.with_redact(|text| text.replace("hunter2", "[redacted]")));
+    until("written", || fake.author(&key) == Some(Author::Model)).await;
+    let text = fake.text(&key);
+    assert!(
+        text.contains("All is mended, says the model with [redacted]."),
+        "{text}"
+    );
+    assert!(text.contains("# Worklog\n_"), "headings stay");
+    let asked = model.asked.lock().unwrap();
+    assert_eq!(asked.len(), 1);
+    assert!(asked[0].prompt.contains("Mend a.") && asked[0].prompt.contains("<notes>"));
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_a_model_does_wrong_the_notes_are_kept_without_it() {
+    let wrongs = [
+        Err("the provider is overloaded"),
+        Ok(""),
+        Ok("I'm sorry, but I cannot help with that."),
+        Ok("Here you are: all is well."),
+        Ok("# Current State\nTBD\n\n# Task specification\nN/A"),
+    ];
+    for wrong in wrongs {
+        let fake = Fake::new();
+        let key = fake.due("p/a").await;
+        let running = start(fake.worker(options()).with_writer(model(wrong)));
+        until("written", || is_written(&fake, &key)).await;
+        assert!(fake.text(&key).contains("Mend a."), "{wrong:?}");
+        assert_eq!(
+            (running.stats.updates(), running.stats.failures()),
+            (1, 1),
+            "{wrong:?}"
+        );
+        running.stop().await;
+    }
+}

@@ -1,0 +1,103 @@
+//! `GetSessionMemory`: what it tells, what it leaves out, and how it waits.
+
+use palimpsest_proto::context::v1::{DeleteSessionRequest, MemoryState};
+use palimpsest_tests::{refused, refused_field};
+use tonic::Code;
+
+use super::*;
+
+async fn get(
+    client: &mut Context,
+    session: &str,
+    wait_ms: i64,
+    known_version: u64,
+) -> (SessionMemory, bool) {
+    let request = GetSessionMemoryRequest {
+        session: session.to_owned(),
+        wait: (wait_ms > 0).then(|| prost_types::Duration {
+            seconds: wait_ms / 1_000,
+            nanos: i32::try_from(wait_ms % 1_000 * 1_000_000).unwrap(),
+        }),
+        known_version,
+    };
+    let response = client
+        .get_session_memory(request)
+        .await
+        .unwrap()
+        .into_inner();
+    (response.memory.unwrap(), response.unchanged)
+}
+
+#[tokio::test]
+async fn it_waits_for_a_run_and_only_for_that() {
+    let running = SERVER.get();
+    let mut client = running.0.context().await;
+    let session = named("wait");
+    say(&mut client, &session, vec![asks("hello")]).await;
+    let began = Instant::now();
+    let (small, _) = get(&mut client, &session, 30_000, 0).await;
+    assert_eq!(small.state(), MemoryState::NotStarted);
+    assert!(began.elapsed() < Duration::from_secs(5), "nothing runs");
+    say(&mut client, &session, turn(1, 3, 12_000)).await;
+    let (ready, _) = get(&mut client, &session, 30_000, 0).await;
+    assert_eq!(ready.state(), MemoryState::Ready, "{ready:#?}");
+    assert!(!ready.running && ready.run_start_time.is_none() && ready.last_failure.is_none());
+    assert!(ready.update_time.is_some() && ready.run_duration.is_some());
+    assert_eq!(ready.reference, "p/memory-wait/session-memory/summary.md");
+    assert_eq!(ready.sha256.len(), 32);
+    assert!(ready.tokens > 0 && ready.source_revision > 0);
+    let bodies: u32 = ready.sections.iter().map(|section| section.tokens).sum();
+    assert!(bodies > 0 && bodies <= ready.tokens);
+}
+
+#[tokio::test]
+async fn a_version_that_the_caller_has_comes_without_its_text() {
+    let running = SERVER.get();
+    let mut client = running.0.context().await;
+    let session = named("known");
+    say(&mut client, &session, turn(1, 3, 12_000)).await;
+    let ready = memory_when(&mut client, &session, |it| it.state() == MemoryState::Ready).await;
+    let (known, unchanged) = get(&mut client, &session, 0, ready.version).await;
+    assert!(unchanged && known.text.is_empty() && known.sections.is_empty());
+    assert_eq!((known.version, known.sha256), (ready.version, ready.sha256));
+    let (other, unchanged) = get(&mut client, &session, 0, ready.version - 1).await;
+    assert!(!unchanged && other.text == ready.text);
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_named_and_what_is_gone_is_gone() {
+    let running = SERVER.get();
+    let (server, folder) = &*running;
+    let (mut client, mut sessions) = (server.context().await, server.sessions().await);
+    let ask = |session: &str, seconds: i64| GetSessionMemoryRequest {
+        session: session.to_owned(),
+        wait: Some(prost_types::Duration { seconds, nanos: 0 }),
+        known_version: 0,
+    };
+    let session = named("refused");
+    let missing = client
+        .get_session_memory(ask(&session, 0))
+        .await
+        .unwrap_err();
+    refused(&missing, Code::NotFound, "SESSION_NOT_FOUND");
+    say(&mut client, &session, turn(1, 3, 12_000)).await;
+    for seconds in [-1, 61] {
+        let wrong = client
+            .get_session_memory(ask(&session, seconds))
+            .await
+            .unwrap_err();
+        refused_field(&wrong, "wait");
+    }
+    let ready = memory_when(&mut client, &session, |it| it.state() == MemoryState::Ready).await;
+    let path = file(folder.path(), &session);
+    file_when(&path, |text| text == ready.text).await;
+    let delete = DeleteSessionRequest {
+        session: session.clone(),
+        ..DeleteSessionRequest::default()
+    };
+    sessions.delete_session(delete).await.unwrap();
+    assert!(!path.exists(), "the file goes with its session");
+    say(&mut client, &session, vec![asks("hello again")]).await;
+    let fresh = memory(&mut client, &session).await;
+    assert_eq!((fresh.state(), fresh.version), (MemoryState::NotStarted, 0));
+}
