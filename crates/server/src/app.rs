@@ -14,6 +14,7 @@ use crate::grpc::Services;
 use crate::serve::{App, Backend, Context};
 use crate::services::{ContextHandlers, Service, SessionHandlers};
 use crate::sessions::{Policies, Sessions};
+use crate::summarizer::Models;
 use crate::{BLOB_FOLDER, LOG_FOLDER};
 
 /// Opens the store and builds what is served.
@@ -38,7 +39,8 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
         context.mutations,
         context.draining,
     )
-    .with_prices(context.config.prices);
+    .with_prices(context.config.prices)
+    .with_summarizer(Models::from_config(&context.config.summarizer)?.map(Arc::new));
     let handlers = Services {
         context: ContextHandlers(service.clone()),
         sessions: SessionHandlers(service),

@@ -2,7 +2,7 @@
 
 use palimpsest_core::policy::{Preset, ThresholdBasis, WindowHint};
 
-use super::Config;
+use super::{Config, summarizer};
 
 /// Settings that do not go together.
 pub(super) struct Mismatch {
@@ -53,6 +53,7 @@ pub(super) fn all(config: &Config) -> Vec<Mismatch> {
         &["grpc.request_timeout_ms", "grpc.max_request_timeout_ms"],
         "is more than grpc.max_request_timeout_ms",
     );
+    summarizer::check(&config.summarizer, &mut check);
     budget(config, &mut check);
     found
 }

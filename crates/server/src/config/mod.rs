@@ -15,6 +15,7 @@ mod problem;
 mod render;
 mod settings;
 mod source;
+mod summarizer;
 #[cfg(test)]
 #[expect(
     clippy::needless_raw_string_hashes,
@@ -35,6 +36,7 @@ use palimpsest_core::policy::{Overlay, Prices};
 pub use load::{Flags, Loaded, load};
 pub use problem::{ConfigErrors, Origin, Problem};
 pub use source::{FixedSource, ProcessSource, Source};
+pub use summarizer::{BaseUrl, ModelConfig, ModelName, ModelProvider, SummarizerConfig, VariableName};
 pub use value::{LogFilter, LogFormat};
 
 /// Every setting of the server.
@@ -62,6 +64,8 @@ pub struct Config {
     pub shutdown: ShutdownConfig,
     /// The embedded store.
     pub store: StoreConfig,
+    /// The model that writes summaries.
+    pub summarizer: SummarizerConfig,
     /// What new sessions start with.
     pub policy: PolicyConfig,
     /// What tokens cost.
@@ -172,6 +176,7 @@ impl Default for Config {
                 flush_every_ms: 200,
                 canary_every_ms: 5_000,
             },
+            summarizer: SummarizerConfig::default(),
             policy: PolicyConfig::default(),
             prices: Prices::default(),
         }

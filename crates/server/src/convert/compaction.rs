@@ -122,7 +122,10 @@ pub(super) fn compacted(
         }),
         duration: Some(millis(event.took_ms)),
         boundary: boundary.map(|one| self::boundary(one, event, session)),
-        summary: text.unwrap_or_default(),
+        // What a model would write is not known before it has.
+        summary: text
+            .filter(|_| !(dry_run && event.strategy == Strategy::Model))
+            .unwrap_or_default(),
         model: event.model.to_string(),
         ..v1::Compaction::default()
     };

@@ -45,6 +45,7 @@ use crate::clock::IdSource;
 use crate::errors::ServiceError;
 use crate::grpc::Mutations;
 use crate::sessions::{Missing, Sessions};
+use crate::summarizer::Models;
 
 pub use context::ContextHandlers;
 pub use session::SessionHandlers;
@@ -59,6 +60,7 @@ pub struct Service {
     draining: CancellationToken,
     prices: Prices,
     passes: staging::Passes,
+    models: Option<Arc<Models>>,
 }
 
 impl Service {
@@ -78,6 +80,7 @@ impl Service {
             draining,
             prices: Prices::default(),
             passes: staging::Passes::default(),
+            models: None,
         }
     }
 
@@ -85,6 +88,13 @@ impl Service {
     #[must_use]
     pub fn with_prices(mut self, prices: Prices) -> Self {
         self.prices = prices;
+        self
+    }
+
+    /// The same where models write summaries; without any they are made from structure.
+    #[must_use]
+    pub fn with_summarizer(mut self, models: Option<Arc<Models>>) -> Self {
+        self.models = models;
         self
     }
 
