@@ -17,6 +17,7 @@ mod idempotency;
 mod ledger;
 mod levels;
 mod limits;
+mod model;
 mod persist;
 mod policy;
 mod protocol;

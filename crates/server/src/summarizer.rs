@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palimpsest_summarize::{
-    Anthropic, Auth, BreakerSettings, Chain, Endpoint, Error, Link, OpenAi, OutputCap, SecretSource,
-    Summarizer,
+    Anthropic, Auth, BreakerSettings, Chain, Endpoint, Error, Link, OpenAi, OutputCap,
+    SecretSource, Summarizer,
 };
 
 use crate::config::{ModelConfig, ModelProvider, SummarizerConfig};
@@ -17,6 +17,8 @@ pub struct Models {
     fallback: Option<One>,
     /// Tokens that fit into one request and its answer.
     pub window_tokens: u64,
+    /// Tokens that can be written at most.
+    pub max_output_tokens: u32,
 }
 
 /// One model, with its limits.
@@ -52,11 +54,15 @@ impl Models {
         let has_fallback = fallback.model.is_some();
         Ok(Some(Self {
             main: one(&config.main, config)?,
-            fallback: has_fallback
-                .then(|| one(&fallback, config))
-                .transpose()?,
+            fallback: has_fallback.then(|| one(&fallback, config)).transpose()?,
             window_tokens: config.window_tokens,
+            max_output_tokens: config.max_output_tokens,
         }))
+    }
+
+    /// The name of the main model.
+    pub fn main(&self) -> &str {
+        &self.main.name
     }
 
     /// The attempts at a summary, where a policy or a call names models of its own. A fallback that only
@@ -90,7 +96,9 @@ fn one(model: &ModelConfig, config: &SummarizerConfig) -> Result<One, Error> {
     let name = model.model.as_ref().map_or("", |name| name.as_str());
     let (own_place, own_key) = match model.provider {
         ModelProvider::OpenAi => (OpenAi::BASE_URL, "OPENAI_API_KEY"),
-        ModelProvider::Anthropic | ModelProvider::None => (Anthropic::BASE_URL, "ANTHROPIC_API_KEY"),
+        ModelProvider::Anthropic | ModelProvider::None => {
+            (Anthropic::BASE_URL, "ANTHROPIC_API_KEY")
+        }
     };
     let auth = match (&model.api_key_env, &model.api_key_file, &model.base_url) {
         (Some(variable), _, _) => Auth::Key(SecretSource::Env(variable.as_str().to_owned())),
@@ -99,7 +107,10 @@ fn one(model: &ModelConfig, config: &SummarizerConfig) -> Result<One, Error> {
         // The key of the provider's own place goes nowhere else unless somebody says so.
         (None, None, Some(_)) => Auth::None,
     };
-    let base_url = model.base_url.as_ref().map_or(own_place, |url| url.as_str());
+    let base_url = model
+        .base_url
+        .as_ref()
+        .map_or(own_place, |url| url.as_str());
     let mut endpoint = Endpoint::new(base_url, auth, name)?;
     endpoint.http.call_timeout = Duration::from_millis(config.timeout_ms);
     let asks: Arc<dyn Summarizer> = match model.provider {

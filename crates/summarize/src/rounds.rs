@@ -17,11 +17,7 @@ pub struct Round {
 
 /// How many of the oldest rounds to drop: until the gap is covered when it is known, else a share of
 /// them in thousandths of a percent; at least one, never all. `None` when only one is left (or none).
-pub fn shorten(
-    rounds: &[Round],
-    gap_tokens: Option<u64>,
-    drop_millipercent: u32,
-) -> Option<usize> {
+pub fn shorten(rounds: &[Round], gap_tokens: Option<u64>, drop_millipercent: u32) -> Option<usize> {
     let most = rounds.len().checked_sub(1).filter(|most| *most > 0)?;
     let Some(gap) = gap_tokens else {
         let share = rounds.len() as u128 * u128::from(drop_millipercent) / 100_000;
@@ -146,7 +142,11 @@ mod tests {
 
     #[track_caller]
     fn check(tokens: &[u64], gap: Option<u64>, dropped: Option<usize>) {
-        assert_eq!(shorten(&rounds(tokens), gap, 20_000), dropped, "{tokens:?} {gap:?}");
+        assert_eq!(
+            shorten(&rounds(tokens), gap, 20_000),
+            dropped,
+            "{tokens:?} {gap:?}"
+        );
     }
 
     #[test]

@@ -36,7 +36,9 @@ use palimpsest_core::policy::{Overlay, Prices};
 pub use load::{Flags, Loaded, load};
 pub use problem::{ConfigErrors, Origin, Problem};
 pub use source::{FixedSource, ProcessSource, Source};
-pub use summarizer::{BaseUrl, ModelConfig, ModelName, ModelProvider, SummarizerConfig, VariableName};
+pub use summarizer::{
+    BaseUrl, ModelConfig, ModelName, ModelProvider, SummarizerConfig, VariableName,
+};
 pub use value::{LogFilter, LogFormat};
 
 /// Every setting of the server.

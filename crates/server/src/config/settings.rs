@@ -127,6 +127,8 @@ settings! {
         "The file that holds its key, read for every call.";
     "summarizer.window_tokens" => summarizer.window_tokens in 2_000..=100_000_000,
         "Tokens that fit into one request and its answer.";
+    "summarizer.max_output_tokens" => summarizer.max_output_tokens in 256..=1_000_000,
+        "Tokens that it can write at most: a policy's summary.max_output_tokens has no effect beyond.";
     "summarizer.timeout_ms" => summarizer.timeout_ms in 100..=HOUR_MS,
         "How long one request may take.";
     "summarizer.concurrency" => summarizer.concurrency in 1..=10_000,

@@ -16,6 +16,8 @@ pub struct SummarizerConfig {
     pub fallback: ModelConfig,
     /// Tokens that fit into one request and its answer, for both.
     pub window_tokens: u64,
+    /// Tokens that it can write at most: providers refuse a request for more.
+    pub max_output_tokens: u32,
     /// How long one request may take.
     pub timeout_ms: u64,
     /// Requests to one model at one time.
@@ -43,6 +45,7 @@ impl Default for SummarizerConfig {
             main: ModelConfig::default(),
             fallback: ModelConfig::default(),
             window_tokens: 200_000,
+            max_output_tokens: 20_000,
             timeout_ms: 120_000,
             concurrency: 8,
         }
@@ -61,13 +64,29 @@ pub(super) fn check(
         &["summarizer.model", "summarizer.provider"],
         "must be set: the name of the model that writes summaries",
     );
-    let lonely = "has no effect without summarizer.provider: set that to \"anthropic\" or \"openai\"";
+    let lonely =
+        "has no effect without summarizer.provider: set that to \"anthropic\" or \"openai\"";
     let needs_main: [(bool, &'static [&'static str]); 6] = [
-        (main.base_url.is_some(), &["summarizer.base_url", "summarizer.provider"]),
-        (main.model.is_some(), &["summarizer.model", "summarizer.provider"]),
-        (main.api_key_env.is_some(), &["summarizer.api_key_env", "summarizer.provider"]),
-        (main.api_key_file.is_some(), &["summarizer.api_key_file", "summarizer.provider"]),
-        (fallback.model.is_some(), &["summarizer.fallback.model", "summarizer.provider"]),
+        (
+            main.base_url.is_some(),
+            &["summarizer.base_url", "summarizer.provider"],
+        ),
+        (
+            main.model.is_some(),
+            &["summarizer.model", "summarizer.provider"],
+        ),
+        (
+            main.api_key_env.is_some(),
+            &["summarizer.api_key_env", "summarizer.provider"],
+        ),
+        (
+            main.api_key_file.is_some(),
+            &["summarizer.api_key_file", "summarizer.provider"],
+        ),
+        (
+            fallback.model.is_some(),
+            &["summarizer.fallback.model", "summarizer.provider"],
+        ),
         (
             fallback.provider != ModelProvider::None,
             &["summarizer.fallback.provider", "summarizer.provider"],
@@ -87,15 +106,24 @@ pub(super) fn check(
     let needs_provider: [(bool, &'static [&'static str]); 3] = [
         (
             fallback.base_url.is_some(),
-            &["summarizer.fallback.base_url", "summarizer.fallback.provider"],
+            &[
+                "summarizer.fallback.base_url",
+                "summarizer.fallback.provider",
+            ],
         ),
         (
             fallback.api_key_env.is_some(),
-            &["summarizer.fallback.api_key_env", "summarizer.fallback.provider"],
+            &[
+                "summarizer.fallback.api_key_env",
+                "summarizer.fallback.provider",
+            ],
         ),
         (
             fallback.api_key_file.is_some(),
-            &["summarizer.fallback.api_key_file", "summarizer.fallback.provider"],
+            &[
+                "summarizer.fallback.api_key_file",
+                "summarizer.fallback.provider",
+            ],
         ),
     ];
     for (is_set, keys) in needs_provider {
@@ -108,7 +136,10 @@ pub(super) fn check(
     );
     check(
         fallback.api_key_env.is_none() || fallback.api_key_file.is_none(),
-        &["summarizer.fallback.api_key_env", "summarizer.fallback.api_key_file"],
+        &[
+            "summarizer.fallback.api_key_env",
+            "summarizer.fallback.api_key_file",
+        ],
         "is given beside summarizer.fallback.api_key_file: keep one of them",
     );
 }

@@ -23,7 +23,7 @@ pub(super) const fn strategy(strategy: Strategy) -> v1::CompactionStrategy {
 }
 
 /// Why a compaction came to nothing.
-pub(super) const fn why_failed(why: WhyFailed) -> v1::CompactionFailureReason {
+pub const fn why_failed(why: WhyFailed) -> v1::CompactionFailureReason {
     use v1::CompactionFailureReason as Reason;
     match why {
         WhyFailed::ModelUnavailable => Reason::ModelUnavailable,

@@ -1,7 +1,7 @@
 //! `Compact`: old tool results are cleared, old rounds are folded, or everything old is summarised.
 
 use palimpsest_core::command::{Clear, Clearing, Collapse, Collapsing, Command, Scope, Skip};
-use palimpsest_core::event::Asked;
+use palimpsest_core::event::{Asked, Event, WhyFailed};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::{LastServed, Method, NotHeld, RequestStamp, Session, Strategy};
 use palimpsest_proto::context::v1::compact_request::Range;
@@ -178,12 +178,16 @@ async fn autocompact(
     let target = request.target.as_ref();
     let tell = |session: &Session, ended: &Ended| {
         let response = compacted(service, session, ended, target, wanted.dry_run)?;
-        Ok((ended.clone(), response))
+        let failed = no_summary(service, session, ended, &wanted);
+        Ok((ended.clone(), response, failed))
     };
     let outcome = compaction::compact(service, key, &wanted, tell).await;
-    let (ended, response) = outcome.map_err(|error| error.with_request_id(&request_id))?;
+    let (ended, response, failed) = outcome.map_err(|error| error.with_request_id(&request_id))?;
     match ended {
-        Ended::Event(..) => Ok(response),
+        Ended::Event(..) => match failed {
+            Some(failed) if by_hand => Err(failed),
+            _ => Ok(response),
+        },
         Ended::Before(revision) => {
             let happened = service.sessions.event(key, revision).await?;
             let event = happened.map(|recorded| Box::new(recorded.event));
@@ -211,6 +215,40 @@ async fn autocompact(
     }
 }
 
+/// The failure of a model where nothing may stand in for it.
+fn no_summary(
+    service: &Service,
+    session: &Session,
+    ended: &Ended,
+    wanted: &Wanted,
+) -> Option<ServiceError> {
+    let Ended::Event(event, _) = ended else {
+        return None;
+    };
+    let (Event::CompactionFailed(failed), Some(Strategy::Model)) = (&**event, wanted.strategy)
+    else {
+        return None;
+    };
+    let of_model = matches!(
+        failed.why,
+        WhyFailed::ModelUnavailable
+            | WhyFailed::PromptTooLong
+            | WhyFailed::Empty
+            | WhyFailed::Refused
+            | WhyFailed::Truncated
+            | WhyFailed::Incomplete
+            | WhyFailed::Expired
+    );
+    let of_policy = session.policy().summary.model.as_deref();
+    let of_server = service.models.as_ref().map(|models| models.main());
+    let model = wanted.model.as_deref().or(of_policy).or(of_server);
+    of_model.then(|| ServiceError::NoSummary {
+        why: convert::why_failed(failed.why),
+        detail: failed.detail.to_string(),
+        model: model.unwrap_or_default().to_owned(),
+    })
+}
+
 /// What somebody reads who asks for a model where there is none.
 const NO_MODEL: &str = "asks for a model, and this server has none: set summarizer.provider, \
                         summarizer.model and its key in the server's configuration, or ask for \
@@ -233,11 +271,17 @@ fn overrides(
     if model.is_some() && service.models.is_none() {
         return Err(ServiceError::invalid("overrides.model", NO_MODEL));
     }
-    if model.as_ref().is_some_and(|name| name.len() > MAX_MODEL_BYTES) {
+    if model
+        .as_ref()
+        .is_some_and(|name| name.len() > MAX_MODEL_BYTES)
+    {
         let what = format!("must have at most {MAX_MODEL_BYTES} bytes");
         return Err(ServiceError::invalid("overrides.model", what));
     }
-    if instructions.as_ref().is_some_and(|text| text.len() > MAX_INSTRUCTION_BYTES) {
+    if instructions
+        .as_ref()
+        .is_some_and(|text| text.len() > MAX_INSTRUCTION_BYTES)
+    {
         let what = format!("must have at most {MAX_INSTRUCTION_BYTES} bytes");
         return Err(ServiceError::invalid("overrides.instructions", what));
     }

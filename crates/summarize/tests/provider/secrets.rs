@@ -2,7 +2,8 @@
 
 use palimpsest_fake_provider::{Behaviour, FakeProvider};
 use palimpsest_summarize::{
-    ChunkSettings, Redacting, Round, ShortenSettings, Summarizer, Turn, summarize_in_chunks, summarize_with_retries,
+    ChunkSettings, Redacting, Round, ShortenSettings, Summarizer, Turn, summarize_in_chunks,
+    summarize_with_retries,
 };
 
 use crate::{anthropic, openai, request, rounds};

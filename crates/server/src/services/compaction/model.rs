@@ -59,6 +59,7 @@ pub(super) async fn ask(
         rounds: &rounds,
         instruction: summary_request(policy.style, extra),
         window: models.window_tokens,
+        most: models.max_output_tokens,
     };
     let model = wanted.model.as_deref().or(policy.model.as_deref());
     let attempts = models.attempts(model, policy.fallback_model.as_deref());
@@ -76,7 +77,10 @@ pub(super) async fn ask(
         // A model that hangs must leave some time to the next one.
         let left = if at + 1 < count { left * 2 / 3 } else { left };
         let name = attempt.model.clone();
-        match question.put(attempt, Instant::now() + left, extracted, &mut usage).await {
+        match question
+            .put(attempt, Instant::now() + left, extracted, &mut usage)
+            .await
+        {
             Ok((text, model)) => {
                 return Ok(Summarised {
                     text,
@@ -86,7 +90,7 @@ pub(super) async fn ask(
                 });
             }
             Err((why, detail)) => {
-                tracing::warn!(session = %key, model = %name, ?why, "a model wrote no summary");
+                tracing::warn!(session = %key, model = %name, ?why, detail, "a model wrote no summary");
                 outcome = Err((why, detail));
             }
         }
@@ -111,6 +115,8 @@ struct Question<'a> {
     rounds: &'a [Round],
     instruction: String,
     window: u64,
+    /// What a model can write at most.
+    most: u32,
 }
 
 impl Question<'_> {
@@ -135,7 +141,12 @@ impl Question<'_> {
             system: SYSTEM.to_owned(),
             turns: Vec::new(),
             instruction: self.instruction.clone(),
-            max_output_tokens: self.policy.max_output_tokens.min(most).max(1),
+            max_output_tokens: self
+                .policy
+                .max_output_tokens
+                .min(self.most)
+                .min(most)
+                .max(1),
             deadline,
         };
         let reply = self.send(summarizer.as_ref(), &request).await;
@@ -284,7 +295,10 @@ mod tests {
             one(Role::Assistant, "done", false),
         ];
         let rounds = rounds(told);
-        let sizes: Vec<_> = rounds.iter().map(|round| (round.turns.len(), round.tokens)).collect();
+        let sizes: Vec<_> = rounds
+            .iter()
+            .map(|round| (round.turns.len(), round.tokens))
+            .collect();
         assert_eq!(sizes, [(1, 1), (2, 2), (1, 1), (1, 1)]);
     }
 }
