@@ -8,7 +8,10 @@
 )]
 
 mod bad_input;
+mod breakpoints;
 mod calls;
+mod collapse;
+mod compaction;
 mod concurrent;
 mod exports;
 mod fidelity;
@@ -21,6 +24,7 @@ mod model;
 mod persist;
 mod policy;
 mod protocol;
+mod refusals;
 mod rewind;
 mod sessions;
 mod shutdown;

@@ -418,6 +418,8 @@ async fn a_server_that_speaks_chat_completions_writes_it_too() {
     let mut world = World::new(&[
         "summarizer.provider=openai",
         "summarizer.model=gpt-fake",
+        // Asked for more than it can write, it would refuse.
+        "summarizer.max_output_tokens=16384",
         &url,
     ])
     .await;

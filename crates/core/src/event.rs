@@ -13,7 +13,8 @@ use crate::levels::results::Stored;
 use crate::message::{Message, Usage};
 use crate::policy::{Policy, WindowHint};
 use crate::session::{
-    Author, CallState, Offer, Pending, Placeholder, RequestStamp, Span, Standing, Strategy,
+    Author, CallState, Offer, Pending, PinPlace, Placeholder, RequestStamp, Span, Standing,
+    Strategy,
 };
 use crate::tokens::{Ledger, Size};
 use crate::view::{LayoutChange, Piece, Target};
@@ -280,6 +281,8 @@ pub struct CacheEditsIssued {
     pub calls: Vec<CallKey>,
     /// The user message that carries the edit.
     pub message: Ordinal,
+    /// Where it stands, when that was known.
+    pub place: Option<PinPlace>,
 }
 
 /// Level 4 chose spans that summaries may stand for. Takes the place of what was chosen before.

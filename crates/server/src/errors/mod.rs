@@ -379,6 +379,7 @@ impl From<SnipTarget> for RefusedTarget {
         Self {
             visibility: match target.refused {
                 SnipRefused::NotVisible(standing) => Some(convert::visibility(standing)),
+                SnipRefused::AlreadySnipped if !is_turn => Some(Visibility::Snipped),
                 _ => None,
             },
             reason: convert::refused(target.refused, is_turn),

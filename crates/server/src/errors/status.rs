@@ -539,6 +539,7 @@ fn not_snippable(targets: &[RefusedTarget]) -> Refusal {
     let reason = first.map_or(Reason::TurnNotFound, |target| target.reason);
     let name = first.map(|target| target.name.as_str()).unwrap_or_default();
     let is_turn = first.is_some_and(|target| target.field.starts_with("turn_ids"));
+    let snipped = Some(Visibility::Snipped);
     let (code, why) = match reason {
         Reason::TurnNotFound | Reason::MessageNotFound => {
             (Code::NotFound, "the session never had it")
@@ -548,6 +549,9 @@ fn not_snippable(targets: &[RefusedTarget]) -> Refusal {
             "it belongs to the session's parent or to a subagent",
         ),
         Reason::TurnAlreadySnipped => (Code::FailedPrecondition, "it was snipped before"),
+        _ if first.and_then(|target| target.visibility) == snipped => {
+            (Code::FailedPrecondition, "it was snipped before")
+        }
         Reason::TurnIsCurrent => (
             Code::FailedPrecondition,
             "it is the current turn: snip its messages or blocks instead",
@@ -562,8 +566,14 @@ fn not_snippable(targets: &[RefusedTarget]) -> Refusal {
         code,
         reason,
         format!("nothing was snipped: {name} cannot be, because {why}{others}"),
-    )
-    .meta(if is_turn { "turn_id" } else { "message_id" }, name);
+    );
+    let refusal = match name.split_once('#') {
+        _ if is_turn => refusal.meta("turn_id", name),
+        None => refusal.meta("message_id", name),
+        Some((message, block)) => refusal
+            .meta("message_id", message)
+            .meta("block_index", block),
+    };
     let refusal = match first.and_then(|target| target.visibility) {
         Some(visibility) => refusal.meta("visibility", name_of(visibility)),
         None => refusal,

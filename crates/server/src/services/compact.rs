@@ -40,7 +40,10 @@ pub(super) async fn compact(
         Ok(Level::Microcompact) => Compacting::Clear(if by_hand {
             Clearing::Manual { target_tokens }
         } else {
-            Clearing::Auto { cache_edits: false }
+            Clearing::Auto {
+                cache_edits: false,
+                last: None,
+            }
         }),
         Ok(Level::Collapse) => Compacting::Collapse(if by_hand {
             Collapsing::Manual { target_tokens }
@@ -132,8 +135,12 @@ impl Compacting {
 }
 
 /// Why nothing happened.
-const fn skip(happened: &Happened) -> Option<Skip> {
+fn skip(happened: &Happened) -> Option<Skip> {
     match happened {
+        // All that it did was to look for spans.
+        Happened::Event(event, _) if matches!(**event, Event::SpansStaged(_)) => {
+            Some(Skip::NothingEligible)
+        }
         Happened::Event(..) => None,
         Happened::Nothing => Some(Skip::NothingEligible),
         Happened::Skipped(skip) => Some(*skip),
@@ -148,8 +155,9 @@ fn answer(
     dry_run: bool,
 ) -> Result<CompactResponse, NotHeld> {
     let stage = match (happened, skip(happened)) {
-        (Happened::Event(event, _), _) => convert::stage(event, session, dry_run),
-        (_, skip) => skip.map(|skip| convert::skipped(level, skip)),
+        (_, Some(skip)) => Some(convert::skipped(level, skip)),
+        (Happened::Event(event, _), None) => convert::stage(event, session, dry_run),
+        (Happened::Nothing | Happened::Skipped(_), None) => None,
     };
     Ok(CompactResponse {
         stages: stage.into_iter().collect(),
