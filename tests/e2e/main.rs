@@ -21,6 +21,7 @@ mod ledger;
 mod levels;
 mod limits;
 mod memory;
+mod model;
 mod persist;
 mod policy;
 mod protocol;

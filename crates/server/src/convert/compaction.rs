@@ -23,7 +23,7 @@ pub(super) const fn strategy(strategy: Strategy) -> v1::CompactionStrategy {
 }
 
 /// Why a compaction came to nothing.
-pub(super) const fn why_failed(why: WhyFailed) -> v1::CompactionFailureReason {
+pub const fn why_failed(why: WhyFailed) -> v1::CompactionFailureReason {
     use v1::CompactionFailureReason as Reason;
     match why {
         WhyFailed::ModelUnavailable => Reason::ModelUnavailable,
@@ -122,7 +122,10 @@ pub(super) fn compacted(
         }),
         duration: Some(millis(event.took_ms)),
         boundary: boundary.map(|one| self::boundary(one, session)),
-        summary: text.unwrap_or_default(),
+        // What a model would write is not known before it has.
+        summary: text
+            .filter(|_| !(dry_run && event.strategy == Strategy::Model))
+            .unwrap_or_default(),
         model: event.model.to_string(),
         ..v1::Compaction::default()
     };

@@ -38,6 +38,7 @@ pub use appended::{
 pub use blocks_out::view_message;
 pub use breakpoints::{AskedBreakpoints, asked_breakpoints, cache_breakpoints};
 pub use cache_ledger::cache_ledger;
+pub use compaction::why_failed;
 pub use digest::{Canonical, body_digest, request_stamp};
 pub use events::{event_kind, event_kinds, events, rewind_effect, rewound};
 pub use fidelity::{fidelity, model_tool, returned};

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use palimpsest_proto::context::v1::{
-    CallCandidates, ErrorReason, RefusedTarget as OutTarget, RefusedTargets, Visibility,
+    CallCandidates, CompactionFailureReason, ErrorReason, RefusedTarget as OutTarget,
+    RefusedTargets, Visibility,
 };
 use prost::Message;
 use prost_types::Any;
@@ -355,6 +356,7 @@ fn refusal(error: ServiceError) -> Refusal {
             .meta("skip_reason", skip)
             .precondition("view".into(), "there must be something to compact")
         }
+        E::NoSummary { why, detail, model } => no_summary(why, &detail, &model),
         E::AmbiguousCall { field, candidates } => {
             let what = "stands for several calls: give its call_key";
             Refusal::new(
@@ -511,6 +513,23 @@ const MAX_ID_CHARS: usize = 64;
 fn name_of(visibility: Visibility) -> &'static str {
     let name = visibility.as_str_name();
     name.strip_prefix("VISIBILITY_").unwrap_or(name)
+}
+
+/// A provider that failed may do better later; an answer that was not taken needs another question.
+fn no_summary(why: CompactionFailureReason, detail: &str, model: &str) -> Refusal {
+    use CompactionFailureReason as Why;
+    use ErrorReason as Reason;
+
+    let message = format!("nothing was compacted: {detail}");
+    if matches!(why, Why::ModelUnavailable | Why::Expired) {
+        return Refusal::new(Code::Unavailable, Reason::ModelUnavailable, message)
+            .meta("model", model);
+    }
+    let name = why.as_str_name();
+    let name = name.strip_prefix("COMPACTION_FAILURE_REASON_");
+    Refusal::new(Code::FailedPrecondition, Reason::SummaryRejected, message)
+        .meta("failure_reason", name.unwrap_or_default())
+        .precondition("summary".into(), "the model's summary must be taken")
 }
 
 /// Status and reason are those of the first target.

@@ -1,7 +1,7 @@
 //! `Compact`: old tool results are cleared, old rounds are folded, or everything old is summarised.
 
 use palimpsest_core::command::{Clear, Clearing, Collapse, Collapsing, Command, Scope, Skip};
-use palimpsest_core::event::{Asked, Event};
+use palimpsest_core::event::{Asked, Event, WhyFailed};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::{LastServed, Method, NotHeld, RequestStamp, Session, Strategy};
 use palimpsest_proto::context::v1::compact_request::Range;
@@ -182,16 +182,20 @@ async fn autocompact(
     let request_id = request.request_id.clone();
     let body = || convert::body_digest(&request);
     let stamp = convert::request_stamp(&request_id, Method::Compact, body, service.limits())?;
-    let wanted = wanted(&request, by_hand, stamp)?;
+    let wanted = wanted(service, &request, by_hand, stamp)?;
     let target = request.target.as_ref();
     let tell = |session: &Session, ended: &Ended| {
         let response = compacted(service, session, ended, target, wanted.dry_run)?;
-        Ok((ended.clone(), response))
+        let failed = no_summary(service, session, ended, &wanted);
+        Ok((ended.clone(), response, failed))
     };
     let outcome = compaction::compact(service, key, &wanted, tell).await;
-    let (ended, response) = outcome.map_err(|error| error.with_request_id(&request_id))?;
+    let (ended, response, failed) = outcome.map_err(|error| error.with_request_id(&request_id))?;
     match ended {
-        Ended::Event(..) => Ok(response),
+        Ended::Event(..) => match failed {
+            Some(failed) if by_hand => Err(failed),
+            _ => Ok(response),
+        },
         Ended::Before(revision) => {
             let happened = service.sessions.event(key, revision).await?;
             let event = happened.map(|recorded| Box::new(recorded.event));
@@ -219,7 +223,81 @@ async fn autocompact(
     }
 }
 
+/// The failure of a model where nothing may stand in for it.
+fn no_summary(
+    service: &Service,
+    session: &Session,
+    ended: &Ended,
+    wanted: &Wanted,
+) -> Option<ServiceError> {
+    let Ended::Event(event, _) = ended else {
+        return None;
+    };
+    let (Event::CompactionFailed(failed), Some(Strategy::Model)) = (&**event, wanted.strategy)
+    else {
+        return None;
+    };
+    let of_model = matches!(
+        failed.why,
+        WhyFailed::ModelUnavailable
+            | WhyFailed::PromptTooLong
+            | WhyFailed::Empty
+            | WhyFailed::Refused
+            | WhyFailed::Truncated
+            | WhyFailed::Incomplete
+            | WhyFailed::Expired
+    );
+    let of_policy = session.policy().summary.model.as_deref();
+    let of_server = service.models.as_ref().map(|models| models.main());
+    let model = wanted.model.as_deref().or(of_policy).or(of_server);
+    of_model.then(|| ServiceError::NoSummary {
+        why: convert::why_failed(failed.why),
+        detail: failed.detail.to_string(),
+        model: model.unwrap_or_default().to_owned(),
+    })
+}
+
+/// What somebody reads who asks for a model where there is none.
+const NO_MODEL: &str = "asks for a model, and this server has none: set summarizer.provider, \
+                        summarizer.model and its key in the server's configuration, or ask for \
+                        EXTRACTIVE";
+/// The most bytes of a call's own instructions.
+const MAX_INSTRUCTION_BYTES: usize = 16 * 1024;
+/// The most bytes of a model's name.
+const MAX_MODEL_BYTES: usize = 256;
+
+/// The model and the instructions of this call alone.
+fn overrides(
+    service: &Service,
+    request: &CompactRequest,
+) -> Result<(Option<String>, Option<String>), ServiceError> {
+    let Some(overrides) = &request.overrides else {
+        return Ok((None, None));
+    };
+    let given = |text: &str| (!text.trim().is_empty()).then(|| text.to_owned());
+    let (model, instructions) = (given(&overrides.model), given(&overrides.instructions));
+    if model.is_some() && service.models.is_none() {
+        return Err(ServiceError::invalid("overrides.model", NO_MODEL));
+    }
+    if model
+        .as_ref()
+        .is_some_and(|name| name.len() > MAX_MODEL_BYTES)
+    {
+        let what = format!("must have at most {MAX_MODEL_BYTES} bytes");
+        return Err(ServiceError::invalid("overrides.model", what));
+    }
+    if instructions
+        .as_ref()
+        .is_some_and(|text| text.len() > MAX_INSTRUCTION_BYTES)
+    {
+        let what = format!("must have at most {MAX_INSTRUCTION_BYTES} bytes");
+        return Err(ServiceError::invalid("overrides.instructions", what));
+    }
+    Ok((model, instructions))
+}
+
 fn wanted(
+    service: &Service,
     request: &CompactRequest,
     by_hand: bool,
     stamp: Option<RequestStamp>,
@@ -228,7 +306,11 @@ fn wanted(
         Ok(CompactionStrategy::Unspecified) => None,
         Ok(CompactionStrategy::SessionMemory) => Some(Strategy::SessionMemory),
         Ok(CompactionStrategy::Extractive) => Some(Strategy::Extractive),
-        Ok(CompactionStrategy::Model | CompactionStrategy::Delegated) => {
+        Ok(CompactionStrategy::Model) if service.models.is_none() => {
+            return Err(ServiceError::invalid("strategy", NO_MODEL));
+        }
+        Ok(CompactionStrategy::Model) => Some(Strategy::Model),
+        Ok(CompactionStrategy::Delegated) => {
             return Err(ServiceError::NotImplemented {
                 method: "palimpsest.context.v1.ContextService/Compact".into(),
             });
@@ -245,12 +327,13 @@ fn wanted(
         Some(Range::UpToMessageId(id)) => Scope::UpTo(convert::message_id(id, "up_to_message_id")?),
         Some(Range::FromMessageId(id)) => Scope::From(convert::message_id(id, "from_message_id")?),
     };
-    let instructions = request.overrides.as_ref().map(|it| it.instructions.clone());
+    let (model, instructions) = overrides(service, request)?;
     Ok(Wanted {
         asked: if by_hand { Asked::Manual } else { Asked::Auto },
         strategy,
         scope,
-        instructions: instructions.filter(|text| !text.trim().is_empty()),
+        model,
+        instructions,
         expected_revision: request.expected_revision.map(Revision::new),
         request: stamp,
         dry_run: request.dry_run,

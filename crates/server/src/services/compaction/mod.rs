@@ -2,6 +2,7 @@
 //! in the place of what it covers. Nothing holds the session while a summary is made.
 
 mod input;
+mod model;
 mod summarise;
 
 use std::sync::Arc;
@@ -28,6 +29,8 @@ pub(super) struct Wanted {
     /// None leaves it to the policy.
     pub(super) strategy: Option<Strategy>,
     pub(super) scope: Scope,
+    /// The model that is to write it; none leaves it to the policy.
+    pub(super) model: Option<String>,
     /// For this summary alone; the running one was written without them.
     pub(super) instructions: Option<String>,
     pub(super) expected_revision: Option<Revision>,
@@ -42,6 +45,7 @@ impl Wanted {
             asked,
             strategy: None,
             scope: Scope::Whole,
+            model: None,
             instructions: None,
             expected_revision: None,
             request: None,
@@ -116,8 +120,10 @@ async fn with_memory<T>(
     wanted: &Wanted,
     tell: &impl Fn(&Session, &Ended) -> Result<T, NotHeld>,
 ) -> Result<Option<T>, ServiceError> {
-    let is_whole = wanted.scope == Scope::Whole && wanted.instructions.is_none();
-    if !(is_whole && matches!(wanted.strategy, None | Some(Strategy::SessionMemory))) {
+    let is_whole = wanted.scope == Scope::Whole;
+    // The running summary was written without them.
+    let as_is = wanted.instructions.is_none() && wanted.model.is_none();
+    if !(is_whole && as_is && matches!(wanted.strategy, None | Some(Strategy::SessionMemory))) {
         return Ok(None);
     }
     let made = made(service);
@@ -160,6 +166,13 @@ pub(super) struct Job {
     start: StartCompaction,
 }
 
+impl Job {
+    /// Whether a model is to write the summary.
+    fn asks_model(&self) -> bool {
+        self.start.strategy == Strategy::Model
+    }
+}
+
 enum Begun {
     Job(Box<Job>),
     Ended(Ended),
@@ -172,7 +185,11 @@ async fn begin(
 ) -> Result<Begun, ServiceError> {
     let start = StartCompaction {
         asked: wanted.asked,
-        strategy: wanted.strategy.unwrap_or(Strategy::Extractive),
+        strategy: wanted.strategy.unwrap_or(if service.models.is_some() {
+            Strategy::Model
+        } else {
+            Strategy::Extractive
+        }),
         scope: wanted.scope,
         expected_revision: wanted.expected_revision,
         request: wanted.request.clone(),

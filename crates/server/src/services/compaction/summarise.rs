@@ -1,4 +1,5 @@
-//! Who writes a summary. Without a model it is made from the structure of the messages.
+//! Who writes a summary: a model where there is one, and when it fails or there is none, it is made from
+//! the structure of the messages.
 
 use palimpsest_core::event::WhyFailed;
 use palimpsest_core::extract::{Facts, summary};
@@ -10,7 +11,7 @@ use palimpsest_summarize::redact;
 
 use super::super::Service;
 use super::input::{inputs, leaving, previous};
-use super::{Job, NO_USAGE, Wanted};
+use super::{Job, NO_USAGE, Wanted, model};
 use crate::errors::ServiceError;
 
 /// What the user's own messages may have in a summary.
@@ -29,7 +30,7 @@ pub(super) async fn summarise(
     service: &Service,
     key: &SessionKey,
     job: &Job,
-    _wanted: &Wanted,
+    wanted: &Wanted,
 ) -> Result<Summarised, (WhyFailed, String)> {
     let extracted = match extract(service, key, job).await {
         Ok(extracted) => extracted,
@@ -43,6 +44,30 @@ pub(super) async fn summarise(
             ));
         }
     };
+    match (&service.models, job.asks_model()) {
+        // A dry run asks nobody: the summary from structure tells how large one is.
+        (Some(_), true) if wanted.dry_run => {
+            let foreseen = from_structure(job, &extracted)?;
+            return Ok(Summarised {
+                strategy: Strategy::Model,
+                ..foreseen
+            });
+        }
+        (Some(models), true) => {
+            let asked = model::ask(service, models, (key, job), wanted, &extracted).await;
+            match asked {
+                // Whoever asked for a model gets one or learns why not.
+                Err(_) if wanted.strategy != Some(Strategy::Model) => {}
+                asked => return asked,
+            }
+        }
+        _ => {}
+    }
+    from_structure(job, &extracted)
+}
+
+/// The summary without a model.
+fn from_structure(job: &Job, extracted: &Document) -> Result<Summarised, (WhyFailed, String)> {
     let text = extracted.render();
     if text.trim().is_empty() {
         return Err((WhyFailed::Empty, "there is nothing to tell".into()));
