@@ -118,6 +118,7 @@ impl<'s> Recovery<'s> {
                 self.sized(calls.map(|call| self.result_of(call)))
             }
             Event::ContentSnipped(event) => self.snipped(event),
+            Event::Compacted(event) => self.sized(rows(event.leaving.iter().copied())),
             Event::SpansCollapsed(event) => {
                 let spans = event.placeholders.iter();
                 self.sized(spans.map(|one| of_span(&one.span)))
@@ -125,7 +126,10 @@ impl<'s> Recovery<'s> {
             Event::Rewound(event) => self.sized(rows(event.left.iter().copied())),
             Event::Restored(event) => {
                 let left = event.standings.iter();
-                let left = left.filter(|(_, standing)| !standing.takes_part());
+                // What a compaction had made goes with it, and was never said.
+                let left = left.filter(|(message, standing)| {
+                    !standing.takes_part() && !self.session.is_framing(*message)
+                });
                 self.sized(rows(left.map(|(message, _)| *message)))
             }
             _ => Vec::new(),
