@@ -494,7 +494,7 @@ impl World {
         let made = Made {
             mark,
             summary,
-            attached: if place % 2 == 0 {
+            attached: if place.is_multiple_of(2) {
                 vec![Arc::new(note)]
             } else {
                 Vec::new()
@@ -502,7 +502,7 @@ impl World {
         };
         if let Some(running) = &self.session.compactions().running {
             let key = running.key;
-            let end = if how % 4 == 0 {
+            let end = if how.is_multiple_of(4) {
                 Command::FailCompaction(FailCompaction {
                     key,
                     why: WhyFailed::Empty,
@@ -538,7 +538,7 @@ impl World {
             expected_revision: None,
             request: None,
         }));
-        if how % 2 == 0 {
+        if how.is_multiple_of(2) {
             self.compact(1, place);
         }
     }

@@ -222,6 +222,7 @@ impl Timestamp {
     }
 
     /// So many milliseconds later.
+    #[must_use]
     pub const fn plus_millis(self, millis: u64) -> Self {
         Self(self.0.saturating_add_unsigned(millis))
     }

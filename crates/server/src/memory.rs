@@ -8,7 +8,6 @@ use async_trait::async_trait;
 use palimpsest_core::command::{
     Command, FailMemory, FileMemory, StartMemory, UpdateMemory, memory_update_due, wants_memory,
 };
-use palimpsest_core::event::Event;
 use palimpsest_core::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
 use palimpsest_core::message::Message;
 use palimpsest_core::session::{Author, Session};
@@ -98,7 +97,7 @@ impl InProcess {
     }
 
     /// The contents of messages, out of the log: all of what was appended from one revision to another.
-    async fn from_log(
+    async fn read_log(
         &self,
         key: &SessionKey,
         first: Revision,
@@ -113,10 +112,9 @@ impl InProcess {
             };
             after = *end;
             for (_, recorded) in events {
-                if let Event::MessagesAppended(event) = recorded.event {
-                    let messages = event.messages.into_iter().map(|appended| appended.message);
-                    found.extend(messages.map(|message| (message.id, message)));
-                }
+                let messages = recorded.event.messages().iter();
+                let messages = messages.map(|appended| Arc::clone(&appended.message));
+                found.extend(messages.map(|message| (message.id, message)));
             }
         }
         Ok(found)
@@ -141,14 +139,14 @@ impl Host for InProcess {
         to: Ordinal,
         max_bytes: usize,
     ) -> Result<Page, HostError> {
-        let list = |session: &Session| Index::of(session, after, to, max_bytes);
-        let index = self.0.read(key, list).await.map_err(host_error)?;
+        let entries = |session: &Session| Index::of(session, after, to, max_bytes);
+        let index = self.0.read(key, entries).await.map_err(host_error)?;
         let missing = || index.entries.iter().filter(|entry| entry.content.is_none());
         let span = missing().next().zip(missing().next_back());
         let mut read = match span {
             None => HashMap::new(),
             Some((first, last)) => {
-                let read = self.from_log(key, first.revision, last.revision);
+                let read = self.read_log(key, first.revision, last.revision);
                 Box::pin(read).await.map_err(host_error)?
             }
         };

@@ -24,7 +24,9 @@ fn block(found: &mut Block, redact: Redact) {
             ResultContent::None => {}
             ResultContent::Text(text) => *text = redact(text).into(),
             ResultContent::Blocks(blocks) => {
-                blocks.iter_mut().for_each(|inner| block(inner, redact));
+                for inner in blocks.iter_mut() {
+                    block(inner, redact);
+                }
             }
         },
         _ => {}

@@ -1,5 +1,7 @@
 //! `GetSessionMemory`: what it tells, what it leaves out, and how it waits.
 
+#![expect(clippy::disallowed_methods, reason = "a worker takes real time")]
+
 use palimpsest_proto::context::v1::{DeleteSessionRequest, MemoryState};
 use palimpsest_tests::{refused, refused_field};
 use tonic::Code;

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use sha2::{Digest as _, Sha256};
 
 use super::coverage::Since;
-use crate::event::{MemoryFailed, MemoryStarted, MemoryUpdated};
+use crate::event::{MemoryFailed, MemoryUpdated};
 use crate::ids::{Ordinal, Revision, Timestamp};
 
 /// How many earlier versions are known by their digests: a copy of one of them is not an edit. A copy
@@ -129,7 +129,7 @@ impl Notes {
         self.since_calls += calls;
     }
 
-    pub(super) fn started(&mut self, at: Timestamp, _event: &MemoryStarted) {
+    pub(super) fn started(&mut self, at: Timestamp) {
         self.running = Some(at);
     }
 

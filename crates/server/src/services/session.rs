@@ -25,7 +25,7 @@ impl SessionService for SessionHandlers {
     ) -> Result<Response<CreateSessionResponse>, Status> {
         let (service, request) = (self.0.clone(), request.into_inner());
         // What a policy may hold is large; it does not belong on the stack.
-        let change = Box::pin(async move { manage::create(&service, request).await });
+        let change = Box::pin(async move { Box::pin(manage::create(&service, request)).await });
         reply(self.0.mutations.uncancelled(change).await)
     }
 
@@ -41,7 +41,7 @@ impl SessionService for SessionHandlers {
         request: Request<UpdateSessionRequest>,
     ) -> Result<Response<UpdateSessionResponse>, Status> {
         let (service, request) = (self.0.clone(), request.into_inner());
-        let change = Box::pin(async move { manage::update(&service, request).await });
+        let change = Box::pin(async move { Box::pin(manage::update(&service, request)).await });
         reply(self.0.mutations.uncancelled(change).await)
     }
 

@@ -63,11 +63,11 @@ async fn from_snapshot(
     let mut contents = Vec::new();
     if let Some(lead) = needed.lead.filter(|lead| *lead.start() < from) {
         let (first, last) = lead.into_inner();
-        contents = messages(events(log, key, first, Some(last)).await?);
+        contents = messages(&events(log, key, first, Some(last)).await?);
     }
     let later = end.partition_point(|(revision, _)| *revision <= at);
     let later = end.split_off(later);
-    contents.extend(messages(end));
+    contents.extend(messages(&end));
     let restore = spawn_blocking(move || {
         let mut session = snapshot.restore(contents).ok_or(DecodeError::Damaged(
             "a message that its snapshot names is missing",
@@ -105,10 +105,10 @@ pub(super) async fn past(
     let owned = key.clone();
     let folded = spawn_blocking(move || {
         let mut events = events;
-        let later = messages(events.split_off(until));
+        let later = messages(&events.split_off(until));
         let log = events.iter().map(|(_, recorded)| recorded.clone());
         let mut session = Session::replay(owned, log)?;
-        session.fill(messages(events));
+        session.fill(messages(&events));
         Ok(Past { session, later })
     });
     let past = joined(folded).await.map_err(|_: ReplayError| {
@@ -130,7 +130,7 @@ pub(super) async fn fill(
         return Ok(());
     };
     let events = events(log, key, first, Some(session.revision())).await?;
-    session.fill(messages(events));
+    session.fill(messages(&events));
     if session.transcript().is_whole() {
         return Ok(());
     }
@@ -183,7 +183,7 @@ pub(super) fn decode_frames(
     Ok(events)
 }
 
-fn messages(events: Events) -> Vec<Arc<Message>> {
+fn messages(events: &Events) -> Vec<Arc<Message>> {
     let appended = events
         .iter()
         .flat_map(|(_, recorded)| recorded.event.messages());

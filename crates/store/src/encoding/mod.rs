@@ -30,7 +30,6 @@ use zstd::bulk::{Compressor, Decompressor};
 #[expect(
     unreachable_pub,
     clippy::pedantic,
-    clippy::large_enum_variant,
     reason = "the code is generated; its style is prost's"
 )]
 mod v1 {

@@ -80,17 +80,15 @@ pub(super) async fn compact<T>(
         Begun::Ended(ended) => {
             let look = |session: &Session| tell(session, &ended);
             let told = service.sessions.read(key, look).await?;
-            return match told {
-                Ok(told) => Ok(told),
-                Err(NotHeld) => {
-                    let look = |session: &Session| tell(session, &ended);
-                    let told = service.sessions.read_whole(key, look).await?;
-                    told.map_err(|NotHeld| ServiceError::Internal {
-                        doing: "read a session whole",
-                        source: None,
-                    })
-                }
-            };
+            if let Ok(told) = told {
+                return Ok(told);
+            }
+            let look = |session: &Session| tell(session, &ended);
+            let told = service.sessions.read_whole(key, look).await?;
+            return told.map_err(|NotHeld| ServiceError::Internal {
+                doing: "read a session whole",
+                source: None,
+            });
         }
         Begun::Job(job) => *job,
     };
