@@ -168,7 +168,7 @@ async fn p17_usage_is_the_anchor_and_over_the_window_it_is_not() {
         (200_000, 50_010)
     );
     assert_eq!(budget.effective_window_tokens, 180_000);
-    assert!(!budget.auto_enabled);
+    assert!(budget.auto_enabled);
     assert_eq!(budget.compact_at_tokens, 167_000);
     assert_eq!(
         (budget.warn_at_tokens, budget.block_at_tokens),

@@ -8,7 +8,10 @@
 )]
 
 mod bad_input;
+mod breakpoints;
 mod calls;
+mod collapse;
+mod compaction;
 mod concurrent;
 mod exports;
 mod fidelity;
@@ -18,9 +21,11 @@ mod ledger;
 mod levels;
 mod limits;
 mod memory;
+mod model;
 mod persist;
 mod policy;
 mod protocol;
+mod refusals;
 mod rewind;
 mod sessions;
 mod shutdown;

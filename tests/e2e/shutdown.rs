@@ -12,8 +12,8 @@ use futures::channel::oneshot;
 use futures::{FutureExt as _, StreamExt as _};
 use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;
 use palimpsest_proto::context::v1::{
-    AppendMessagesRequest, AppendMessagesResponse, ListMessagesRequest, ListSessionsRequest,
-    PrepareContextResponse, StreamContextRequest, WatchSessionRequest,
+    AppendMessagesRequest, AppendMessagesResponse, CompactionMode, ListMessagesRequest,
+    ListSessionsRequest, PrepareContextResponse, StreamContextRequest, WatchSessionRequest,
 };
 use palimpsest_tests::say::{append, assistant, prepare, user, uuid, with_id};
 use palimpsest_tests::server::{Context, Server};
@@ -137,7 +137,8 @@ async fn a_large_append_under_way_is_answered_and_nothing_new_begins() {
 async fn large_view(client: &mut Context, session: &str) -> PrepareContextResponse {
     let request = append(session, large(13, 1_000_000));
     client.append_messages(request).await.unwrap();
-    let request = prepare(session, Vec::new());
+    let mut request = prepare(session, Vec::new());
+    request.set_compaction_mode(CompactionMode::Never);
     client.prepare_context(request).await.unwrap().into_inner()
 }
 

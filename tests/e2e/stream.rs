@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{
-    MessageForm, PrepareContextResponse, RewindSessionRequest, StreamContextRequest,
+    CompactionMode, MessageForm, PrepareContextResponse, RewindSessionRequest, StreamContextRequest,
 };
 use palimpsest_tests::array::values;
 use palimpsest_tests::say::{append, prepare, user, uuid, with_id};
@@ -45,7 +45,8 @@ async fn large(client: &mut Context, session: &str) -> PrepareContextResponse {
             .await
             .unwrap();
     }
-    let request = prepare(session, vec![user("last")]);
+    let mut request = prepare(session, vec![user("last")]);
+    request.set_compaction_mode(CompactionMode::Never);
     client.prepare_context(request).await.unwrap().into_inner()
 }
 
@@ -105,6 +106,7 @@ async fn a_large_typed_view_is_streamed_typed() {
     let session = name("large-typed");
     large(&mut client, &session).await;
     let mut request = prepare(&session, Vec::new());
+    request.set_compaction_mode(CompactionMode::Never);
     request.form = MessageForm::Typed.into();
     let reply = client.prepare_context(request).await.unwrap().into_inner();
     assert!(reply.view_omitted && reply.messages.is_empty());

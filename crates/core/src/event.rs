@@ -14,8 +14,8 @@ use crate::memory::SectionKind;
 use crate::message::{Message, Usage};
 use crate::policy::{Policy, WindowHint};
 use crate::session::{
-    Author, CallState, Offer, Pending, Placeholder, RequestStamp, Span, Standing, Strategy,
-    TextDigest,
+    Author, CallState, Offer, Pending, PinPlace, Placeholder, RequestStamp, Span, Standing,
+    Strategy, TextDigest,
 };
 use crate::tokens::{Ledger, Size};
 use crate::view::{LayoutChange, Piece, Target};
@@ -284,6 +284,8 @@ pub struct CacheEditsIssued {
     pub calls: Vec<CallKey>,
     /// The user message that carries the edit.
     pub message: Ordinal,
+    /// Where it stands, when that was known.
+    pub place: Option<PinPlace>,
 }
 
 /// Level 4 chose spans that summaries may stand for. Takes the place of what was chosen before.

@@ -471,7 +471,12 @@ impl World {
             Operation::Wait => {
                 self.now += 2 * 60 * 60 * 1_000;
                 self.run(Command::Clear(Clear {
-                    clearing: Clearing::Auto { cache_edits: true },
+                    clearing: Clearing::Auto {
+                        cache_edits: true,
+                        last: self
+                            .session
+                            .last_place(&self.session.last_served().target, None),
+                    },
                     expected_revision: None,
                     request: None,
                 }));

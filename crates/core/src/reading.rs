@@ -22,7 +22,7 @@ pub struct Page {
     pub next: Option<Ordinal>,
 }
 
-/// Several messages, as many as have their place in `max_bytes`; always one.
+/// Several messages, as many as have their place in `max_bytes`; always one, or its beginning.
 pub fn outline<'m>(
     messages: impl IntoIterator<Item = (Ordinal, &'m Message)>,
     calls: &Calls,
@@ -50,9 +50,15 @@ pub fn outline<'m>(
             }
             shown.push('\n');
         }
-        if !page.text.is_empty() && page.text.len() + shown.len() > max_bytes {
-            page.next = Some(ordinal);
-            break;
+        if page.text.len() + shown.len() > max_bytes {
+            if !page.text.is_empty() {
+                page.next = Some(ordinal);
+                break;
+            }
+            let id = message.id;
+            let note = format!("\n[cut: ReadTranscript with message_id \"{id}\" has the rest]\n");
+            shown.truncate(shown.floor_char_boundary(max_bytes.saturating_sub(note.len())));
+            shown.push_str(&note);
         }
         page.text.push_str(&shown);
     }
@@ -185,5 +191,39 @@ impl Answers {
 
     fn call(&self, message: Ordinal, block: u16) -> Option<CallKey> {
         self.calls.get(&(message, block)).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::ids::MessageId;
+
+    fn says(number: u32, texts: &[&str]) -> (Ordinal, Message) {
+        let id = MessageId::new(Uuid::from_u128(number.into()));
+        let blocks = texts.iter().map(|text| Block::text(*text)).collect();
+        let message = Message::new(id, Role::User, blocks);
+        (Ordinal::new(number), message)
+    }
+
+    #[test]
+    fn a_page_has_its_place_and_says_where_the_rest_is() {
+        let calls = Calls::default();
+        let long = "\u{e9} and on".repeat(100);
+        let both = [says(1, &[&*long; 9]), says(2, &["short"])];
+        let messages = || both.iter().map(|(at, message)| (*at, message));
+        let page = outline(messages(), &calls, 900);
+        assert!(page.text.len() <= 900, "{}", page.text.len());
+        let note = format!(
+            "[cut: ReadTranscript with message_id \"{}\" has the rest]\n",
+            both[0].1.id
+        );
+        assert!(page.text.ends_with(&note), "{}", page.text);
+        assert_eq!(page.next, Some(Ordinal::new(2)));
+        let rest = outline(messages().skip(1), &calls, 900);
+        assert!(rest.text.ends_with("\nshort\n"), "{}", rest.text);
+        assert_eq!(rest.next, None);
     }
 }

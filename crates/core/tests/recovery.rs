@@ -5,10 +5,10 @@
     reason = "a test that cannot go on should say where"
 )]
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use palimpsest_core::command::{Command, Serve};
-use palimpsest_core::histories::{Operation, World, operation};
+use palimpsest_core::histories::{Draft, Operation, Part, World, operation};
 use palimpsest_core::ids::{CallKey, Ordinal, Revision};
 use palimpsest_core::levels::recovery::{Departed, Recovery, What};
 use palimpsest_core::policy::ModelTool;
@@ -83,6 +83,35 @@ fn never_shown(past: &Session, recovery: &Recovery<'_>, what: What) -> bool {
     piece.is_none_or(|piece| matches!(piece.form, Form::Dropped(_)))
 }
 
+/// After a rewind was taken back, a result may answer another call than the one that it came for: what
+/// was there is what its block showed.
+fn answered_another(past: &Session, recovery: &Recovery<'_>, what: What) -> bool {
+    let What::Result(call) = what else {
+        return false;
+    };
+    let place = recovery.place(call);
+    let mut pieces = past.sealed().pieces().iter();
+    let piece = pieces.find(|piece| Some((piece.message, piece.block)) == place);
+    piece.is_some_and(|piece| {
+        let shown = matches!(
+            piece.form,
+            Form::Result(_) | Form::ResultWithoutMedia(_) | Form::Stored(_) | Form::Text(_)
+        );
+        shown && piece.form.answers() != Some(call)
+    })
+}
+
+/// A result is as large as it is, whichever call it answers.
+fn check_sizes(session: &Session) {
+    let mut sizes = HashMap::new();
+    for (key, call) in session.calls().iter() {
+        let size = (call.result_chars, call.result_tokens);
+        if let Some(place) = call.original {
+            assert_eq!(*sizes.entry(place).or_insert(size), size, "of {key}");
+        }
+    }
+}
+
 fn check(world: &mut World) {
     world.fill();
     let session = &world.session;
@@ -90,6 +119,7 @@ fn check(world: &mut World) {
     let recovery = Recovery::new(session, &target);
     let (mut messages, mut calls, mut blocks) = gone(session);
     let mut last = Revision::new(u64::MAX);
+    let mut seen = HashSet::new();
     for departed in told(world, &recovery) {
         let cause = departed.cause.unwrap_or(Revision::ZERO);
         assert!(cause <= last, "the latest is told first");
@@ -122,6 +152,7 @@ fn check(world: &mut World) {
             }
             What::Result(call) => {
                 assert_eq!(tool.tool, ModelTool::ReadToolResult);
+                assert!(seen.insert(call), "{call} is told twice");
                 calls.remove(&call);
                 let place = recovery.place(call).unwrap();
                 blocks.remove(&place);
@@ -136,7 +167,8 @@ fn check(world: &mut World) {
                     let file = reference.rsplit('/').next().unwrap();
                     // The same content may have been given for two calls: then one file is enough.
                     let stored = session.stored();
-                    let (found, own) = (stored.in_file(file).unwrap(), stored.get(call).unwrap());
+                    let found = stored.in_file(file).unwrap();
+                    let own = stored.at(place.0, place.1).unwrap();
                     assert_eq!(found.sha256, own.sha256);
                 }
             }
@@ -149,13 +181,77 @@ fn check(world: &mut World) {
             let was_there = !before.parts(departed.clone(), false).is_empty()
                 || replaced.iter().any(|it| it.what == departed.what)
                 || never_shown(&past, &recovery, departed.what)
+                || answered_another(&past, &recovery, departed.what)
                 || gone_before(world, &recovery, &departed);
             assert!(was_there, "{departed:?} at {to:?}");
         }
     }
+    check_sizes(session);
     assert!(messages.is_empty(), "{messages:?} are not told of");
     assert!(calls.is_empty(), "{calls:?} are not told of");
     assert!(blocks.is_empty(), "{blocks:?} are not told of");
+}
+
+fn run(operations: &[Operation]) {
+    let mut world = World::new();
+    for operation in operations {
+        world.step(operation);
+        if let Operation::Serve { interrupt, .. } = operation {
+            world.run(Command::Serve(Serve {
+                interrupt_open_calls: *interrupt,
+                ..Serve::default()
+            }));
+        }
+    }
+    check(&mut world);
+}
+
+fn says() -> Draft {
+    let parts = vec![];
+    Draft::User { meta: false, parts }
+}
+
+fn calls(id: u8) -> Draft {
+    Draft::Assistant {
+        response: 0,
+        parts: vec![Part::Call(id)],
+    }
+}
+
+/// A result that is stored as it comes.
+fn answers(call: u8) -> Draft {
+    let (error, shape) = (false, 3);
+    Draft::User {
+        meta: false,
+        parts: vec![Part::Result { call, error, shape }],
+    }
+}
+
+#[test]
+fn a_snipped_result_that_answers_another_call_after_an_undo_is_told() {
+    run(&[
+        Operation::Append(vec![says(), calls(4)]),
+        Operation::Rewind(1),
+        Operation::Append(vec![calls(4), answers(4)]),
+        Operation::Snip {
+            turn: 0,
+            message: 1,
+            block: 0,
+            what: 1,
+        },
+        Operation::Restore(1),
+    ]);
+}
+
+#[test]
+fn a_stored_result_that_answers_another_call_after_an_undo_is_told() {
+    run(&[
+        Operation::Append(vec![calls(0), says()]),
+        Operation::Append(vec![says(), Draft::Again(0)]),
+        Operation::Rewind(1),
+        Operation::Append(vec![answers(0)]),
+        Operation::Restore(0),
+    ]);
 }
 
 proptest! {
@@ -165,16 +261,6 @@ proptest! {
     fn all_that_left_is_told_and_has_a_way_back(
         operations in prop::collection::vec(operation(), 1..24)
     ) {
-        let mut world = World::new();
-        for operation in &operations {
-            world.step(operation);
-            if let Operation::Serve { interrupt, .. } = operation {
-                world.run(Command::Serve(Serve {
-                    interrupt_open_calls: *interrupt,
-                    ..Serve::default()
-                }));
-            }
-        }
-        check(&mut world);
+        run(&operations);
     }
 }

@@ -20,6 +20,7 @@ use crate::memory;
 use crate::serve::{App, Backend, Context};
 use crate::services::{ContextHandlers, Service, SessionHandlers};
 use crate::sessions::{Policies, Sessions};
+use crate::summarizer::Models;
 use crate::{BLOB_FOLDER, LOG_FOLDER};
 
 /// Opens the store and builds what is served.
@@ -51,7 +52,8 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
         context.draining,
     )
     .with_prices(context.config.prices)
-    .with_worker(worker.is_some());
+    .with_worker(worker.is_some())
+    .with_summarizer(Models::from_config(&context.config.summarizer)?.map(Arc::new));
     let handlers = Services {
         context: ContextHandlers(service.clone()),
         sessions: SessionHandlers(service),

@@ -15,6 +15,7 @@ pub mod serve;
 pub mod services;
 pub mod sessions;
 pub mod signals;
+pub mod summarizer;
 pub mod telemetry;
 
 /// The folder of the log within the data folder.

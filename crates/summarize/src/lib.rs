@@ -50,7 +50,7 @@ pub use request::{Purpose, Reply, Request, Role, Stop, Turn, Usage};
 pub use retry::{Jitter, RetrySettings};
 pub use rounds::{Round, TRUNCATED, shorten, turns};
 pub use secret::SecretSource;
-pub use shorten::{MAX_RETRIES, Shortened, summarize_with_retries};
+pub use shorten::{ShortenSettings, Shortened, summarize_with_retries};
 
 /// Who answers a request for a summary.
 #[async_trait]

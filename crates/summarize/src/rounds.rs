@@ -15,12 +15,13 @@ pub struct Round {
     pub tokens: u64,
 }
 
-/// How many of the oldest rounds to drop: until the gap is covered when it is known, else a fifth of
-/// them; at least one, never all. `None` when only one is left (or none).
-pub fn shorten(rounds: &[Round], gap_tokens: Option<u64>) -> Option<usize> {
+/// How many of the oldest rounds to drop: until the gap is covered when it is known, else a share of
+/// them in thousandths of a percent; at least one, never all. `None` when only one is left (or none).
+pub fn shorten(rounds: &[Round], gap_tokens: Option<u64>, drop_millipercent: u32) -> Option<usize> {
     let most = rounds.len().checked_sub(1).filter(|most| *most > 0)?;
     let Some(gap) = gap_tokens else {
-        return Some((rounds.len() / 5).clamp(1, most));
+        let share = rounds.len() as u128 * u128::from(drop_millipercent) / 100_000;
+        return Some(usize::try_from(share).unwrap_or(most).clamp(1, most));
     };
     let mut covered = 0_u64;
     let enough = rounds.iter().position(|round| {
@@ -141,7 +142,11 @@ mod tests {
 
     #[track_caller]
     fn check(tokens: &[u64], gap: Option<u64>, dropped: Option<usize>) {
-        assert_eq!(shorten(&rounds(tokens), gap), dropped, "{tokens:?} {gap:?}");
+        assert_eq!(
+            shorten(&rounds(tokens), gap, 20_000),
+            dropped,
+            "{tokens:?} {gap:?}"
+        );
     }
 
     #[test]

@@ -5,8 +5,24 @@ use crate::error::Error;
 use crate::request::{Reply, Request};
 use crate::rounds::{Round, shorten, turns};
 
-/// How often a prompt is made shorter before the caller has to do without the model.
-pub const MAX_RETRIES: u32 = 3;
+/// How a prompt that is too long is made shorter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShortenSettings {
+    /// How often, before the caller has to do without the model.
+    pub max_retries: u32,
+    /// The share of the rounds, in thousandths of a percent, that goes when the provider does not say
+    /// how much is too much.
+    pub drop_millipercent: u32,
+}
+
+impl Default for ShortenSettings {
+    fn default() -> Self {
+        Self {
+            max_retries: 3,
+            drop_millipercent: 20_000,
+        }
+    }
+}
 
 /// A summary, and what had to go for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,11 +36,12 @@ pub struct Shortened {
 }
 
 /// Asks for a summary of rounds. When the prompt is too long the oldest ones go (see
-/// [`shorten`](crate::shorten)), at most [`MAX_RETRIES`] times. `request.turns` is not looked at.
+/// [`shorten`](crate::shorten)), as often as the settings say. `request.turns` is not looked at.
 pub async fn summarize_with_retries(
     summarizer: &dyn Summarizer,
     request: &Request,
     rounds: &[Round],
+    settings: ShortenSettings,
 ) -> Result<Shortened, Error> {
     let mut dropped_rounds = 0;
     let mut retries = 0;
@@ -40,8 +57,8 @@ pub async fn summarize_with_retries(
                     retries,
                 });
             }
-            Err(Error::PromptTooLong(found)) if retries < MAX_RETRIES => {
-                match shorten(left, found.gap_tokens) {
+            Err(Error::PromptTooLong(found)) if retries < settings.max_retries => {
+                match shorten(left, found.gap_tokens, settings.drop_millipercent) {
                     Some(drop) => drop,
                     None => return Err(Error::PromptTooLong(found)),
                 }

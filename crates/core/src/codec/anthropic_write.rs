@@ -1,7 +1,7 @@
 //! Wire messages into Anthropic Messages JSON.
 
 use super::{Reader, close_for};
-use crate::json::write_str;
+use crate::json::{Extra, RawJson, write_str};
 use crate::message::{Media, MediaKind, MediaSource, Thinking, ToolInput};
 use crate::view::{WireBlock, WireMessage, WireResult, WireRole};
 
@@ -74,8 +74,30 @@ pub(super) fn block(block: &WireBlock<'_>, reader: Reader, out: &mut Vec<u8>) {
             self::thinking(thinking, out);
             close_for(reader, out, *extra);
         }
-        WireBlock::Opaque(json) => out.extend_from_slice(json.as_str().as_bytes()),
+        WireBlock::Opaque(json) => opaque(json, reader, out),
     }
+}
+
+/// A block that we do not know, as it came. A cache marker in it is not for a model, as in any other.
+fn opaque(json: &RawJson, reader: Reader, out: &mut Vec<u8>) {
+    let whole = json.as_str();
+    let marked = reader == Reader::Model && whole.contains("\"cache_control\"");
+    let fields = marked.then(|| Extra::from_object(whole).ok()).flatten();
+    let Some(fields) = fields.filter(|fields| fields.get("cache_control").is_some()) else {
+        out.extend_from_slice(whole.as_bytes());
+        return;
+    };
+    let others = fields.iter().filter(|(name, _)| *name != "cache_control");
+    out.push(b'{');
+    for (index, (name, value)) in others.enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        write_str(out, name);
+        out.push(b':');
+        out.extend_from_slice(value.as_str().as_bytes());
+    }
+    out.push(b'}');
 }
 
 fn input(input: &ToolInput, reader: Reader, out: &mut Vec<u8>) {

@@ -74,7 +74,7 @@ pub fn read(
     let text = json::document(payload)?;
     let raw: &RawValue = serde_json::from_str(&text).map_err(JsonError::from)?;
     match provider {
-        Provider::Anthropic => anthropic_read::payload(raw, next_id),
+        Provider::Anthropic | Provider::Bedrock => anthropic_read::payload(raw, next_id),
         Provider::OpenAi => openai_read::payload(raw, next_id),
     }
 }
@@ -82,7 +82,7 @@ pub fn read(
 /// Appends one wire message as the provider's JSON.
 pub fn write(provider: Provider, message: &WireMessage<'_>, out: &mut Vec<u8>) {
     match provider {
-        Provider::Anthropic => anthropic_write::message(message, out),
+        Provider::Anthropic | Provider::Bedrock => anthropic_write::message(message, out),
         Provider::OpenAi => openai_write::message(message, out),
     }
 }
@@ -90,7 +90,9 @@ pub fn write(provider: Provider, message: &WireMessage<'_>, out: &mut Vec<u8>) {
 /// Appends one block as the provider's JSON.
 pub fn write_block(provider: Provider, block: &WireBlock<'_>, out: &mut Vec<u8>) {
     match provider {
-        Provider::Anthropic => anthropic_write::block(block, Reader::Model, out),
+        Provider::Anthropic | Provider::Bedrock => {
+            anthropic_write::block(block, Reader::Model, out);
+        }
         Provider::OpenAi => openai_write::block(block, out),
     }
 }

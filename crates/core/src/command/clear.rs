@@ -10,7 +10,7 @@ use crate::ids::{CallKey, Ordinal, Revision};
 use crate::levels::clear::{hidden_paths, is_clearable, read_tool};
 use crate::levels::mend::{Fate, mend};
 use crate::levels::results::{Stored, save};
-use crate::session::{RequestStamp, Session};
+use crate::session::{PinPlace, RequestStamp, Session};
 use crate::tokens::estimate_text;
 use crate::view::{CLEARED, Form, Side, side};
 
@@ -32,6 +32,8 @@ pub enum Clearing {
     Auto {
         /// Whether the caller's request supports edits of the provider's cache.
         cache_edits: bool,
+        /// Where the last message of its array stands, as far as that is known.
+        last: Option<PinPlace>,
     },
     /// A caller asks, whatever the thresholds say.
     Manual {
@@ -67,12 +69,12 @@ impl Clear {
                 let target = target_tokens.unwrap_or(policy.size.target_tokens.into());
                 (by_size(session, target, 0), Asked::Manual)
             }
-            Clearing::Auto { cache_edits } => {
+            Clearing::Auto { cache_edits, last } => {
                 let mut outcome = by_time(session, context);
                 if outcome.is_err()
                     && cache_edits
                     && policy.cached.enabled
-                    && let Some(event) = cached(session)
+                    && let Some(event) = cached(session, last)
                 {
                     return Ok(Decision::Events(vec![Event::CacheEditsIssued(event)]));
                 }
@@ -279,7 +281,7 @@ fn by_pruning(session: &Session) -> Result<Plan, Skip> {
 }
 
 /// Edits of the provider's cache: only of results that an earlier request has put there.
-fn cached(session: &Session) -> Option<CacheEditsIssued> {
+fn cached(session: &Session, place: Option<PinPlace>) -> Option<CacheEditsIssued> {
     let policy = &session.policy().microcompact.cached;
     let last = session
         .sealed()
@@ -305,5 +307,6 @@ fn cached(session: &Session) -> Option<CacheEditsIssued> {
     (!fresh.is_empty()).then_some(CacheEditsIssued {
         calls: fresh,
         message: last.message,
+        place,
     })
 }

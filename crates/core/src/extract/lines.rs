@@ -55,3 +55,28 @@ pub(super) fn join(parts: impl IntoIterator<Item = String>) -> String {
     let parts = parts.into_iter().filter(|part| !part.trim().is_empty());
     parts.collect::<Vec<_>>().join("\n\n")
 }
+
+/// Names between backticks, as many to a line as a reader takes in.
+const MAX_NAMES: usize = 20;
+
+/// Lines that name several things: `begin` and then each name in backticks.
+pub(super) fn write_names(begin: &str, names: &[&str]) -> Vec<String> {
+    let lines = names.chunks(MAX_NAMES).map(|names| {
+        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        format!("{begin}{}.", names.join(", "))
+    });
+    lines.collect()
+}
+
+/// The names in such a line.
+pub(super) fn read_names(line: &str, begin: &str) -> Option<Vec<String>> {
+    let names = line
+        .strip_prefix(begin)?
+        .strip_prefix('`')?
+        .strip_suffix("`.")?;
+    let names: Vec<String> = names.split("`, `").map(Into::into).collect();
+    names
+        .iter()
+        .all(|name| !name.is_empty() && !name.contains('`'))
+        .then_some(names)
+}

@@ -111,10 +111,11 @@ impl<'s> Recovery<'s> {
         let found = match event {
             Event::ResultsPersisted(event) => {
                 let calls = event.results.iter().map(|stored| stored.call);
-                self.sized(calls.map(What::Result))
+                self.sized(calls.map(|call| self.result_of(call)))
             }
             Event::ResultsCleared(event) => {
-                self.sized(event.calls.iter().copied().map(What::Result))
+                let calls = event.calls.iter().copied();
+                self.sized(calls.map(|call| self.result_of(call)))
             }
             Event::ContentSnipped(event) => self.snipped(event),
             Event::SpansCollapsed(event) => {
@@ -134,9 +135,15 @@ impl<'s> Recovery<'s> {
 
     /// The results that level 1 replaced, as far as what replaced them is still there.
     pub fn replaced(&self) -> Vec<Departed> {
-        let stored = self.session.stored().iter().map(|(.., stored)| stored.call);
-        let replaced = stored.filter(|call| self.form_of(*call) == Some(Form::Stored(*call)));
-        let sized = self.sized(replaced.map(What::Result)).into_iter();
+        let stored = self.session.stored().iter();
+        let replaced =
+            stored.filter_map(
+                |(message, block, _)| match self.forms.get(&(message, block))? {
+                    Form::Stored(call) => Some(What::Result(*call)),
+                    _ => None,
+                },
+            );
+        let sized = self.sized(replaced).into_iter();
         let departed = |(what, estimated)| Departed {
             what,
             cause: None,
@@ -294,12 +301,18 @@ impl<'s> Recovery<'s> {
         self.session.calls().get(call)?.original
     }
 
+    /// The result that stands where a call's result stood: after an undo it may answer another call.
+    fn result_of(&self, call: CallKey) -> What {
+        let answers = self.form_of(call).and_then(Form::answers);
+        What::Result(answers.unwrap_or(call))
+    }
+
     fn form_of(&self, call: CallKey) -> Option<Form> {
         self.forms.get(&self.place(call)?).copied()
     }
 
     fn reference(&self, call: CallKey) -> Option<String> {
-        let stored = self.session.stored().get(call)?;
+        let stored = self.session.stored_of(call)?;
         let template = &self.session.policy().tool_results.reference_template;
         Some(reference(template, self.session.key(), &stored.file))
     }

@@ -150,7 +150,7 @@ impl Driver {
             caller: Caller::new(Target {
                 provider: setup.provider,
                 model: tape.model.clone(),
-                thinking: setup.provider == Provider::Anthropic,
+                thinking: setup.provider.is_anthropic(),
             }),
             tally: Tally {
                 defects: tape.defects.clone(),
@@ -241,7 +241,10 @@ impl Driver {
     /// Level 1 has done its part where messages come in, and with the serving.
     fn run_levels(&mut self) {
         self.run(Command::Clear(Clear {
-            clearing: Clearing::Auto { cache_edits: false },
+            clearing: Clearing::Auto {
+                cache_edits: false,
+                last: None,
+            },
             expected_revision: None,
             request: None,
         }));

@@ -6,13 +6,12 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 
 use super::probes::ProbeKind;
+use crate::extract::call::COMMAND_FIELDS;
 use crate::json;
 use crate::levels::clear::PATH_FIELDS;
 use crate::message::{Block, Message, ResultContent, Role, ToolInput, ToolResult};
 use crate::view::{WireBlock, WireResult};
 
-/// The fields in which tools name the command that they run.
-const COMMAND_FIELDS: [&str; 2] = ["command", "cmd"];
 /// A longer sentence or line is looked for by its beginning.
 const MAX_CHARS: usize = 200;
 

@@ -162,6 +162,10 @@ impl Session {
             let live = |call| self.sealed.shows_result(call);
             let stands = |message| self.transcript.is_visible(message);
             self.cache_edits.retain(live, stands);
+            // The settings alone move nothing.
+            if recorded.event.layout_change().is_some() {
+                self.cache_edits.displace();
+            }
             self.spans.shrunk(self.tokens().tokens);
         }
         if let Some(request) = recorded.event.request() {
@@ -505,9 +509,7 @@ impl Session {
         for (ordinal, size) in &event.sizes {
             self.transcript.resize(*ordinal, *size);
         }
-        for (call, state) in &event.calls {
-            self.calls.set(*call, *state);
-        }
+        self.calls.settle(event.calls.iter().copied());
         self.sealed.change(&event.change, &self.transcript);
         self.pending.clone_from(&event.pending);
         self.ledger = event.ledger.clone();

@@ -190,23 +190,15 @@ impl Calls {
             .unwrap_or(Pairing::Orphan)
     }
 
-    /// The call with this id whose result stands in a block.
+    /// The call with this id whose result stands in a block of the transcript, in the view or not. Where
+    /// an undo gave a result to another call, the one that it answers now.
     pub fn answered_by(&self, id: &str, message: Ordinal, block: u16) -> Option<CallKey> {
-        let stands_there = |state| match state {
-            CallState::Answered {
-                message: m,
-                block: b,
-            }
-            | CallState::Late {
-                message: m,
-                block: b,
-            } => (m, b) == (message, block),
-            _ => false,
+        let place = Some((message, block));
+        let of = |known: fn(&Call) -> Option<(Ordinal, u16)>| {
+            let stands_there = |key: &CallKey| self.get(*key).and_then(known) == place;
+            self.with_id(id).iter().copied().find(stands_there)
         };
-        self.with_id(id)
-            .iter()
-            .copied()
-            .find(|key| stands_there(self.state(*key)))
+        of(Call::result).or_else(|| of(|call| call.original))
     }
 
     /// What became of a call.
@@ -232,6 +224,29 @@ impl Calls {
     pub(crate) fn measure(&mut self, key: CallKey, chars: u64, tokens: u32) {
         if let Some(call) = self.calls.get_mut(key.get() as usize) {
             (call.result_chars, call.result_tokens) = (chars, tokens);
+        }
+    }
+
+    /// Sets what became of some calls. A result that answers another call than the one that it came for
+    /// is as large as it was.
+    pub(crate) fn settle(&mut self, states: impl IntoIterator<Item = (CallKey, CallState)>) {
+        let sizes = self.result_sizes();
+        for (key, state) in states {
+            self.set(key, state);
+            self.measure_by(key, &sizes);
+        }
+    }
+
+    /// How large the results in blocks of the transcript are.
+    pub(super) fn result_sizes(&self) -> HashMap<(Ordinal, u16), (u64, u32)> {
+        let size = |call: &Call| Some((call.original?, (call.result_chars, call.result_tokens)));
+        self.calls.iter().filter_map(size).collect()
+    }
+
+    pub(super) fn measure_by(&mut self, key: CallKey, sizes: &HashMap<(Ordinal, u16), (u64, u32)>) {
+        let place = self.get(key).and_then(Call::result);
+        if let Some((chars, tokens)) = place.and_then(|place| sizes.get(&place)) {
+            self.measure(key, *chars, *tokens);
         }
     }
 

@@ -15,7 +15,7 @@ impl Session {
     pub(crate) fn with_later(mut self, now: &Self, later: &[Arc<Message>]) -> Self {
         let later: HashMap<MessageId, &Arc<Message>> =
             later.iter().map(|message| (message.id, message)).collect();
-
+        let sizes = now.calls.result_sizes();
         self.stored = now.stored.clone();
         self.spans = now.spans.clone();
         let from = self.transcript.next();
@@ -52,6 +52,10 @@ impl Session {
             if let Some(message) = content.filter(|_| visible) {
                 self.answer(ordinal, &message);
             }
+        }
+        let calls: Vec<_> = self.calls.iter().map(|(call, _)| call).collect();
+        for call in calls {
+            self.calls.measure_by(call, &sizes);
         }
         self
     }

@@ -21,7 +21,7 @@ mod transcript;
 mod turns;
 
 pub use apply::ReplayError;
-pub use cache_edits::{CacheEdits, CachePin};
+pub use cache_edits::{CacheEdits, CachePin, PinPlace};
 pub use calls::{Call, CallState, Calls, Pairing};
 pub use compaction::{Boundary, Compactions, Running, Strategy};
 pub use coverage::Behind;
@@ -288,6 +288,13 @@ impl Session {
         &self.stored
     }
 
+    /// The result of a call, when it was stored. It goes by the block that answers the call now: a call
+    /// that a rewind opened again may have had another result before.
+    pub fn stored_of(&self, call: CallKey) -> Option<&crate::levels::results::Stored> {
+        let (message, block) = self.calls.get(call)?.original?;
+        self.stored.at(message, block)
+    }
+
     /// The results about which a caller has asked, and whose messages have not come yet.
     pub fn offers(&self) -> &Offers {
         &self.offers
@@ -445,12 +452,6 @@ impl Session {
         let mut messages = wire(self, named, target)?;
         messages.retain(|message| !target.takes_apart(message.role));
         Ok(messages)
-    }
-
-    /// The place in the array at which the last block of a message stands; none when the target does
-    /// not see the message.
-    pub fn place_of(&self, message: Ordinal, target: &Target) -> Result<Option<u32>, NotHeld> {
-        crate::view::place_of(self, self.sealed.pieces(), target, message)
     }
 
     /// The blocks of the transcript that stand at a place of the array that an etag names; all of a

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use super::{NotHeld, Session};
 use crate::event::{ChangeKind, Event};
 use crate::ids::{Ordinal, Revision, Timestamp};
-use crate::view::{Form, LayoutChange, Piece, Target, count, kept_messages};
+use crate::view::{Form, LayoutChange, Piece, Target, count, kept_messages, messages_before};
 
 /// A view-changing event, as a session remembers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,6 +155,24 @@ impl Session {
             total_saved: cache.total_saved,
             since: cache.since,
         }
+    }
+
+    /// How many pieces the last request that was answered had, when the view still begins with them.
+    pub(crate) fn sent_pieces(&self, target: &Target) -> Option<usize> {
+        let PromptCache { held, drift, .. } = &self.prompt_cache;
+        let known = held.target == *target && held.pieces > 0 && drift.is_none();
+        known.then_some(held.pieces as usize)
+    }
+
+    /// How many messages of the array for a target are made of the first `pieces` pieces alone, where
+    /// the length of the array is known. Its cost is that of what follows them.
+    pub fn messages_before(
+        &self,
+        pieces: usize,
+        target: &Target,
+        length: u32,
+    ) -> Result<u32, NotHeld> {
+        messages_before(self, pieces, target, length)
     }
 
     /// How many messages of the array for a target are made of the first `pieces` pieces alone.

@@ -2,6 +2,7 @@
 //! itself, and sharing no code with what renders it, so that a mistake there is found here.
 
 mod anthropic;
+mod cache;
 mod openai;
 
 use std::fmt;
@@ -76,7 +77,15 @@ pub fn validate_parsed<'p>(
         report.add("messages".into(), "exceeds the size limit of a request");
     }
     match target.provider {
-        Provider::Anthropic => anthropic::check(&values, target.thinking, &mut report),
+        Provider::Anthropic => {
+            cache::check_fields(&values, &mut report);
+            anthropic::check(&values, target.thinking, &mut report);
+        }
+        Provider::Bedrock => {
+            let values = cache::check_blocks(&values, &mut report);
+            let values: Vec<&Value> = values.iter().collect();
+            anthropic::check(&values, target.thinking, &mut report);
+        }
         Provider::OpenAi => openai::check(&values, &mut report),
     }
     report.0

@@ -11,13 +11,22 @@ pub enum Provider {
     Anthropic,
     /// OpenAI's Chat Completions API, and whoever speaks it.
     OpenAi,
+    /// Amazon Bedrock's Converse API with Anthropic's models. The array is Anthropic's, block for block;
+    /// only cache breakpoints have a form and rules of their own. Its prompt cache is another one than
+    /// Anthropic's, which is why it is a provider of its own here.
+    Bedrock,
 }
 
 impl Provider {
+    /// Whether it takes the array in Anthropic's form.
+    pub const fn is_anthropic(self) -> bool {
+        matches!(self, Self::Anthropic | Self::Bedrock)
+    }
+
     /// The longest id of a call that it takes.
     pub const fn max_call_id_len(self) -> usize {
         match self {
-            Self::Anthropic => 64,
+            Self::Anthropic | Self::Bedrock => 64,
             Self::OpenAi => 40,
         }
     }
@@ -41,6 +50,7 @@ impl Target {
         let provider = match self.provider {
             Provider::Anthropic => "anthropic",
             Provider::OpenAi => "openai",
+            Provider::Bedrock => "bedrock",
         };
         let text = format!("{provider}\0{}\0{}", self.thinking, self.model);
         Digest::of_bytes(text.as_bytes())
@@ -48,12 +58,12 @@ impl Target {
 
     /// Whether a wire message of this role stands apart from the array.
     pub(crate) fn takes_apart(&self, role: WireRole) -> bool {
-        self.provider == Provider::Anthropic && role == WireRole::System
+        self.provider.is_anthropic() && role == WireRole::System
     }
 
     /// Whether the thinking in a message goes back to this target.
     pub(crate) fn takes_thinking_of(&self, message: &Message) -> bool {
-        self.provider == Provider::Anthropic
+        self.provider.is_anthropic()
             && self.thinking
             && (self.model.is_empty()
                 || message.model.is_none()
@@ -64,7 +74,7 @@ impl Target {
     pub(crate) fn takes_extra_of(&self, origin: Origin) -> bool {
         match origin {
             Origin::Typed => true,
-            Origin::Anthropic => self.provider == Provider::Anthropic,
+            Origin::Anthropic => self.provider.is_anthropic(),
             Origin::OpenAi => self.provider == Provider::OpenAi,
         }
     }

@@ -3,10 +3,13 @@
 //! A wire message borrows from the transcript; a codec or the typed contract turns it into bytes.
 
 use std::borrow::Cow;
-use std::sync::LazyLock;
 
 use super::tail::{Side, side};
-use super::{Form, MarkerReason, Piece, Provider, Target, TextReason};
+use super::words::{
+    CLEARED, FAILED_SILENTLY, GAP, INTERJECTED, INTERRUPTED, NO_INPUT, NO_OUTPUT, NUDGE, OPENING,
+    SNIPPED_RESULT, kind_name, marker, snipped, told_in_words,
+};
+use super::{Form, MarkerReason, Piece, Provider, Target};
 use crate::codec;
 use crate::ids::{CallKey, Ordinal, Turn};
 use crate::json::{Extra, RawJson};
@@ -15,31 +18,6 @@ use crate::message::{
     Thinking, ToolInput, ToolResult,
 };
 use crate::session::{Calls, NotHeld, Session, Transcript};
-
-/// What the user is made to say where a transcript begins with the model.
-const OPENING: &str = "[The conversation begins with the assistant.]";
-/// What stands for the result of a call that will not be answered in time.
-const INTERRUPTED: &str =
-    "[Interrupted: the conversation went on before this tool returned a result.]";
-/// The input of a call whose own was snipped.
-static NO_INPUT: LazyLock<ToolInput> = LazyLock::new(|| ToolInput::parse("{}"));
-/// What stands between two of the model's messages when what was said between them has left.
-const GAP: &str = "[Messages that stood here were removed.]";
-/// What stands for an old result.
-pub(crate) const CLEARED: &str = "[Old tool result content cleared]";
-/// What stands for a result that was snipped.
-const SNIPPED_RESULT: &str = "[This tool result was removed.]";
-/// What a tool is made to say that says nothing.
-pub(crate) const NO_OUTPUT: &str = "(Tool completed with no output)";
-/// How the model is told that a person spoke before it had finished.
-const INTERJECTED: &str = "The user sent this message while you were working. Take it into account \
-                           and go on:";
-/// The reminder to snip.
-const NUDGE: &str = "<system-reminder>\nThe conversation has grown. If there are turns that the work \
-                     no longer needs, remove them with the Snip tool, by the [id:…] at their end. \
-                     This is a reminder and needs no answer.\n</system-reminder>";
-/// A failed call must say something: providers refuse an empty error.
-const FAILED_SILENTLY: &str = "[The tool failed without saying anything.]";
 
 /// Who speaks in a wire message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -214,66 +192,6 @@ pub fn wire<'a>(
     Ok(messages)
 }
 
-/// The pieces that stand at a place of the array that some pieces make.
-pub(crate) fn at(
-    session: &Session,
-    pieces: &[Piece],
-    target: &Target,
-    message: u32,
-    block: Option<u32>,
-) -> Result<Vec<Piece>, NotHeld> {
-    let mut found = Vec::new();
-    each_place(session, pieces, target, |piece, here| {
-        if here.0 == message && block.is_none_or(|block| here.1 == block) {
-            found.push(*piece);
-        }
-    })?;
-    Ok(found)
-}
-
-/// The place in the array at which the last block of a message stands.
-pub(crate) fn place_of(
-    session: &Session,
-    pieces: &[Piece],
-    target: &Target,
-    message: Ordinal,
-) -> Result<Option<u32>, NotHeld> {
-    let mut place = None;
-    each_place(session, pieces, target, |piece, here| {
-        if piece.message == message {
-            place = Some(here.0);
-        }
-    })?;
-    Ok(place)
-}
-
-/// Tells the place of every piece in the array: the message's, and the block's in it.
-fn each_place(
-    session: &Session,
-    pieces: &[Piece],
-    target: &Target,
-    mut tell: impl FnMut(&Piece, (u32, u32)),
-) -> Result<(), NotHeld> {
-    let render = Renderer::new(session, target);
-    let (mut place, mut last_key) = (None::<(u32, u32)>, None);
-    for piece in pieces {
-        let Some((key, _)) = render.piece(piece)? else {
-            continue;
-        };
-        if target.takes_apart(key.role) {
-            continue;
-        }
-        let here = match place {
-            Some((message, block)) if last_key == Some(key) => (message, block + 1),
-            Some((message, _)) => (message + 1, 0),
-            None => (0, 0),
-        };
-        (place, last_key) = (Some(here), Some(key));
-        tell(piece, here);
-    }
-    Ok(())
-}
-
 /// The view as the sequence that prompt caches see: a role and the bytes of one block, in order.
 /// Views are compared in this form.
 pub fn flatten(target: &Target, messages: &[WireMessage<'_>]) -> Vec<(WireRole, Vec<u8>)> {
@@ -291,7 +209,8 @@ pub fn flatten(target: &Target, messages: &[WireMessage<'_>]) -> Vec<(WireRole, 
 /// What must be equal for two neighbouring pieces to share a wire message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GroupKey {
-    role: WireRole,
+    /// Who speaks.
+    pub(super) role: WireRole,
     /// Where neighbours of one role stay apart: the message, or the call.
     apart: Option<(Ordinal, u16)>,
 }
@@ -306,7 +225,7 @@ pub(crate) fn group_key(
     Ok(render.piece(piece)?.map(|(key, _)| key))
 }
 
-struct Renderer<'a, 't> {
+pub(super) struct Renderer<'a, 't> {
     session: &'a Session,
     transcript: &'a Transcript,
     calls: &'a Calls,
@@ -314,7 +233,7 @@ struct Renderer<'a, 't> {
 }
 
 impl<'a, 't> Renderer<'a, 't> {
-    fn new(session: &'a Session, target: &'t Target) -> Self {
+    pub(super) fn new(session: &'a Session, target: &'t Target) -> Self {
         Self {
             session,
             transcript: session.transcript(),
@@ -323,7 +242,10 @@ impl<'a, 't> Renderer<'a, 't> {
         }
     }
 
-    fn piece(&self, piece: &Piece) -> Result<Option<(GroupKey, WireBlock<'a>)>, NotHeld> {
+    pub(super) fn piece(
+        &self,
+        piece: &Piece,
+    ) -> Result<Option<(GroupKey, WireBlock<'a>)>, NotHeld> {
         let side = side(piece, self.transcript);
         let block = match piece.form {
             Form::Dropped(_) => return Ok(None),
@@ -358,7 +280,8 @@ impl<'a, 't> Renderer<'a, 't> {
             (_, Side::User) => WireRole::User,
         };
         let apart = match (self.target.provider, role) {
-            (Provider::OpenAi, WireRole::Assistant) | (Provider::Anthropic, _) => None,
+            (Provider::OpenAi, WireRole::Assistant)
+            | (Provider::Anthropic | Provider::Bedrock, _) => None,
             // Results of one message, and interruptions, which all have block 0, stay apart.
             (Provider::OpenAi, WireRole::Tool) => match piece.form.answers() {
                 Some(call) => Some((Ordinal::new(call.get()), u16::MAX)),
@@ -420,9 +343,7 @@ impl<'a, 't> Renderer<'a, 't> {
                 text: (&**text).into(),
                 extra: extra(e),
             },
-            (Block::Text { text, .. }, Form::Operator)
-                if self.target.provider == Provider::Anthropic =>
-            {
+            (Block::Text { text, .. }, Form::Operator) if self.target.provider.is_anthropic() => {
                 WireBlock::say(format!("<system-reminder>\n{text}\n</system-reminder>"))
             }
             (Block::Text { text, extra: e }, Form::Input { turn, interjected }) => {
@@ -579,55 +500,6 @@ impl<'a, 't> Renderer<'a, 't> {
         }
         (side != Side::Assistant)
             .then(|| WireBlock::say(format!("[{kind}: this provider does not take it]")))
-    }
-}
-
-fn kind_name(media: &Media) -> &'static str {
-    match media.kind {
-        MediaKind::Image => "image",
-        MediaKind::Document => "document",
-    }
-}
-
-fn marker(media: &Media, problem: MediaProblem) -> String {
-    let why = match problem {
-        MediaProblem::TooManyBytes => "it has more bytes than the provider takes",
-        MediaProblem::TooManyPixels => "it has more pixels than the provider takes",
-        MediaProblem::BadType => "it is not of a type that the provider takes",
-        MediaProblem::TooMany => "the request holds as many as the provider takes",
-    };
-    format!("[{} left out: {why}]", kind_name(media))
-}
-
-/// A marker in the place of a block that was snipped.
-fn snipped(block: &Block) -> String {
-    let what = match block {
-        Block::Text { .. } => "text",
-        Block::Media(media) => kind_name(media),
-        Block::ToolResult(_) => "tool result",
-        Block::ToolUse(_) | Block::Thinking(_) | Block::Opaque { .. } => "block",
-    };
-    format!("[{what} removed]")
-}
-
-fn told_in_words(result: &ToolResult, reason: TextReason, calls: &Calls) -> String {
-    let said = match &result.content {
-        ResultContent::None => String::new(),
-        ResultContent::Text(text) => text.to_string(),
-        ResultContent::Blocks(blocks) => {
-            let words = blocks.iter().filter_map(|block| match block {
-                Block::Text { text, .. } => Some(&**text),
-                _ => None,
-            });
-            words.collect::<Vec<_>>().join("\n")
-        }
-    };
-    match reason {
-        TextReason::Orphan => format!("[Result of a tool call that is not shown]\n{said}"),
-        TextReason::Late(call) => {
-            let id = calls.wire_id(call, Provider::OpenAi.max_call_id_len());
-            format!("[Late result of the interrupted tool call {id}]\n{said}")
-        }
     }
 }
 

@@ -17,6 +17,8 @@ pub(super) enum For {
     /// `OpenAI`'s Chat Completions API
     #[value(name = "openai")]
     OpenAi,
+    /// Anthropic's models on Amazon Bedrock
+    Bedrock,
 }
 
 impl From<For> for Provider {
@@ -24,6 +26,7 @@ impl From<For> for Provider {
         match provider {
             For::Anthropic => Self::Anthropic,
             For::OpenAi => Self::Openai,
+            For::Bedrock => Self::Bedrock,
         }
     }
 }

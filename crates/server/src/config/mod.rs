@@ -15,6 +15,7 @@ mod problem;
 mod render;
 mod settings;
 mod source;
+mod summarizer;
 #[cfg(test)]
 #[expect(
     clippy::needless_raw_string_hashes,
@@ -35,6 +36,9 @@ use palimpsest_core::policy::{Overlay, Prices};
 pub use load::{Flags, Loaded, load};
 pub use problem::{ConfigErrors, Origin, Problem};
 pub use source::{FixedSource, ProcessSource, Source};
+pub use summarizer::{
+    BaseUrl, ModelConfig, ModelName, ModelProvider, SummarizerConfig, VariableName,
+};
 pub use value::{LogFilter, LogFormat};
 
 /// Every setting of the server.
@@ -64,6 +68,8 @@ pub struct Config {
     pub store: StoreConfig,
     /// The worker that keeps summaries.
     pub worker: WorkerConfig,
+    /// The model that writes summaries.
+    pub summarizer: SummarizerConfig,
     /// What new sessions start with.
     pub policy: PolicyConfig,
     /// What tokens cost.
@@ -194,6 +200,7 @@ impl Default for Config {
                 canary_every_ms: 5_000,
             },
             worker: WorkerConfig::default(),
+            summarizer: SummarizerConfig::default(),
             policy: PolicyConfig::default(),
             prices: Prices::default(),
         }

@@ -129,6 +129,34 @@ settings! {
         "How long a summary.md that somebody has just edited is left alone before it is read.";
     "worker.grace_ms" => worker.grace_ms in 0..=HOUR_MS,
         "How long updates under way may take to finish when the server goes down.";
+    "summarizer.provider" => summarizer.main.provider,
+        "Whose API the model that writes summaries is asked by: anthropic, openai (or what speaks it), or none.";
+    "summarizer.base_url" => summarizer.main.base_url,
+        "Where it is. Without it: the provider's own place.";
+    "summarizer.model" => summarizer.main.model,
+        "Its name.";
+    "summarizer.api_key_env" => summarizer.main.api_key_env,
+        "The variable that holds its key. Without it, at the provider's own place: ANTHROPIC_API_KEY or OPENAI_API_KEY.";
+    "summarizer.api_key_file" => summarizer.main.api_key_file,
+        "The file that holds its key, read for every call.";
+    "summarizer.window_tokens" => summarizer.window_tokens in 2_000..=100_000_000,
+        "Tokens that fit into one request and its answer.";
+    "summarizer.max_output_tokens" => summarizer.max_output_tokens in 256..=1_000_000,
+        "Tokens that it can write at most: a policy's summary.max_output_tokens has no effect beyond.";
+    "summarizer.timeout_ms" => summarizer.timeout_ms in 100..=HOUR_MS,
+        "How long one request may take.";
+    "summarizer.concurrency" => summarizer.concurrency in 1..=10_000,
+        "Requests to one model at one time.";
+    "summarizer.fallback.provider" => summarizer.fallback.provider,
+        "Whose API the fallback is asked by. With none: another model at the main one's place.";
+    "summarizer.fallback.base_url" => summarizer.fallback.base_url,
+        "Where it is.";
+    "summarizer.fallback.model" => summarizer.fallback.model,
+        "The model that is asked when the main one gives no summary. Without it: the extractive summary stands in.";
+    "summarizer.fallback.api_key_env" => summarizer.fallback.api_key_env,
+        "The variable that holds its key.";
+    "summarizer.fallback.api_key_file" => summarizer.fallback.api_key_file,
+        "The file that holds its key.";
     "prices.uncached" => prices.uncached,
         "What a token of input costs that is read anew. Only the relation of the prices matters.";
     "prices.cache_write" => prices.cache_write,

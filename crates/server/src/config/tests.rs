@@ -472,3 +472,58 @@ fn a_call_gets_the_deadline_it_asks_for_up_to_the_maximum() {
     assert_eq!(grpc.timeout(Some(seconds(5))), seconds(5));
     assert_eq!(grpc.timeout(Some(seconds(5_000))), seconds(600));
 }
+
+#[test]
+fn a_model_has_a_provider_a_name_and_one_key() {
+    let (flags, source) = with_file(
+        "[summarizer]\n\
+         model = \"m\"\n\
+         base_url = \"https://me:secret-1@gateway\"\n\
+         api_key_env = \"sk-secret-2\"\n\
+         window_tokens = 5\n\
+         [summarizer.fallback]\n\
+         provider = \"openai\"\n\
+         api_key_env = \"KEY\"\n\
+         api_key_file = \"/run/key\"\n",
+    );
+    errors(
+        &flags,
+        &source,
+        &expect![[r#"
+        the configuration has 7 mistakes:
+          p.toml:2: summarizer.model has no effect without summarizer.provider: set that to "anthropic" or "openai"
+          p.toml:3: summarizer.base_url must be an http or https URL without a name and a password in it, such as "https://api.anthropic.com"
+          p.toml:4: summarizer.api_key_env must be the name of the environment variable that holds the key, such as "ANTHROPIC_API_KEY", and not the key itself
+          p.toml:5: summarizer.window_tokens must be a whole number from 2000 to 100000000, is 5
+          p.toml:7: summarizer.fallback.provider has no effect without summarizer.provider: set that to "anthropic" or "openai"
+          p.toml:7: summarizer.fallback.model must be set: the name of the model that is asked when the main one gives no summary
+          p.toml:8: summarizer.fallback.api_key_env is given beside summarizer.fallback.api_key_file: keep one of them
+        `palimpsest config` lists every setting with its value and where it is set"#]],
+    );
+    let (flags, source) = with_file("[summarizer.fallback]\nbase_url = \"http://x\"\n");
+    let source = source.var("PALIMPSEST_SUMMARIZER_PROVIDER", "anthropic");
+    errors(
+        &flags,
+        &source,
+        &expect![[r#"
+        the configuration has 2 mistakes:
+          p.toml:2: summarizer.fallback.base_url has no effect without summarizer.fallback.provider: without it the fallback is another model at the main one's place
+          PALIMPSEST_SUMMARIZER_PROVIDER: summarizer.model must be set: the name of the model that writes summaries
+        `palimpsest config` lists every setting with its value and where it is set"#]],
+    );
+}
+
+#[test]
+fn no_key_is_printed() {
+    let source = FixedSource::default()
+        .var("PALIMPSEST_SUMMARIZER_PROVIDER", "anthropic")
+        .var("PALIMPSEST_SUMMARIZER_MODEL", "m")
+        .var("PALIMPSEST_SUMMARIZER_API_KEY_ENV", "MY_KEY")
+        .var("MY_KEY", "secret-3");
+    let loaded = load(&Flags::default(), &source).unwrap();
+    let text = loaded.to_toml();
+    assert!(
+        text.contains("api_key_env = \"MY_KEY\"") && !text.contains("secret-3"),
+        "{text}"
+    );
+}

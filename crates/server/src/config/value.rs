@@ -64,7 +64,7 @@ pub(super) trait Value: Sized {
     fn toml(&self) -> Option<String>;
 }
 
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     toml::Value::from(text).to_string()
 }
 
@@ -184,6 +184,19 @@ impl Value for Option<String> {
     }
 }
 
+impl Value for Option<PathBuf> {
+    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+        raw.text()
+            .filter(|text| !text.is_empty())
+            .map(|text| Some(text.into()))
+            .ok_or_else(|| raw.refused("the path of a file"))
+    }
+
+    fn toml(&self) -> Option<String> {
+        self.as_ref().map(|path| quoted(&path.to_string_lossy()))
+    }
+}
+
 /// A setting with a few named values.
 macro_rules! choices {
     ($(#[$doc:meta])* $name:ident { $first_doc:literal $first:ident = $first_text:literal
@@ -234,6 +247,15 @@ choices! {
         "For people on a terminal, JSON otherwise." Auto = "auto",
         "For people." Pretty = "pretty",
         "One JSON object a line." Json = "json"
+    }
+}
+
+choices! {
+    /// Whose API a model is asked by.
+    ModelProvider {
+        "Nobody's: there is no such model." None = "none",
+        "Anthropic's Messages API." Anthropic = "anthropic",
+        "OpenAI's Chat Completions, or whatever speaks them." OpenAi = "openai"
     }
 }
 

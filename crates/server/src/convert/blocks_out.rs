@@ -144,7 +144,7 @@ fn extra(extra: Option<&Extra>, reader: Reader, known: &[&str]) -> Bytes {
 /// Anthropic's API takes objects alone, so a view for it wraps what is none.
 fn input(input: &ToolInput, reader: Reader) -> Bytes {
     let text: Cow<'_, str> = match (input, reader) {
-        (ToolInput::Text(text), Reader::Model(Provider::Anthropic)) => {
+        (ToolInput::Text(text), Reader::Model(Provider::Anthropic | Provider::Bedrock)) => {
             let quoted = super::blocks_in::quoted(text);
             format!("{{\"raw_arguments\":{quoted}}}").into()
         }

@@ -23,7 +23,7 @@ pub(super) const fn strategy(strategy: Strategy) -> v1::CompactionStrategy {
 }
 
 /// Why a compaction came to nothing.
-pub(super) const fn why_failed(why: WhyFailed) -> v1::CompactionFailureReason {
+pub const fn why_failed(why: WhyFailed) -> v1::CompactionFailureReason {
     use v1::CompactionFailureReason as Reason;
     match why {
         WhyFailed::ModelUnavailable => Reason::ModelUnavailable,
@@ -121,8 +121,11 @@ pub(super) fn compacted(
             export_timestamp(Timestamp::from_millis(at.as_millis().saturating_sub(took)))
         }),
         duration: Some(millis(event.took_ms)),
-        boundary: boundary.map(|one| self::boundary(one, event, session)),
-        summary: text.unwrap_or_default(),
+        boundary: boundary.map(|one| self::boundary(one, session)),
+        // What a model would write is not known before it has.
+        summary: text
+            .filter(|_| !(dry_run && event.strategy == Strategy::Model))
+            .unwrap_or_default(),
         model: event.model.to_string(),
         ..v1::Compaction::default()
     };
@@ -141,7 +144,17 @@ pub(super) fn compacted(
     compaction
 }
 
-fn boundary(boundary: &Boundary, event: &Compacted, session: &Session) -> v1::Boundary {
+/// Whether messages that were kept stand before the summary.
+fn is_preceded(boundary: &Boundary, session: &Session) -> bool {
+    let pieces = session.sealed().pieces().iter();
+    let mut before = pieces.take_while(|piece| Some(piece.message) != boundary.summary);
+    before.any(|piece| {
+        let entry = session.transcript().get(piece.message);
+        piece.form.is_shown() && entry.is_some_and(|entry| !entry.role.is_system())
+    })
+}
+
+fn boundary(boundary: &Boundary, session: &Session) -> v1::Boundary {
     let id = |message: Option<Ordinal>| message_id(session, message);
     let starts = session.turns().starts().iter();
     let last_user = starts.rev().find(|start| **start < boundary.mark);
@@ -161,10 +174,7 @@ fn boundary(boundary: &Boundary, event: &Compacted, session: &Session) -> v1::Bo
         last_kept_message_id: id(boundary.kept.last().copied()),
         kept_message_ids: boundary.kept.iter().map(|at| id(Some(*at))).collect(),
         discovered_tools: Vec::new(),
-        kept_before: match (boundary.kept.last(), event.leaving.first()) {
-            (Some(kept), Some(left)) => kept < left,
-            _ => false,
-        },
+        kept_before: is_preceded(boundary, session),
     }
 }
 

@@ -20,7 +20,7 @@ use super::tokens32;
 
 /// How the model is told where a call's stored result is; empty when it was not stored.
 pub fn reference_of(session: &Session, call: CallKey) -> String {
-    let stored = session.stored().get(call);
+    let stored = session.stored_of(call);
     stored
         .map(|stored| reference_to(session, &stored.file))
         .unwrap_or_default()
@@ -292,9 +292,11 @@ pub const fn refused(refused: SnipRefused, is_turn: bool) -> v1::ErrorReason {
     match (refused, is_turn) {
         (SnipRefused::NotFound, true) => v1::ErrorReason::TurnNotFound,
         (SnipRefused::NotFound, false) => v1::ErrorReason::MessageNotFound,
-        (SnipRefused::AlreadySnipped, _) => v1::ErrorReason::TurnAlreadySnipped,
+        (SnipRefused::AlreadySnipped, true) => v1::ErrorReason::TurnAlreadySnipped,
         (SnipRefused::NotVisible(_), true) => v1::ErrorReason::TurnNotVisible,
-        (SnipRefused::NotVisible(_), false) => v1::ErrorReason::MessageNotVisible,
+        (SnipRefused::AlreadySnipped | SnipRefused::NotVisible(_), false) => {
+            v1::ErrorReason::MessageNotVisible
+        }
         (SnipRefused::IsCurrent, _) => v1::ErrorReason::TurnIsCurrent,
     }
 }

@@ -6,6 +6,7 @@
 mod appended;
 mod blocks_in;
 mod blocks_out;
+mod breakpoints;
 mod cache_ledger;
 mod compaction;
 mod digest;
@@ -35,7 +36,9 @@ pub use appended::{
     append_result, call_ref, keyed_call, not_sendable, open_calls, tool_call, warnings,
 };
 pub use blocks_out::view_message;
+pub use breakpoints::{AskedBreakpoints, asked_breakpoints, cache_breakpoints};
 pub use cache_ledger::cache_ledger;
+pub use compaction::why_failed;
 pub use digest::{Canonical, body_digest, request_stamp};
 pub use events::{event_kind, event_kinds, events, rewind_effect, rewound};
 pub use fidelity::{fidelity, model_tool, returned};

@@ -23,8 +23,8 @@ pub fn target(
     };
     let provider = match v1::Provider::try_from(target.provider) {
         Ok(v1::Provider::Unspecified) => last.target.provider,
-        // On Bedrock the messages are the same; only breakpoints have another form.
-        Ok(v1::Provider::Anthropic | v1::Provider::Bedrock) => Provider::Anthropic,
+        Ok(v1::Provider::Anthropic) => Provider::Anthropic,
+        Ok(v1::Provider::Bedrock) => Provider::Bedrock,
         Ok(v1::Provider::Openai) => Provider::OpenAi,
         Err(_) => return Err(unknown("target.provider")),
     };
@@ -55,6 +55,7 @@ pub fn export_target(target: &Target, window: WindowHint) -> v1::Target {
     let provider = match target.provider {
         Provider::Anthropic => v1::Provider::Anthropic,
         Provider::OpenAi => v1::Provider::Openai,
+        Provider::Bedrock => v1::Provider::Bedrock,
     };
     v1::Target {
         provider: provider.into(),
@@ -171,7 +172,7 @@ mod tests {
             ..v1::Target::default()
         };
         let (given, window) = target(Some(bedrock), &last()).unwrap();
-        assert_eq!((given.provider, &*given.model), (Provider::Anthropic, "n"));
+        assert_eq!((given.provider, &*given.model), (Provider::Bedrock, "n"));
         assert_eq!(window.max_output_tokens, Some(7));
         let out = export_target(&given, window);
         assert_eq!(target(Some(out), &last()).unwrap(), (given, window));

@@ -224,7 +224,7 @@ fn wire_messages(message: &Message, provider: Provider) -> Vec<WireMessage<'_>> 
     };
     let foreign = match message.origin {
         Origin::Typed => false,
-        Origin::Anthropic => provider != Provider::Anthropic,
+        Origin::Anthropic => !provider.is_anthropic(),
         Origin::OpenAi => provider != Provider::OpenAi,
     };
     let open = |role| WireMessage {

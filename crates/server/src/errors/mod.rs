@@ -19,7 +19,9 @@ use palimpsest_core::command::{Conflict, Rejection, SnipRefused, SnipTarget};
 use palimpsest_core::ids::{CallKey, CompactionKey, MessageId, Revision, SessionKey};
 use palimpsest_core::json::JsonError;
 use palimpsest_core::message::Digest;
-use palimpsest_proto::context::v1::{ErrorReason, SkipReason, ToolCall, Visibility};
+use palimpsest_proto::context::v1::{
+    CompactionFailureReason, ErrorReason, SkipReason, ToolCall, Visibility,
+};
 
 use crate::convert::{self, BadPageToken, FieldError, PatternError, Problem};
 
@@ -170,6 +172,15 @@ pub enum ServiceError {
     NothingToCompact {
         /// Why.
         skip: SkipReason,
+    },
+    /// The model that was asked for wrote no summary that could be taken.
+    NoSummary {
+        /// Why.
+        why: CompactionFailureReason,
+        /// The same for a person, with what to do about it.
+        detail: String,
+        /// The model.
+        model: String,
     },
     /// Several calls share the id.
     AmbiguousCall {
@@ -368,6 +379,7 @@ impl From<SnipTarget> for RefusedTarget {
         Self {
             visibility: match target.refused {
                 SnipRefused::NotVisible(standing) => Some(convert::visibility(standing)),
+                SnipRefused::AlreadySnipped if !is_turn => Some(Visibility::Snipped),
                 _ => None,
             },
             reason: convert::refused(target.refused, is_turn),

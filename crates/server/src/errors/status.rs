@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use palimpsest_proto::context::v1::{
-    CallCandidates, ErrorReason, RefusedTarget as OutTarget, RefusedTargets, Visibility,
+    CallCandidates, CompactionFailureReason, ErrorReason, RefusedTarget as OutTarget,
+    RefusedTargets, Visibility,
 };
 use prost::Message;
 use prost_types::Any;
@@ -355,6 +356,7 @@ fn refusal(error: ServiceError) -> Refusal {
             .meta("skip_reason", skip)
             .precondition("view".into(), "there must be something to compact")
         }
+        E::NoSummary { why, detail, model } => no_summary(why, &detail, &model),
         E::AmbiguousCall { field, candidates } => {
             let what = "stands for several calls: give its call_key";
             Refusal::new(
@@ -513,6 +515,23 @@ fn name_of(visibility: Visibility) -> &'static str {
     name.strip_prefix("VISIBILITY_").unwrap_or(name)
 }
 
+/// A provider that failed may do better later; an answer that was not taken needs another question.
+fn no_summary(why: CompactionFailureReason, detail: &str, model: &str) -> Refusal {
+    use CompactionFailureReason as Why;
+    use ErrorReason as Reason;
+
+    let message = format!("nothing was compacted: {detail}");
+    if matches!(why, Why::ModelUnavailable | Why::Expired) {
+        return Refusal::new(Code::Unavailable, Reason::ModelUnavailable, message)
+            .meta("model", model);
+    }
+    let name = why.as_str_name();
+    let name = name.strip_prefix("COMPACTION_FAILURE_REASON_");
+    Refusal::new(Code::FailedPrecondition, Reason::SummaryRejected, message)
+        .meta("failure_reason", name.unwrap_or_default())
+        .precondition("summary".into(), "the model's summary must be taken")
+}
+
 /// Status and reason are those of the first target.
 fn not_snippable(targets: &[RefusedTarget]) -> Refusal {
     use ErrorReason as Reason;
@@ -520,6 +539,7 @@ fn not_snippable(targets: &[RefusedTarget]) -> Refusal {
     let reason = first.map_or(Reason::TurnNotFound, |target| target.reason);
     let name = first.map(|target| target.name.as_str()).unwrap_or_default();
     let is_turn = first.is_some_and(|target| target.field.starts_with("turn_ids"));
+    let snipped = Some(Visibility::Snipped);
     let (code, why) = match reason {
         Reason::TurnNotFound | Reason::MessageNotFound => {
             (Code::NotFound, "the session never had it")
@@ -529,6 +549,9 @@ fn not_snippable(targets: &[RefusedTarget]) -> Refusal {
             "it belongs to the session's parent or to a subagent",
         ),
         Reason::TurnAlreadySnipped => (Code::FailedPrecondition, "it was snipped before"),
+        _ if first.and_then(|target| target.visibility) == snipped => {
+            (Code::FailedPrecondition, "it was snipped before")
+        }
         Reason::TurnIsCurrent => (
             Code::FailedPrecondition,
             "it is the current turn: snip its messages or blocks instead",
@@ -543,8 +566,14 @@ fn not_snippable(targets: &[RefusedTarget]) -> Refusal {
         code,
         reason,
         format!("nothing was snipped: {name} cannot be, because {why}{others}"),
-    )
-    .meta(if is_turn { "turn_id" } else { "message_id" }, name);
+    );
+    let refusal = match name.split_once('#') {
+        _ if is_turn => refusal.meta("turn_id", name),
+        None => refusal.meta("message_id", name),
+        Some((message, block)) => refusal
+            .meta("message_id", message)
+            .meta("block_index", block),
+    };
     let refusal = match first.and_then(|target| target.visibility) {
         Some(visibility) => refusal.meta("visibility", name_of(visibility)),
         None => refusal,

@@ -67,6 +67,7 @@ fn session() -> SessionKey {
 }
 
 /// One of each, in the order of the enum.
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn every_error() -> Vec<ServiceError> {
     use ServiceError as E;
     let [stored, given] = [b"a", b"b"].map(|text| Digest::of_bytes(text));
@@ -153,6 +154,16 @@ fn every_error() -> Vec<ServiceError> {
             actual: 20,
             limit: 10,
         },
+        E::NoSummary {
+            why: CompactionFailureReason::ModelUnavailable,
+            detail: "the model provider cannot answer now (503); try again later".into(),
+            model: "m".into(),
+        },
+        E::NoSummary {
+            why: CompactionFailureReason::SummaryRefused,
+            detail: "the model refused to summarise; compact with another model".into(),
+            model: "m".into(),
+        },
         E::Overloaded { retry_after },
         E::DeadlineExceeded,
         E::StoreUnavailable { retry_after },
@@ -233,6 +244,11 @@ fn the_whole_table() {
         ResourceExhausted: the request has 20 bytes and at most 10 are accepted: send it in parts, or raise limits.max_request_bytes
           QuotaFailure request: 20 bytes; the limit is 10
           ErrorInfo palimpsest/REQUEST_TOO_LARGE limit_bytes=10 size_bytes=20
+        Unavailable: nothing was compacted: the model provider cannot answer now (503); try again later
+          ErrorInfo palimpsest/MODEL_UNAVAILABLE model=m
+        FailedPrecondition: nothing was compacted: the model refused to summarise; compact with another model
+          ErrorInfo palimpsest/SUMMARY_REJECTED failure_reason=SUMMARY_REFUSED
+          PreconditionFailure SUMMARY_REJECTED summary: the model's summary must be taken
         ResourceExhausted: the server has too much to do: try again after the delay of RetryInfo
           RetryInfo 1.5s
           ErrorInfo palimpsest/OVERLOADED

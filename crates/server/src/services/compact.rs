@@ -1,13 +1,18 @@
-//! `Compact`. Of its levels there are the clearing of old tool results and the folding of old rounds.
+//! `Compact`: old tool results are cleared, old rounds are folded, or everything old is summarised.
 
-use palimpsest_core::command::{Clear, Clearing, Collapse, Collapsing, Command, Skip};
-use palimpsest_core::ids::Revision;
-use palimpsest_core::session::{LastServed, Method, NotHeld, RequestStamp, Session};
-use palimpsest_proto::context::v1::{self, CompactRequest, CompactResponse, Level, Trigger};
+use palimpsest_core::command::{Clear, Clearing, Collapse, Collapsing, Command, Scope, Skip};
+use palimpsest_core::event::{Asked, Event, WhyFailed};
+use palimpsest_core::ids::{Revision, SessionKey};
+use palimpsest_core::session::{LastServed, Method, NotHeld, RequestStamp, Session, Strategy};
+use palimpsest_proto::context::v1::compact_request::Range;
+use palimpsest_proto::context::v1::{
+    self, CompactRequest, CompactResponse, CompactionStrategy, Level, Trigger,
+};
 
 use super::Service;
 use super::append::{budget, expected, tokens};
 use super::change::{Change, Happened};
+use super::compaction::{self, Ended, Wanted};
 use super::fidelity::removed;
 use super::ledger::ledger;
 use crate::convert;
@@ -35,7 +40,10 @@ pub(super) async fn compact(
         Ok(Level::Microcompact) => Compacting::Clear(if by_hand {
             Clearing::Manual { target_tokens }
         } else {
-            Clearing::Auto { cache_edits: false }
+            Clearing::Auto {
+                cache_edits: false,
+                last: None,
+            }
         }),
         Ok(Level::Collapse) => Compacting::Collapse(if by_hand {
             Collapsing::Manual { target_tokens }
@@ -43,9 +51,7 @@ pub(super) async fn compact(
             Collapsing::Auto
         }),
         Ok(Level::Unspecified | Level::Autocompact) => {
-            return Err(ServiceError::NotImplemented {
-                method: "palimpsest.context.v1.ContextService/Compact".into(),
-            });
+            return autocompact(service, &key, request, by_hand).await;
         }
         Ok(Level::ToolResultBudget | Level::Snip) | Err(_) => {
             return Err(ServiceError::invalid(
@@ -129,8 +135,12 @@ impl Compacting {
 }
 
 /// Why nothing happened.
-const fn skip(happened: &Happened) -> Option<Skip> {
+fn skip(happened: &Happened) -> Option<Skip> {
     match happened {
+        // All that it did was to look for spans.
+        Happened::Event(event, _) if matches!(**event, Event::SpansStaged(_)) => {
+            Some(Skip::NothingEligible)
+        }
         Happened::Event(..) => None,
         Happened::Nothing => Some(Skip::NothingEligible),
         Happened::Skipped(skip) => Some(*skip),
@@ -145,8 +155,9 @@ fn answer(
     dry_run: bool,
 ) -> Result<CompactResponse, NotHeld> {
     let stage = match (happened, skip(happened)) {
-        (Happened::Event(event, _), _) => convert::stage(event, session, dry_run),
-        (_, skip) => skip.map(|skip| convert::skipped(level, skip)),
+        (_, Some(skip)) => Some(convert::skipped(level, skip)),
+        (Happened::Event(event, _), None) => convert::stage(event, session, dry_run),
+        (Happened::Nothing | Happened::Skipped(_), None) => None,
     };
     Ok(CompactResponse {
         stages: stage.into_iter().collect(),
@@ -156,6 +167,210 @@ fn answer(
         budget: Some(budget(session, target)),
         cache_ledger: Some(ledger(service, session, target)?),
         fidelity: removed(session, target, happened.event()),
+        ..CompactResponse::default()
+    })
+}
+
+/// Level 5.
+async fn autocompact(
+    service: &Service,
+    key: &SessionKey,
+    request: CompactRequest,
+    by_hand: bool,
+) -> Result<CompactResponse, ServiceError> {
+    convert::target(request.target.clone(), &LastServed::default())?;
+    let request_id = request.request_id.clone();
+    let body = || convert::body_digest(&request);
+    let stamp = convert::request_stamp(&request_id, Method::Compact, body, service.limits())?;
+    let wanted = wanted(service, &request, by_hand, stamp)?;
+    let target = request.target.as_ref();
+    let tell = |session: &Session, ended: &Ended| {
+        let response = compacted(service, session, ended, target, wanted.dry_run)?;
+        let failed = no_summary(service, session, ended, &wanted);
+        Ok((ended.clone(), response, failed))
+    };
+    let outcome = compaction::compact(service, key, &wanted, tell).await;
+    let (ended, response, failed) = outcome.map_err(|error| error.with_request_id(&request_id))?;
+    match ended {
+        Ended::Event(..) => match failed {
+            Some(failed) if by_hand => Err(failed),
+            _ => Ok(response),
+        },
+        Ended::Before(revision) => {
+            let happened = service.sessions.event(key, revision).await?;
+            let event = happened.map(|recorded| Box::new(recorded.event));
+            let tell = |session: &Session| {
+                let ended = match event {
+                    Some(event) => Ended::Event(event, revision),
+                    None => Ended::Skipped(Skip::NothingEligible),
+                };
+                compacted(service, session, &ended, target, false)
+            };
+            let told = service.sessions.read_whole(key, tell).await?;
+            told.map_err(|NotHeld| ServiceError::Internal {
+                doing: "read a session whole",
+                source: None,
+            })
+        }
+        Ended::Skipped(Skip::Disabled) if by_hand => Err(ServiceError::DisabledByPolicy {
+            setting: "autocompact.manual_enabled",
+        }),
+        Ended::Skipped(skip) if by_hand => Err(ServiceError::NothingToCompact {
+            skip: convert::skip_reason(skip),
+        }),
+        // Only whoever asks by hand is refused.
+        Ended::Skipped(_) => Ok(response),
+    }
+}
+
+/// The failure of a model where nothing may stand in for it.
+fn no_summary(
+    service: &Service,
+    session: &Session,
+    ended: &Ended,
+    wanted: &Wanted,
+) -> Option<ServiceError> {
+    let Ended::Event(event, _) = ended else {
+        return None;
+    };
+    let (Event::CompactionFailed(failed), Some(Strategy::Model)) = (&**event, wanted.strategy)
+    else {
+        return None;
+    };
+    let of_model = matches!(
+        failed.why,
+        WhyFailed::ModelUnavailable
+            | WhyFailed::PromptTooLong
+            | WhyFailed::Empty
+            | WhyFailed::Refused
+            | WhyFailed::Truncated
+            | WhyFailed::Incomplete
+            | WhyFailed::Expired
+    );
+    let of_policy = session.policy().summary.model.as_deref();
+    let of_server = service.models.as_ref().map(|models| models.main());
+    let model = wanted.model.as_deref().or(of_policy).or(of_server);
+    of_model.then(|| ServiceError::NoSummary {
+        why: convert::why_failed(failed.why),
+        detail: failed.detail.to_string(),
+        model: model.unwrap_or_default().to_owned(),
+    })
+}
+
+/// What somebody reads who asks for a model where there is none.
+const NO_MODEL: &str = "asks for a model, and this server has none: set summarizer.provider, \
+                        summarizer.model and its key in the server's configuration, or ask for \
+                        EXTRACTIVE";
+/// The most bytes of a call's own instructions.
+const MAX_INSTRUCTION_BYTES: usize = 16 * 1024;
+/// The most bytes of a model's name.
+const MAX_MODEL_BYTES: usize = 256;
+
+/// The model and the instructions of this call alone.
+fn overrides(
+    service: &Service,
+    request: &CompactRequest,
+) -> Result<(Option<String>, Option<String>), ServiceError> {
+    let Some(overrides) = &request.overrides else {
+        return Ok((None, None));
+    };
+    let given = |text: &str| (!text.trim().is_empty()).then(|| text.to_owned());
+    let (model, instructions) = (given(&overrides.model), given(&overrides.instructions));
+    if model.is_some() && service.models.is_none() {
+        return Err(ServiceError::invalid("overrides.model", NO_MODEL));
+    }
+    if model
+        .as_ref()
+        .is_some_and(|name| name.len() > MAX_MODEL_BYTES)
+    {
+        let what = format!("must have at most {MAX_MODEL_BYTES} bytes");
+        return Err(ServiceError::invalid("overrides.model", what));
+    }
+    if instructions
+        .as_ref()
+        .is_some_and(|text| text.len() > MAX_INSTRUCTION_BYTES)
+    {
+        let what = format!("must have at most {MAX_INSTRUCTION_BYTES} bytes");
+        return Err(ServiceError::invalid("overrides.instructions", what));
+    }
+    Ok((model, instructions))
+}
+
+fn wanted(
+    service: &Service,
+    request: &CompactRequest,
+    by_hand: bool,
+    stamp: Option<RequestStamp>,
+) -> Result<Wanted, ServiceError> {
+    let strategy = match CompactionStrategy::try_from(request.strategy) {
+        Ok(CompactionStrategy::Unspecified) => None,
+        Ok(CompactionStrategy::SessionMemory) => Some(Strategy::SessionMemory),
+        Ok(CompactionStrategy::Extractive) => Some(Strategy::Extractive),
+        Ok(CompactionStrategy::Model) if service.models.is_none() => {
+            return Err(ServiceError::invalid("strategy", NO_MODEL));
+        }
+        Ok(CompactionStrategy::Model) => Some(Strategy::Model),
+        Ok(CompactionStrategy::Delegated) => {
+            return Err(ServiceError::NotImplemented {
+                method: "palimpsest.context.v1.ContextService/Compact".into(),
+            });
+        }
+        Ok(CompactionStrategy::DropOldest) | Err(_) => {
+            return Err(ServiceError::invalid(
+                "strategy",
+                "must be SESSION_MEMORY, MODEL, EXTRACTIVE or DELEGATED",
+            ));
+        }
+    };
+    let scope = match &request.range {
+        None => Scope::Whole,
+        Some(Range::UpToMessageId(id)) => Scope::UpTo(convert::message_id(id, "up_to_message_id")?),
+        Some(Range::FromMessageId(id)) => Scope::From(convert::message_id(id, "from_message_id")?),
+    };
+    let (model, instructions) = overrides(service, request)?;
+    Ok(Wanted {
+        asked: if by_hand { Asked::Manual } else { Asked::Auto },
+        strategy,
+        scope,
+        model,
+        instructions,
+        expected_revision: request.expected_revision.map(Revision::new),
+        request: stamp,
+        dry_run: request.dry_run,
+    })
+}
+
+fn compacted(
+    service: &Service,
+    session: &Session,
+    ended: &Ended,
+    target: Option<&v1::Target>,
+    dry_run: bool,
+) -> Result<CompactResponse, NotHeld> {
+    let mut stage = match ended {
+        Ended::Event(event, _) => convert::stage(event, session, dry_run),
+        Ended::Skipped(skip) => Some(convert::skipped(Level::Autocompact, *skip)),
+        Ended::Before(_) => None,
+    };
+    // The detail stands beside its report.
+    let detail = stage.as_mut().and_then(|stage| stage.detail.take());
+    let compaction = match detail {
+        Some(v1::stage_report::Detail::Compaction(compaction)) => Some(*compaction),
+        _ => None,
+    };
+    let event = match ended {
+        Ended::Event(event, revision) => Some((*revision, &**event)),
+        _ => None,
+    };
+    Ok(CompactResponse {
+        stages: stage.into_iter().collect(),
+        compaction,
+        revision: session.revision().get(),
+        epoch: session.sealed().epoch().get().into(),
+        tokens: Some(tokens(session, None)),
+        budget: Some(budget(session, target)),
+        cache_ledger: Some(ledger(service, session, target)?),
+        fidelity: removed(session, target, event),
         ..CompactResponse::default()
     })
 }

@@ -26,7 +26,11 @@ pub(super) fn write(etag: Etag, form: Form, target: &Target) -> Vec<u8> {
     let core = etag.to_bytes();
     let mut bytes = vec![0; HEADER];
     bytes[FORM] = u8::from(form == Form::Typed);
-    bytes[PROVIDER] = u8::from(target.provider == Provider::OpenAi);
+    bytes[PROVIDER] = match target.provider {
+        Provider::Anthropic => 0,
+        Provider::OpenAi => 1,
+        Provider::Bedrock => 2,
+    };
     bytes[THINKING] = u8::from(target.thinking);
     bytes[CORE_LEN] = u8::try_from(core.len()).unwrap_or(0);
     bytes.extend_from_slice(&core);
@@ -51,6 +55,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<Named> {
     let provider = match header[PROVIDER] {
         0 => Provider::Anthropic,
         1 => Provider::OpenAi,
+        2 => Provider::Bedrock,
         _ => return None,
     };
     let target = match header[THINKING] {

@@ -13,7 +13,10 @@ pub(super) fn ledger(
     session: &Session,
     target: Option<&v1::Target>,
 ) -> Result<v1::CacheLedger, NotHeld> {
-    of_target(service, session, &target_of(session, target), None)
+    let target = target_of(session, target);
+    of_target(service, session, &target, |pieces| {
+        session.messages_of(pieces, &target)
+    })
 }
 
 /// The target of a call, which is the one used last when it does not say.
@@ -23,31 +26,35 @@ pub(super) fn target_of(session: &Session, target: Option<&v1::Target>) -> Targe
         .map_or_else(|_| last.target.clone(), |(target, _)| target)
 }
 
-/// The ledger in the reply to a caller that keeps so many messages of the array and gets others: they
-/// are what was sent, and need not be counted once more.
+/// The ledger in the reply with a view. What the caller keeps beside what is new was sent, and need not
+/// be counted once more; otherwise the count goes by what follows, which is little, and of which nothing
+/// has to be read from the log that the view itself did not need.
 pub(super) fn prepared(
     service: &Service,
     session: &Session,
     target: &Target,
     response: &v1::PrepareContextResponse,
 ) -> Result<v1::CacheLedger, NotHeld> {
-    let keep = response.keep_messages;
-    let kept = (keep > 0 && keep < response.view_messages).then_some(keep);
-    of_target(service, session, target, kept)
+    let (keep, length) = (response.keep_messages, response.view_messages);
+    of_target(service, session, target, |pieces| {
+        if keep > 0 && keep < length {
+            return Ok(keep);
+        }
+        session.messages_before(pieces, target, length)
+    })
 }
 
 fn of_target(
     service: &Service,
     session: &Session,
     target: &Target,
-    kept: Option<u32>,
+    count: impl FnOnce(usize) -> Result<u32, NotHeld>,
 ) -> Result<v1::CacheLedger, NotHeld> {
     let now = service.sessions.clock().now();
     let report = session.cache_report(target, now);
-    let messages = match (report.reused_pieces, kept) {
-        (0, _) => 0,
-        (_, Some(kept)) => kept,
-        (pieces, None) => session.messages_of(pieces, target)?,
+    let messages = match report.reused_pieces {
+        0 => 0,
+        pieces => count(pieces)?,
     };
     Ok(convert::cache_ledger(&report, messages, &service.prices))
 }

@@ -6,6 +6,7 @@
 mod append;
 mod change;
 mod compact;
+mod compaction;
 mod context;
 mod etag;
 mod events;
@@ -45,6 +46,7 @@ use crate::clock::IdSource;
 use crate::errors::ServiceError;
 use crate::grpc::Mutations;
 use crate::sessions::{Missing, Sessions};
+use crate::summarizer::Models;
 
 pub use context::ContextHandlers;
 pub use session::SessionHandlers;
@@ -60,6 +62,7 @@ pub struct Service {
     prices: Prices,
     passes: staging::Passes,
     has_worker: bool,
+    models: Option<Arc<Models>>,
 }
 
 impl Service {
@@ -80,6 +83,7 @@ impl Service {
             prices: Prices::default(),
             passes: staging::Passes::default(),
             has_worker: false,
+            models: None,
         }
     }
 
@@ -94,6 +98,13 @@ impl Service {
     #[must_use]
     pub fn with_worker(mut self, has_worker: bool) -> Self {
         self.has_worker = has_worker;
+        self
+    }
+
+    /// The same where models write summaries; without any they are made from structure.
+    #[must_use]
+    pub fn with_summarizer(mut self, models: Option<Arc<Models>>) -> Self {
+        self.models = models;
         self
     }
 

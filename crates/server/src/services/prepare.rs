@@ -5,23 +5,30 @@ use palimpsest_core::codec;
 use palimpsest_core::command::{
     Clear, Clearing, Collapse, Collapsing, Command, Rejection, Serve, Skip,
 };
-use palimpsest_core::event::Event;
+use palimpsest_core::event::{Asked, Event, Recorded};
 use palimpsest_core::ids::Revision;
 use palimpsest_core::levels::collapse::is_due;
 use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::{LastServed, Method, NotHeld, Session, View};
-use palimpsest_core::view::{Provider, Target, WireMessage};
-use palimpsest_proto::context::v1::{self, PrepareContextRequest, PrepareContextResponse};
+use palimpsest_core::view::{Etag, Provider, Target, Wanted, WireMessage, breakpoints};
+use palimpsest_proto::context::v1::{
+    self, CompactionMode, PrepareContextRequest, PrepareContextResponse,
+};
 use serde_json::json;
 
 use super::append::{Appended, Incoming, budget, tokens};
+use super::compaction::{self, Ended};
 use super::fidelity::removed;
 use super::{Service, etag, ledger, staging};
-use crate::convert::{self, Form, PrefixTokens};
+use crate::convert::{self, AskedBreakpoints, Form, PrefixTokens};
 use crate::errors::ServiceError;
-use crate::sessions::{Outcome, Transaction};
+use crate::sessions::{Missing, Outcome, Transaction};
 
 /// A request, read; what depends on the session is still to be filled in.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the request"
+)]
 struct Call {
     incoming: Incoming,
     target: Option<v1::Target>,
@@ -30,6 +37,8 @@ struct Call {
     prefix: Option<PrefixTokens>,
     interrupt_open_calls: bool,
     cache_edits: bool,
+    mode: CompactionMode,
+    breakpoints: Option<AskedBreakpoints>,
     /// The provider refused the last view as too long.
     overflow: bool,
     dry_run: bool,
@@ -37,12 +46,15 @@ struct Call {
 }
 
 /// What came of a call.
+#[derive(Clone)]
 struct Done {
     appended: Appended,
     /// What levels did.
     levels: Vec<(Revision, Event)>,
     /// What did nothing, and why.
     skipped: Vec<(v1::Level, Skip)>,
+    /// What came of a compaction that was due.
+    compacted: Option<Ended>,
 }
 
 impl Done {
@@ -57,7 +69,12 @@ impl Done {
         let done = done.filter_map(|(_, event)| convert::stage(event, session, dry_run));
         let skipped = self.skipped.iter();
         let skipped = skipped.map(|(level, skip)| convert::skipped(*level, *skip));
-        done.chain(skipped).collect()
+        let compacted = self.compacted.as_ref().and_then(|ended| match ended {
+            Ended::Event(event, _) => convert::stage(event, session, dry_run),
+            Ended::Skipped(skip) => Some(convert::skipped(v1::Level::Autocompact, *skip)),
+            Ended::Before(_) => None,
+        });
+        done.chain(skipped).chain(compacted).collect()
     }
 }
 
@@ -71,6 +88,10 @@ const fn is_of_a_level(event: &Event) -> bool {
     )
 }
 
+const fn folds(recorded: &Recorded) -> bool {
+    matches!(recorded.event, Event::SpansCollapsed(_))
+}
+
 pub(super) async fn prepare(
     service: &Service,
     request: PrepareContextRequest,
@@ -80,10 +101,12 @@ pub(super) async fn prepare(
     let (request_id, dry_run) = (request.request_id.clone(), request.dry_run);
     let body = || convert::body_digest(&request);
     let stamp = convert::request_stamp(&request_id, Method::Prepare, body, service.limits())?;
-    let expected = request.expected_revision;
+    let (expected, mode) = (request.expected_revision, request.compaction_mode());
     let incoming = Incoming::read(service, request.messages, expected, stamp)?;
     // Wrong targets are refused before anything happens.
     convert::target(request.target.clone(), &LastServed::default())?;
+    let asked = request.cache_breakpoints.as_ref();
+    let breakpoints = convert::asked_breakpoints(asked, request.prompt_prefix.as_ref())?;
     let call = Call {
         incoming,
         target: request.target,
@@ -92,6 +115,8 @@ pub(super) async fn prepare(
         prefix: convert::prompt_prefix(request.prompt_prefix)?,
         interrupt_open_calls: request.interrupt_open_calls,
         cache_edits: request.cache_edits_supported,
+        mode,
+        breakpoints,
         overflow: request.prompt_too_long.is_some(),
         dry_run,
         max_reply_bytes: service.limits().max_reply_bytes,
@@ -106,24 +131,85 @@ pub(super) async fn prepare(
             Appended::Before(revision) => Some(*revision),
             Appended::Now { .. } => None,
         };
-        Ok((before, response, is_due(session)))
+        let follows = Follows {
+            stages: is_due(session),
+            compacts: call.compacts(session, &done.appended),
+            done: done.clone(),
+        };
+        Ok((before, response, follows))
     };
     let outcome = service
         .sessions
         .run(&key, &missing, dry_run, decide, finish)
         .await;
-    let (before, mut response, stages) =
+    let (mut before, mut response, follows) =
         outcome.map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
+    if let Some(asked) = follows.compacts.filter(|_| !dry_run) {
+        match call.mode {
+            CompactionMode::Never => {
+                let mut stage = convert::skipped(v1::Level::Autocompact, Skip::Disabled);
+                stage.set_skip_reason(v1::SkipReason::NotWanted);
+                response.stages.push(stage);
+            }
+            CompactionMode::Background => {
+                compaction::begin_in_background(service, &key, asked);
+                response.stages.push(v1::StageReport {
+                    level: v1::Level::Autocompact.into(),
+                    action: v1::StageAction::Started.into(),
+                    ..v1::StageReport::default()
+                });
+            }
+            CompactionMode::Wait | CompactionMode::Unspecified => {
+                let wanted = compaction::Wanted::automatic(asked);
+                let tell = |_: &Session, ended: &Ended| Ok(ended.clone());
+                let ended = compaction::compact(service, &key, &wanted, tell).await;
+                let ended = ended.map_err(|error| error.with_request_id(&request_id))?;
+                let done = Done {
+                    compacted: Some(ended),
+                    ..follows.done
+                };
+                let serve = |transaction: &mut Transaction<'_>| {
+                    call.serve(transaction)?;
+                    Ok(done.clone())
+                };
+                let again = service
+                    .sessions
+                    .run(&key, &Missing::Refuse, false, serve, finish)
+                    .await;
+                (before, response, _) = again
+                    .map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
+            }
+        }
+    }
     if let Some(revision) = before {
         response.append = Some(call.incoming.earlier(service, &key, revision).await?);
     }
-    if stages && !dry_run {
+    if follows.stages && !dry_run {
         staging::begin(service, &key);
     }
     Ok(response)
 }
 
+/// What follows a reply, or comes before it.
+struct Follows {
+    /// Spans are to be chosen.
+    stages: bool,
+    /// A compaction is due, and who asks for it.
+    compacts: Option<Asked>,
+    done: Done,
+}
+
 impl Call {
+    /// Who asks for a compaction now; nobody when the view is not that large.
+    fn compacts(&self, session: &Session, appended: &Appended) -> Option<Asked> {
+        if matches!(appended, Appended::Now { .. }) && self.overflow {
+            return Some(Asked::Provider);
+        }
+        let policy = &session.policy().autocompact;
+        let is_due = session.tokens().tokens >= session.thresholds().compact;
+        (policy.enabled && is_due).then_some(Asked::Auto)
+    }
+
     fn decide(&self, transaction: &mut Transaction<'_>) -> Result<Done, Rejection> {
         let appended = if self.incoming.is_empty() {
             Appended::Now {
@@ -138,21 +224,21 @@ impl Call {
             appended,
             levels: Vec::new(),
             skipped: Vec::new(),
+            compacted: None,
         };
-        let Some(session) = transaction.session() else {
+        if transaction.session().is_none() {
             return Ok(done);
-        };
-        let (target, window) = self.target(session);
-        transaction.run(Command::Serve(Serve {
-            target,
-            window,
-            overhead_tokens: self.prefix.map(PrefixTokens::total),
-            interrupt_open_calls: self.interrupt_open_calls,
-        }))?;
+        }
+        self.serve(transaction)?;
+        let session = transaction.session();
+        let target = session.map(|session| self.target(session).0);
+        let cache_edits = self.cache_edits && target.as_ref().is_some_and(takes_edits);
+        let session = session.filter(|_| cache_edits);
+        let last = session
+            .zip(target.as_ref())
+            .and_then(|(session, target)| session.last_place(target, self.known_etag()));
         let clear = Clear {
-            clearing: Clearing::Auto {
-                cache_edits: self.cache_edits,
-            },
+            clearing: Clearing::Auto { cache_edits, last },
             expected_revision: None,
             request: None,
         };
@@ -164,8 +250,14 @@ impl Call {
             expected_revision: None,
             request: None,
         };
-        if let Outcome::Skipped(skip) = transaction.run(Command::Collapse(collapse))? {
-            done.skipped.push((v1::Level::Collapse, skip));
+        match transaction.run(Command::Collapse(collapse))? {
+            Outcome::Skipped(skip) => done.skipped.push((v1::Level::Collapse, skip)),
+            // All that it did was to look for spans.
+            Outcome::Done(_) if !transaction.events().last().is_some_and(folds) => {
+                done.skipped
+                    .push((v1::Level::Collapse, Skip::NothingEligible));
+            }
+            Outcome::Done(_) | Outcome::Answered(_) => {}
         }
         let revisions = transaction.revision_before().get() + 1..;
         let events = revisions.zip(transaction.events());
@@ -174,6 +266,21 @@ impl Call {
             .map(|(revision, recorded)| (Revision::new(revision), recorded.event.clone()))
             .collect();
         Ok(done)
+    }
+
+    /// What is new in the view is placed and sealed.
+    fn serve(&self, transaction: &mut Transaction<'_>) -> Result<(), Rejection> {
+        let Some(session) = transaction.session() else {
+            return Ok(());
+        };
+        let (target, window) = self.target(session);
+        transaction.run(Command::Serve(Serve {
+            target,
+            window,
+            overhead_tokens: self.prefix.map(PrefixTokens::total),
+            interrupt_open_calls: self.interrupt_open_calls,
+        }))?;
+        Ok(())
     }
 
     /// A refused prompt is acted upon once, and not when the call is repeated.
@@ -191,16 +298,18 @@ impl Call {
             .unwrap_or_else(|_| (last.target.clone(), last.window))
     }
 
+    /// What the caller has. An etag holds for the form and the target that it was made for; the domain
+    /// checks the target.
+    fn known_etag(&self) -> Option<Etag> {
+        let known = self.known.as_ref();
+        let known = known.filter(|named| named.form == self.form)?;
+        Some(known.etag)
+    }
+
     fn answer(&self, session: &Session, done: &Done) -> Result<PrepareContextResponse, NotHeld> {
         let appended = &done.appended;
         let (target, _) = self.target(session);
-        // An etag holds for the form and the target that it was made for; the domain checks the target.
-        let known = self
-            .known
-            .as_ref()
-            .filter(|named| named.form == self.form)
-            .map(|named| named.etag);
-        let view = session.view(&target, known)?;
+        let view = session.view(&target, self.known_etag())?;
         let mut response = PrepareContextResponse {
             keep_messages: view.keep,
             etag: etag::write(view.etag, self.form, &target).into(),
@@ -215,7 +324,8 @@ impl Call {
             budget: Some(budget(session, self.target.as_ref())),
             warnings: warnings(session, appended, &view),
             stages: done.stages(session, self.dry_run),
-            cache_edits: self.edits(session, &target, &done.levels)?,
+            cache_edits: self.edits(session, &target, view.length, &done.levels)?,
+            cache_breakpoints: self.cache_breakpoints(session, &target, view.length)?,
             context_management_json: management(session, &target),
             fidelity: removed(session, self.target.as_ref(), done.levels()),
             ..PrepareContextResponse::default()
@@ -232,10 +342,11 @@ impl Call {
         &self,
         session: &Session,
         target: &Target,
+        length: u32,
         events: &[(Revision, Event)],
     ) -> Result<Option<v1::CacheEdits>, NotHeld> {
         let pins = session.cache_edits().pins();
-        if !self.cache_edits || pins.is_empty() || target.provider != Provider::Anthropic {
+        if !self.cache_edits || pins.is_empty() || !takes_edits(target) {
             return Ok(None);
         }
         let new = events.iter().find_map(|(_, event)| match event {
@@ -243,8 +354,9 @@ impl Call {
             _ => None,
         });
         let mut all = v1::CacheEdits::default();
-        for pin in pins {
-            let Some(place) = session.place_of(pin.message, target)? else {
+        let places = session.edit_places(target, length)?;
+        for (pin, place) in pins.iter().zip(places) {
+            let Some(place) = place else {
                 continue;
             };
             all.edits.push(convert::cache_edit(
@@ -256,6 +368,25 @@ impl Call {
             all.freed_tokens += convert::edited_tokens(session, pin);
         }
         Ok(Some(all))
+    }
+
+    /// Where the caller shall put cache breakpoints, when it asks for them.
+    fn cache_breakpoints(
+        &self,
+        session: &Session,
+        target: &Target,
+        length: u32,
+    ) -> Result<Vec<v1::CacheBreakpoint>, NotHeld> {
+        let Some(asked) = &self.breakpoints else {
+            return Ok(Vec::new());
+        };
+        let wanted = Wanted {
+            length,
+            most: asked.most,
+            own_system: asked.own_system.as_deref(),
+        };
+        let found = breakpoints(session, target, wanted)?;
+        Ok(convert::cache_breakpoints(&found, target.provider, asked))
     }
 
     fn put_messages(
@@ -291,6 +422,11 @@ impl Call {
         }
         Ok(())
     }
+}
+
+/// Whether the provider's schema has edits of its cache.
+fn takes_edits(target: &Target) -> bool {
+    target.provider == Provider::Anthropic
 }
 
 /// Wire messages as the provider's JSON, each by itself; all of them share one buffer.
@@ -351,7 +487,7 @@ fn system_json(target: &Target, session: &Session) -> Result<Bytes, NotHeld> {
 /// The value for the request's `context_management`, as the policy wants it.
 fn management(session: &Session, target: &Target) -> Bytes {
     let policy = &session.policy().provider_management;
-    if target.provider != Provider::Anthropic {
+    if !target.provider.is_anthropic() {
         return Bytes::new();
     }
     let mut edits = Vec::new();

@@ -83,6 +83,9 @@ fn decide(
             expected_revision: expected_revision.take(),
             request: None,
         }))?;
+        let entries = past.session.transcript().entries();
+        transaction.fill(entries.filter_map(|(_, entry)| entry.content.clone()));
+        transaction.fill(past.later.iter().cloned());
     }
     transaction.run(Command::Rewind(Rewind {
         to,

@@ -283,8 +283,13 @@ impl Sessions {
         }
         let decided = decide(&mut transaction)?;
         let session = transaction
-            .session()
+            .session_mut()
             .ok_or_else(|| SessionsError::NotFound(key.clone()))?;
+        if let Ok(answer) = finish(session, &decided) {
+            return Ok(answer);
+        }
+        // A command may have brought messages back into the view whose contents nobody held.
+        load::fill(&*self.log, key, session).await?;
         Ok(finish(session, &decided).map_err(Rejection::from)?)
     }
 

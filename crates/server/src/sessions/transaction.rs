@@ -11,7 +11,7 @@ use palimpsest_core::event::{Event, Recorded};
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_core::levels::results::{Stored, file_content, is_json};
 use palimpsest_core::limits::Limits;
-use palimpsest_core::message::ToolResult;
+use palimpsest_core::message::{Message, ToolResult};
 use palimpsest_core::session::{NotHeld, Session};
 use palimpsest_store::blobs::BlobKind;
 use palimpsest_store::encoding::encode_frame;
@@ -83,6 +83,11 @@ impl<'a> Transaction<'a> {
         self.loaded.as_ref().map(|loaded| &loaded.session)
     }
 
+    /// The same, to put contents in.
+    pub(super) fn session_mut(&mut self) -> Option<&mut Session> {
+        self.loaded.as_mut().map(|loaded| &mut loaded.session)
+    }
+
     /// The revision that the session had before any command; zero when there was none.
     pub fn revision_before(&self) -> Revision {
         self.before
@@ -96,6 +101,13 @@ impl<'a> Transaction<'a> {
     /// What happened so far.
     pub fn events(&self) -> &[Recorded] {
         &self.events
+    }
+
+    /// Puts in contents of messages that the commands so far have brought back into the view.
+    pub fn fill(&mut self, contents: impl IntoIterator<Item = Arc<Message>>) {
+        if let Some(loaded) = &mut self.loaded {
+            loaded.session.fill(contents);
+        }
     }
 
     /// Begins the session.

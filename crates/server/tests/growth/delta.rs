@@ -27,10 +27,10 @@ const LONG: usize = 10_000;
 const TURNS: usize = 20;
 const BATCH: usize = 500;
 
-type Log = CountingLog<MemoryLog>;
+pub(crate) type Log = CountingLog<MemoryLog>;
 
 /// The handlers on a log, as a process has them that was just started.
-fn handlers(log: &Arc<Log>) -> ContextHandlers {
+pub(crate) fn handlers(log: &Arc<Log>) -> ContextHandlers {
     let log: Arc<dyn SessionLog> = log.clone();
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::from_millis(1)));
     let limits = Arc::new(Limits::default());

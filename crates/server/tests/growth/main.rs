@@ -8,6 +8,7 @@
 
 mod counting;
 mod delta;
+mod repeat;
 
 use std::sync::Arc;
 

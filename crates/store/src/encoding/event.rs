@@ -133,7 +133,9 @@ pub(super) fn read(stored: v1::Recorded) -> Result<Recorded, DecodeError> {
         }
         Some(Stored::ContentSnipped(event)) => Event::ContentSnipped(levels::read_snipped(event)?),
         Some(Stored::ResultsCleared(event)) => Event::ResultsCleared(levels::read_cleared(event)?),
-        Some(Stored::CacheEditsIssued(event)) => Event::CacheEditsIssued(levels::read_edits(event)),
+        Some(Stored::CacheEditsIssued(event)) => {
+            Event::CacheEditsIssued(levels::read_edits(event)?)
+        }
         Some(Stored::Restored(event)) => Event::Restored(levels::read_restored(event)?),
         Some(Stored::CompactionStarted(event)) => {
             Event::CompactionStarted(compaction::read_started(event)?)

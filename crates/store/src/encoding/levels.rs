@@ -5,6 +5,8 @@ use palimpsest_core::event::{
 };
 use palimpsest_core::ids::{CallKey, Ordinal, Revision, Turn};
 use palimpsest_core::levels::results::Stored;
+use palimpsest_core::message::Digest;
+use palimpsest_core::session::{CachePin, PinPlace};
 
 use super::event::{read_stamp, write_stamp};
 use super::state::{
@@ -12,7 +14,7 @@ use super::state::{
     write_pending, write_sizes,
 };
 use super::view::{block, read_change, write_change};
-use super::{DecodeError, message, v1};
+use super::{DecodeError, message, sixteen, v1};
 
 const CUT: DecodeError = DecodeError::Damaged("a list in an event is cut");
 
@@ -150,14 +152,50 @@ pub(super) fn write_edits(event: &CacheEditsIssued) -> v1::CacheEditsIssued {
     v1::CacheEditsIssued {
         calls: calls(&event.calls),
         message: event.message.get(),
+        place: event.place.map(|place| place.message),
+        place_target: event.place.map(place_target).unwrap_or_default(),
     }
 }
 
-pub(super) fn read_edits(stored: v1::CacheEditsIssued) -> CacheEditsIssued {
-    CacheEditsIssued {
+pub(super) fn read_edits(stored: v1::CacheEditsIssued) -> Result<CacheEditsIssued, DecodeError> {
+    let CachePin {
+        message,
+        calls,
+        place,
+    } = read_pin(stored)?;
+    Ok(CacheEditsIssued {
+        calls,
+        message,
+        place,
+    })
+}
+
+pub(super) fn write_pin(pin: &CachePin) -> v1::CacheEditsIssued {
+    v1::CacheEditsIssued {
+        calls: calls(&pin.calls),
+        message: pin.message.get(),
+        place: pin.place.map(|place| place.message),
+        place_target: pin.place.map(place_target).unwrap_or_default(),
+    }
+}
+
+pub(super) fn read_pin(stored: v1::CacheEditsIssued) -> Result<CachePin, DecodeError> {
+    let place = match stored.place {
+        None => None,
+        Some(message) => Some(PinPlace {
+            target: Digest::from_bytes(sixteen(&stored.place_target)?),
+            message,
+        }),
+    };
+    Ok(CachePin {
         calls: stored.calls.into_iter().map(CallKey::new).collect(),
         message: Ordinal::new(stored.message),
-    }
+        place,
+    })
+}
+
+fn place_target(place: PinPlace) -> bytes::Bytes {
+    bytes::Bytes::copy_from_slice(place.target.as_bytes())
 }
 
 pub(super) fn write_restored(event: &Restored) -> v1::Restored {

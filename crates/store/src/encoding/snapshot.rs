@@ -3,11 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use palimpsest_core::ids::{CallKey, Epoch, MessageId, Ordinal, Revision, SessionKey, Timestamp};
+use palimpsest_core::ids::{Epoch, MessageId, Ordinal, Revision, SessionKey, Timestamp};
 use palimpsest_core::message::Digest;
 use palimpsest_core::session::{
-    About, Answered, CachePin, Call, Growth, Method, Placed, RequestStamp, Snapshot, SnapshotEntry,
-    WaitsFor,
+    About, Answered, Call, Growth, Method, Placed, RequestStamp, Snapshot, SnapshotEntry, WaitsFor,
 };
 use palimpsest_core::tokens::Size;
 use palimpsest_core::view::{Seal, Sealed};
@@ -43,7 +42,7 @@ pub(super) fn write(snapshot: &Snapshot) -> v1::Snapshot {
         stored_block: places(snapshot).map(|(_, block)| block).collect(),
         offers: snapshot.offers.iter().map(offers::write).collect(),
         next_offer: snapshot.next_offer,
-        cache_edits: snapshot.cache_edits.iter().map(write_pin).collect(),
+        cache_edits: snapshot.cache_edits.iter().map(levels::write_pin).collect(),
         last_response_ms: snapshot.last_response.map(Timestamp::as_millis),
         messages_since_snip: snapshot.since_snip.messages,
         tokens_since_snip: snapshot.since_snip.tokens,
@@ -97,7 +96,11 @@ pub(super) fn read(key: SessionKey, stored: v1::Snapshot) -> Result<Snapshot, De
             .map(offers::read)
             .collect::<Result<_, _>>()?,
         next_offer: stored.next_offer,
-        cache_edits: stored.cache_edits.into_iter().map(read_pin).collect(),
+        cache_edits: stored
+            .cache_edits
+            .into_iter()
+            .map(levels::read_pin)
+            .collect::<Result<_, _>>()?,
         last_response: stored.last_response_ms.map(Timestamp::from_millis),
         since_snip: Growth {
             messages: stored.messages_since_snip,
@@ -376,18 +379,4 @@ fn read_request(stored: v1::Answered) -> Result<(Method, Box<str>, Answered), De
         at: Timestamp::from_millis(stored.at_ms),
     };
     Ok((stamp.method, stamp.id, answered))
-}
-
-fn write_pin(pin: &CachePin) -> v1::CacheEditsIssued {
-    v1::CacheEditsIssued {
-        calls: pin.calls.iter().map(|call| call.get()).collect(),
-        message: pin.message.get(),
-    }
-}
-
-fn read_pin(stored: v1::CacheEditsIssued) -> CachePin {
-    CachePin {
-        calls: stored.calls.into_iter().map(CallKey::new).collect(),
-        message: Ordinal::new(stored.message),
-    }
 }

@@ -194,6 +194,7 @@ pub(super) fn write_served(served: &LastServed) -> v1::Served {
         provider: match served.target.provider {
             Provider::Anthropic => v1::Provider::Anthropic,
             Provider::OpenAi => v1::Provider::Openai,
+            Provider::Bedrock => v1::Provider::Bedrock,
         }
         .into(),
         model: served.target.model.to_string(),
@@ -210,6 +211,7 @@ pub(super) fn read_served(stored: Option<v1::Served>) -> Result<LastServed, Deco
     let provider = match stored.provider() {
         v1::Provider::Anthropic => Provider::Anthropic,
         v1::Provider::Openai => Provider::OpenAi,
+        v1::Provider::Bedrock => Provider::Bedrock,
         v1::Provider::Unspecified => return Err(DecodeError::Damaged("an unknown provider")),
     };
     Ok(LastServed {

@@ -2,7 +2,7 @@
 
 use palimpsest_fake_provider::{Behaviour, FakeProvider, Wording};
 use palimpsest_summarize::{
-    ChunkSettings, Error, MAX_RETRIES, Place, TRUNCATED, Turn, summarize_in_chunks,
+    ChunkSettings, Error, Place, ShortenSettings, TRUNCATED, Turn, summarize_in_chunks,
     summarize_with_retries,
 };
 
@@ -23,9 +23,14 @@ async fn every_wording_is_understood() {
     for wording in wordings {
         let model = format!("m+ptl={wording}+times=1");
         let client = anthropic(&provider, &model);
-        let shortened = summarize_with_retries(&client, &request(vec![]), &rounds(10, 100))
-            .await
-            .unwrap();
+        let shortened = summarize_with_retries(
+            &client,
+            &request(vec![]),
+            &rounds(10, 100),
+            ShortenSettings::default(),
+        )
+        .await
+        .unwrap();
         assert_eq!(shortened.retries, 1, "{wording}");
         assert!((1..10).contains(&shortened.dropped_rounds), "{wording}");
     }
@@ -37,9 +42,14 @@ async fn a_known_gap_is_covered_at_once() {
     // Ten rounds of 1,000 tokens into a window of 8,000 with 1,000 reserved: three go, and the fourth for
     // what the instruction takes.
     let client = anthropic(&provider, "m+window=8000");
-    let shortened = summarize_with_retries(&client, &request(vec![]), &rounds(10, 1_000))
-        .await
-        .unwrap();
+    let shortened = summarize_with_retries(
+        &client,
+        &request(vec![]),
+        &rounds(10, 1_000),
+        ShortenSettings::default(),
+    )
+    .await
+    .unwrap();
     assert_eq!((shortened.dropped_rounds, shortened.retries), (4, 2));
     // The provider counts the prompt first, then the prompt with the output.
     assert_eq!(statuses(&provider), [400, 400, 200]);
@@ -57,19 +67,31 @@ async fn a_known_gap_is_covered_at_once() {
 #[tokio::test]
 async fn without_a_gap_a_fifth_goes_each_time_until_it_is_too_often() {
     let provider = FakeProvider::start().await.unwrap();
-    let plans = || (0..MAX_RETRIES).map(|_| Behaviour::TooLong(Wording::Bedrock));
+    let plans = || {
+        (0..ShortenSettings::default().max_retries).map(|_| Behaviour::TooLong(Wording::Bedrock))
+    };
     provider.script("m", plans());
     let client = openai(&provider, "m");
-    let shortened = summarize_with_retries(&client, &request(vec![]), &rounds(10, 100))
-        .await
-        .unwrap();
+    let shortened = summarize_with_retries(
+        &client,
+        &request(vec![]),
+        &rounds(10, 100),
+        ShortenSettings::default(),
+    )
+    .await
+    .unwrap();
     // 10 → 8 → 7 → 6.
     assert_eq!((shortened.dropped_rounds, shortened.retries), (4, 3));
 
     let always = openai(&provider, "m+ptl=bedrock");
-    let error = summarize_with_retries(&always, &request(vec![]), &rounds(10, 100))
-        .await
-        .unwrap_err();
+    let error = summarize_with_retries(
+        &always,
+        &request(vec![]),
+        &rounds(10, 100),
+        ShortenSettings::default(),
+    )
+    .await
+    .unwrap_err();
     assert_eq!(error.name(), "prompt_too_long");
     assert_eq!(
         statuses(&provider),
@@ -81,9 +103,14 @@ async fn without_a_gap_a_fifth_goes_each_time_until_it_is_too_often() {
 async fn the_last_round_is_never_dropped() {
     let provider = FakeProvider::start().await.unwrap();
     let client = anthropic(&provider, "m+window=500");
-    let error = summarize_with_retries(&client, &request(vec![]), &rounds(1, 1_000))
-        .await
-        .unwrap_err();
+    let error = summarize_with_retries(
+        &client,
+        &request(vec![]),
+        &rounds(1, 1_000),
+        ShortenSettings::default(),
+    )
+    .await
+    .unwrap_err();
     let Error::PromptTooLong(found) = error else {
         panic!("{error}");
     };

@@ -2,7 +2,8 @@
 
 use palimpsest_fake_provider::{Behaviour, FakeProvider};
 use palimpsest_summarize::{
-    ChunkSettings, Redacting, Round, Summarizer, Turn, summarize_in_chunks, summarize_with_retries,
+    ChunkSettings, Redacting, Round, ShortenSettings, Summarizer, Turn, summarize_in_chunks,
+    summarize_with_retries,
 };
 
 use crate::{anthropic, openai, request, rounds};
@@ -67,7 +68,7 @@ async fn no_request_and_no_reply_has_them() {
     }
     let client = Redacting(anthropic(&provider, "m+ptl=anthropic+times=1"));
     replies.push(
-        summarize_with_retries(&client, &asked, &seeded_rounds)
+        summarize_with_retries(&client, &asked, &seeded_rounds, ShortenSettings::default())
             .await
             .unwrap()
             .reply

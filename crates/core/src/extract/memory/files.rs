@@ -4,16 +4,16 @@ use std::fmt::Write as _;
 
 use crate::extract::call::Act;
 use crate::extract::facts::Deed;
-use crate::extract::lines::{Line, join, take};
+use crate::extract::lines::{Line, join, read_names, take, write_names};
 use crate::extract::notes::Notes;
 use crate::extract::outcome::Outcome;
 use crate::extract::steps::short;
 use crate::extract::text::{label, times};
 
 const MAX_PATH: usize = 300;
-const MAX_SYMBOLS: usize = 8;
+const MAX_SYMBOLS: usize = 5;
 /// How many paths stand in the line of what was only read; the oldest go.
-const MAX_READ: usize = 30;
+const MAX_READ: usize = 20;
 
 /// The folder that paths are relative to.
 struct Root(String);
@@ -40,7 +40,7 @@ pub(in crate::extract) fn root_in(body: &str) -> Option<String> {
 /// The folder for the next paths. What was begun with whole paths goes on with them.
 pub(super) fn root_for(body: &str, new: Option<&str>) -> Option<String> {
     root_in(body).or_else(|| {
-        let begun = !take::<Changed>(body).0.is_empty() || !take::<Read>(body).0.is_empty();
+        let begun = !take_changed(body).0.is_empty() || !take::<Read>(body).0.is_empty();
         new.filter(|_| !begun)
             .map(|root| label(root.trim_end_matches('/'), MAX_PATH))
     })
@@ -86,11 +86,16 @@ impl Line for Changed {
             Some(many) => many.strip_suffix(" times")?.parse().ok()?,
         };
         let symbols = symbols.split(", ").filter(|name| !name.is_empty());
+        let symbols = symbols.map(|name| name.strip_prefix('`')?.strip_suffix('`'));
+        let symbols: Vec<&str> = symbols.collect::<Option<_>>()?;
+        if symbols.iter().chain([&path]).any(|name| name.contains('`')) {
+            return None;
+        }
         Some(Self {
             path: path.into(),
             born,
             edits,
-            symbols: symbols.map(|name| name.trim_matches('`').into()).collect(),
+            symbols: symbols.into_iter().map(Into::into).collect(),
         })
     }
 
@@ -125,26 +130,49 @@ const READ_BEGIN: &str = "Read, and left as they are: ";
 
 impl Line for Read {
     fn read(line: &str) -> Option<Self> {
-        let names = line.strip_prefix(READ_BEGIN)?.strip_suffix('.')?;
-        let names = names
-            .split(", ")
-            .map(|name| name.strip_prefix('`')?.strip_suffix('`'));
-        Some(Self(
-            names
-                .map(|name| name.map(Into::into))
-                .collect::<Option<_>>()?,
-        ))
+        read_names(line, READ_BEGIN).map(Self)
     }
 
     fn write(&self) -> String {
-        let names: Vec<String> = self.0.iter().map(|path| format!("`{path}`")).collect();
-        format!("{READ_BEGIN}{}.", names.join(", "))
+        let names: Vec<&str> = self.0.iter().map(|path| &**path).collect();
+        write_names(READ_BEGIN, &names).join("\n")
     }
+}
+
+/// Files of which there is nothing to say but that they were edited once: a line of their own for each
+/// would be a dump.
+struct Once(Vec<String>);
+
+const ONCE_BEGIN: &str = "Edited once: ";
+
+impl Line for Once {
+    fn read(line: &str) -> Option<Self> {
+        read_names(line, ONCE_BEGIN).map(Self)
+    }
+
+    fn write(&self) -> String {
+        let names: Vec<&str> = self.0.iter().map(|path| &**path).collect();
+        write_names(ONCE_BEGIN, &names).join("\n")
+    }
+}
+
+/// The files that a body names as changed, and the body without them.
+fn take_changed(body: &str) -> (Vec<Changed>, String) {
+    let (once, body) = take::<Once>(body);
+    let once = once
+        .into_iter()
+        .flat_map(|once| once.0)
+        .map(|path| Changed {
+            edits: 1,
+            ..Changed::new(path)
+        });
+    let (changed, theirs) = take::<Changed>(&body);
+    (once.chain(changed).collect(), theirs)
 }
 
 pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
     let (_, body) = take::<Root>(body);
-    let (mut changed, body) = take::<Changed>(&body);
+    let (mut changed, body) = take_changed(&body);
     let (reads, theirs) = take::<Read>(&body);
     let mut read: Vec<String> = reads.into_iter().flat_map(|read| read.0).collect();
     for deed in notes
@@ -162,12 +190,7 @@ pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
                 let known = changed.iter().position(|file| file.path == path);
                 let mut file = match known {
                     Some(at) => changed.remove(at),
-                    None => Changed {
-                        path,
-                        born: None,
-                        edits: 0,
-                        symbols: Vec::new(),
-                    },
+                    None => Changed::new(path),
                 };
                 file.take(deed);
                 changed.push(file);
@@ -184,6 +207,8 @@ pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
         .root
         .filter(|_| !changed.is_empty() || !read.is_empty());
     let root = uses_root.map(|root| Root(root.into()).write());
+    let (once, changed): (Vec<Changed>, _) = changed.into_iter().partition(Changed::is_plain);
+    let once = Once(once.into_iter().map(|file| file.path).collect()).write();
     let changed: Vec<String> = changed.iter().map(Line::write).collect();
     let read = if read.is_empty() {
         String::new()
@@ -191,10 +216,29 @@ pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
         Read(read).write()
     };
     // The end stays longest when the section is too long, and a person's words are to stay longest.
-    join([root.unwrap_or_default(), changed.join("\n"), read, theirs])
+    join([
+        root.unwrap_or_default(),
+        changed.join("\n"),
+        once,
+        read,
+        theirs,
+    ])
 }
 
 impl Changed {
+    fn new(path: String) -> Self {
+        Self {
+            path,
+            born: None,
+            edits: 0,
+            symbols: Vec::new(),
+        }
+    }
+
+    fn is_plain(&self) -> bool {
+        self.born.is_none() && self.edits == 1 && self.symbols.is_empty()
+    }
+
     fn take(&mut self, deed: &Deed) {
         if deed.call.act == Act::Write {
             self.born = Some(match self.born {
@@ -218,6 +262,6 @@ impl Changed {
 
 /// The paths of the files that a body names as changed, the last ones first.
 pub(in crate::extract) fn headlines(body: &str) -> Vec<String> {
-    let (changed, _) = take::<Changed>(body);
+    let (changed, _) = take_changed(body);
     changed.into_iter().rev().map(|file| file.path).collect()
 }

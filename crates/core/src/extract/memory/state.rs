@@ -95,10 +95,13 @@ impl Items {
                 None => (part, ItemState::Open),
             };
             let (number, text) = part.split_once('“')?;
+            let text = text
+                .strip_suffix('”')
+                .filter(|text| !text.contains(['“', '”']))?;
             let number = number.trim().strip_prefix('#').map(Into::into);
             items.left.push(Item {
                 number,
-                text: text.strip_suffix('”')?.into(),
+                text: text.into(),
                 state,
             });
         }

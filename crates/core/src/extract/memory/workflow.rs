@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::extract::call::Act;
 use crate::extract::facts::Deed;
-use crate::extract::lines::{Line, join, take};
+use crate::extract::lines::{Line, join, quote_in, read_names, take, write_names};
 use crate::extract::notes::Notes;
 use crate::extract::outcome::Outcome;
 use crate::extract::shell;
@@ -60,6 +60,10 @@ impl Line for Command {
             .unwrap_or(rest)
             .strip_suffix('.')?;
         let (last, said) = rest.split_once(": ").unwrap_or((rest, ""));
+        let is_quote = said.is_empty() || quote_in(said, "", "").is_some();
+        if !is_quote || label.contains('`') {
+            return None;
+        }
         let last = Last::ALL.into_iter().find(|one| one.words() == last)?;
         // With one run, whether it failed is said once.
         let failed = if runs == 1 {
@@ -88,6 +92,38 @@ impl Line for Command {
         }
         out.push('.');
         out
+    }
+}
+
+/// Commands of which there is nothing to say but that they passed, once.
+struct Once(Vec<String>);
+
+const ONCE_BEGIN: &str = "Run once, without a failure: ";
+
+impl Line for Once {
+    fn read(line: &str) -> Option<Self> {
+        read_names(line, ONCE_BEGIN).map(Self)
+    }
+
+    fn write(&self) -> String {
+        let names: Vec<&str> = self.0.iter().map(|label| &**label).collect();
+        write_names(ONCE_BEGIN, &names).join("\n")
+    }
+}
+
+impl Command {
+    fn once(label: String) -> Self {
+        Self {
+            label,
+            runs: 1,
+            failed: 0,
+            last: Last::Passed,
+            said: String::new(),
+        }
+    }
+
+    fn is_plain(&self) -> bool {
+        self.runs == 1 && self.last == Last::Passed && self.said.is_empty()
     }
 }
 
@@ -120,7 +156,10 @@ impl Line for Looking {
 }
 
 pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
-    let (mut commands, body) = take::<Command>(body);
+    let (once, body) = take::<Once>(body);
+    let (commands, body) = take::<Command>(&body);
+    let once = once.into_iter().flat_map(|once| once.0).map(Command::once);
+    let mut commands: Vec<Command> = once.chain(commands).collect();
     let (looked, theirs) = take::<Looking>(&body);
     let mut looking = Looking {
         commands: looked.iter().map(|looked| looked.commands).sum(),
@@ -140,8 +179,10 @@ pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
     } else {
         String::new()
     };
+    let (once, commands): (Vec<Command>, _) = commands.into_iter().partition(Command::is_plain);
+    let once = Once(once.into_iter().map(|command| command.label).collect()).write();
     let commands: Vec<String> = commands.iter().map(Line::write).collect();
-    join([commands.join("\n"), looking, theirs])
+    join([commands.join("\n"), once, looking, theirs])
 }
 
 fn take_run(commands: &mut Vec<Command>, deed: &Deed) {

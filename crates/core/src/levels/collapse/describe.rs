@@ -1,7 +1,8 @@
-//! What a run of rounds was about, from its structure alone.
+//! What a run of rounds was about, and what a judgment of its risk has to know.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
+use crate::extract::{features, span};
 use crate::levels::clear::path_in;
 use crate::message::{Block, Message};
 
@@ -9,46 +10,26 @@ use crate::message::{Block, Message};
 pub(super) struct Described {
     pub(super) summary: String,
     pub(super) paths: BTreeSet<Box<str>>,
-    pub(super) calls: u64,
-    pub(super) repeated: u64,
+    /// The share of its calls that repeat earlier ones, in thousandths.
+    pub(super) repeated_milli: u64,
     pub(super) decisions: u64,
     pub(super) ends_in_failure: bool,
 }
 
 pub(super) fn describe(messages: &[&Message]) -> Described {
-    let mut tools: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut seen = BTreeSet::new();
-    let mut described = Described {
-        summary: String::new(),
-        paths: BTreeSet::new(),
-        calls: 0,
-        repeated: 0,
-        decisions: 0,
-        ends_in_failure: false,
-    };
-    for message in messages {
-        described.paths.extend(paths(message));
-        for block in &message.blocks {
-            match block {
-                Block::ToolUse(call) => {
-                    described.calls += 1;
-                    *tools.entry(&call.name).or_default() += 1;
-                    described.repeated +=
-                        u64::from(!seen.insert((&call.name, call.input.as_str())));
-                }
-                Block::ToolResult(result) => {
-                    described.ends_in_failure = result.is_error == Some(true);
-                }
-                _ => {}
-            }
-        }
+    let features = features(messages.iter().copied());
+    let blocks = messages.iter().flat_map(|message| &message.blocks);
+    let last = blocks.rev().find_map(|block| match block {
+        Block::ToolResult(result) => Some(result.is_error == Some(true)),
+        _ => None,
+    });
+    Described {
+        summary: span(messages.iter().copied()),
+        paths: messages.iter().flat_map(|message| paths(message)).collect(),
+        repeated_milli: features.repetition_milli.into(),
+        decisions: features.decisions as u64,
+        ends_in_failure: last == Some(true),
     }
-    let tools: Vec<String> = tools
-        .iter()
-        .map(|(name, count)| format!("{name} {count}×"))
-        .collect();
-    described.summary = format!("Calls: {}.", tools.join(", "));
-    described
 }
 
 /// The paths that a message's calls name.

@@ -86,6 +86,9 @@ pub struct Foldable {
 
 /// Those of some spans that the view still holds whole.
 pub fn foldable(session: &Session, spans: &[Span]) -> Vec<Foldable> {
+    if spans.is_empty() {
+        return Vec::new();
+    }
     let runs = runs(session);
     let mut at: HashMap<Ordinal, (usize, usize)> = HashMap::new();
     for (run, rounds) in runs.iter().enumerate() {
@@ -222,21 +225,15 @@ fn risk(
     const REPEATED: u64 = 100;
     let turn = session.turns().of(first).map_or(0, Turn::get);
     let back = u64::from(current.get().saturating_sub(turn).max(1));
-    let later = |path: &&Box<str>| mentions.get(*path).is_some_and(|at| *at > last);
-    let referred = described.paths.iter().filter(later).count() as u64;
-    let share = |part: u64, of: u64| {
-        if of == 0 {
-            0
-        } else {
-            part.min(of) * 1_000 / of
-        }
-    };
+    let later = |path: &str| mentions.get(path).is_some_and(|at| *at > last);
+    let referred = described.paths.iter().filter(|path| later(path)).count() as u64;
+    let share = |part: u64, of: u64| (part.min(of) * 1_000).checked_div(of).unwrap_or(0);
     let risk = BASE
         + RECENT / back
         + REFERRED * share(referred, described.paths.len() as u64) / 1_000
         + FAILED * u64::from(described.ends_in_failure)
         + (DECIDED * described.decisions).min(MAX_DECIDED);
-    let repeated = REPEATED * share(described.repeated, described.calls) / 1_000;
+    let repeated = REPEATED * described.repeated_milli / 1_000;
     Risk::from_milli(u16::try_from(risk.saturating_sub(repeated)).unwrap_or(u16::MAX))
 }
 

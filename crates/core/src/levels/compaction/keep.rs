@@ -53,7 +53,8 @@ pub fn keep(session: &Session, what: Keep) -> Result<Kept, NotHeld> {
         .collect();
     match what {
         Keep::After(last) => kept.extend(spoken(session, &order).filter(|at| *at > last)),
-        Keep::Before(first) => kept.extend(spoken(session, &order).filter(|at| *at < first)),
+        // An earlier summary precedes it too, though it came later.
+        Keep::Before(first) => kept.extend(order.iter().take_while(|at| **at != first)),
         Keep::Recent {
             after,
             min_tokens,

@@ -15,6 +15,8 @@ pub struct Told {
     pub role: Role,
     /// What is said.
     pub text: String,
+    /// Whether it has what tools returned to the message before it.
+    pub answers: bool,
     /// Its estimated tokens.
     pub tokens: u32,
 }
@@ -57,6 +59,10 @@ fn in_words(message: &WireMessage<'_>) -> Option<Told> {
     let text = text.trim().to_owned();
     (!text.is_empty()).then(|| Told {
         role,
+        answers: message
+            .blocks
+            .iter()
+            .any(|block| matches!(block, WireBlock::Result { .. })),
         tokens: crate::tokens::estimate_text(&text),
         text,
     })

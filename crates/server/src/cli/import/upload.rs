@@ -113,7 +113,7 @@ fn input(name: &str, index: usize, message: &ImportedMessage<'_>) -> MessageInpu
         MessageId::new(Builder::from_custom_bytes(*digest.as_bytes()).into_uuid())
     });
     let format = match message.provider {
-        Provider::Anthropic => Format::AnthropicMessages,
+        Provider::Anthropic | Provider::Bedrock => Format::AnthropicMessages,
         Provider::OpenAi => Format::OpenaiChat,
     };
     let attributes: HashMap<String, String> = message

@@ -203,7 +203,7 @@ fn a_budget_counts_to_where_something_happens() {
             left_percent: 10.0,
             free_tokens: 36700,
             autocompact_buffer_tokens: 13000,
-            auto_enabled: false,
+            auto_enabled: true,
             consecutive_failures: 0,
             auto_paused: false,
         }

@@ -5,7 +5,6 @@ use std::collections::HashSet;
 
 use palimpsest_core::codec;
 use palimpsest_core::command::{Command, Serve};
-use palimpsest_core::event::Event;
 use palimpsest_core::histories::{Operation, World, operation};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Digest, Message};
@@ -39,20 +38,10 @@ fn without_keys(mut message: v1::Message) -> v1::Message {
 }
 
 fn originals(world: &World) -> Vec<Message> {
-    let appended = world
-        .log
-        .iter()
-        .filter_map(|recorded| match &recorded.event {
-            Event::MessagesAppended(event) => Some(event),
-            _ => None,
-        });
+    let events = world.log.iter();
+    let appended = events.flat_map(|recorded| recorded.event.messages());
     appended
-        .flat_map(|event| {
-            event
-                .messages
-                .iter()
-                .map(|appended| (*appended.message).clone())
-        })
+        .map(|appended| (*appended.message).clone())
         .collect()
 }
 

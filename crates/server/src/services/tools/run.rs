@@ -374,18 +374,30 @@ impl Asked<'_> {
         if found.hits.is_empty() {
             return Ok(Outcome::said("Nothing matches.".into()));
         }
+        // The note at the end has its place within the limit.
+        let max = self.policy.model_tools.max_answer_bytes as usize;
+        let max = max.saturating_sub(NOTE_BYTES);
         let mut out = String::new();
-        for hit in &found.hits {
+        let mut cut = None;
+        for (at, hit) in found.hits.iter().enumerate() {
             let role = hit
                 .role()
                 .as_str_name()
                 .trim_start_matches("ROLE_")
                 .to_ascii_lowercase();
+            let snippet = hit.snippet.replace('\n', " ");
+            let line = format!("[{}] {role}: {snippet}\n", hit.ordinal);
+            if !out.is_empty() && out.len() + line.len() > max {
+                cut = Some(at);
+                break;
+            }
+            out.push_str(&line);
+        }
+        if let Some(shown) = cut {
+            let all = found.hits.len();
             let _ = writeln!(
                 out,
-                "[{}] {role}: {}",
-                hit.ordinal,
-                hit.snippet.replace('\n', " ")
+                "[cut: {shown} of {all} hits; a narrower pattern shows the rest]"
             );
         }
         out.push_str("[read any of them with ReadTranscript by its number]");
@@ -436,13 +448,10 @@ fn forgiven(error: ServiceError) -> Result<Outcome, ServiceError> {
 /// Cuts an answer to its limit.
 fn cap(text: &mut String, max: usize) {
     const NOTE: &str = "\n[cut to the limit of an answer]";
-    if text.len() <= max + NOTE.len() {
+    if text.len() <= max {
         return;
     }
-    let mut end = max;
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.truncate(end);
+    let end = max.saturating_sub(NOTE.len());
+    text.truncate(text.floor_char_boundary(end));
     text.push_str(NOTE);
 }

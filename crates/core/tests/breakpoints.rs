@@ -1,0 +1,502 @@
+//! Where cache breakpoints are placed: by hand, and over random histories against a caller that puts
+//! them into its array and a provider that remembers what they wrote.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on should say where"
+)]
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use palimpsest_core::codec;
+use palimpsest_core::command::{Append, Command, Rewind, Serve, Snip};
+use palimpsest_core::event::Asked;
+use palimpsest_core::histories::{Operation, World, operation};
+use palimpsest_core::ids::MessageId;
+use palimpsest_core::policy::Policy;
+use palimpsest_core::session::Session;
+use palimpsest_core::validate::validate;
+use palimpsest_core::view::{
+    Breakpoints, Etag, Piece, Provider, Spot, Target, Wanted, WireBlock, WireMessage, WireRole,
+    breakpoints,
+};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+/// A caller that keeps its array and asks for breakpoints.
+struct Talk {
+    world: World,
+    target: Target,
+    etag: Option<Etag>,
+    array: Vec<Value>,
+}
+
+impl Talk {
+    fn new(provider: Provider) -> Self {
+        let mut policy = Policy::default();
+        policy.snip.tag_turns = false;
+        Self {
+            world: World::with_policy(policy),
+            target: Target {
+                provider,
+                model: "m".into(),
+                thinking: true,
+            },
+            etag: None,
+            array: Vec::new(),
+        }
+    }
+
+    /// A message comes in; its id is its number.
+    fn say(&mut self, json: &Value) -> MessageId {
+        let number = self.world.session.transcript().len() + 1;
+        let id = MessageId::new(Uuid::from_u128(number as u128));
+        let payload = json.to_string();
+        let read = codec::read(Provider::Anthropic, payload.as_bytes(), &mut || id).unwrap();
+        self.world.run(Command::Append(Append {
+            messages: read.into_iter().map(Arc::new).collect(),
+            ..Append::default()
+        }));
+        id
+    }
+
+    fn user(&mut self, content: &Value) -> MessageId {
+        self.say(&json!({"role": "user", "content": content}))
+    }
+
+    fn model(&mut self, content: &Value) -> MessageId {
+        self.say(&json!({"role": "assistant", "content": content, "model": "m"}))
+    }
+
+    /// So many calls at once, and their results.
+    fn calls(&mut self, calls: usize) {
+        let number = self.world.session.transcript().len();
+        let id = |call: usize| format!("c{number}_{call}");
+        let call = |call| json!({"type": "tool_use", "id": id(call), "name": "t", "input": {}});
+        let result =
+            |call| json!({"type": "tool_result", "tool_use_id": id(call), "content": "said"});
+        self.model(&(0..calls).map(call).collect());
+        self.user(&(0..calls).map(result).collect());
+    }
+
+    fn ask(&mut self, most: usize, own: Option<&[bool]>) -> Breakpoints {
+        self.world.run(Command::Serve(Serve {
+            target: self.target.clone(),
+            ..Serve::default()
+        }));
+        let view = self.world.session.view(&self.target, self.etag).unwrap();
+        self.array.truncate(view.keep as usize);
+        self.array.extend(values(&self.target, &view.messages));
+        self.etag = Some(view.etag);
+        let wanted = Wanted {
+            length: view.length,
+            most,
+            own_system: own,
+        };
+        breakpoints(&self.world.session, &self.target, wanted).unwrap()
+    }
+
+    /// The places in the messages, as `message.block`.
+    #[track_caller]
+    fn check(&mut self, expected: &str) {
+        let placed = self.ask(4, None);
+        assert_eq!(places(&placed), expected, "{:#?}", self.array);
+        assert!(placed.system.is_empty());
+        let marked = marked(&self.target, &self.array, &placed);
+        let violations = validate(&self.target, &marked);
+        assert!(violations.is_empty(), "{violations:?}");
+    }
+}
+
+fn values(target: &Target, messages: &[WireMessage<'_>]) -> Vec<Value> {
+    let value = |message| {
+        let mut out = Vec::new();
+        codec::write(target.provider, message, &mut out);
+        serde_json::from_slice(&out).unwrap()
+    };
+    messages.iter().map(value).collect()
+}
+
+fn places(placed: &Breakpoints) -> String {
+    let place = |spot: &Spot| format!("{}.{}", spot.message, spot.block);
+    let all: Vec<_> = placed.messages.iter().map(place).collect();
+    all.join(" ")
+}
+
+/// The array as it is sent: with the breakpoints in it, the last one first.
+fn marked(target: &Target, array: &[Value], placed: &Breakpoints) -> Vec<Vec<u8>> {
+    let mut array = array.to_vec();
+    for spot in placed.messages.iter().rev() {
+        let blocks = array[spot.message as usize]["content"]
+            .as_array_mut()
+            .unwrap();
+        if target.provider == Provider::Bedrock {
+            let point = json!({"cachePoint": {"type": "default"}});
+            blocks.insert(spot.block as usize + 1, point);
+        } else {
+            blocks[spot.block as usize]["cache_control"] = json!({"type": "ephemeral"});
+        }
+    }
+    let array = array.iter().map(Value::to_string);
+    array.map(String::into_bytes).collect()
+}
+
+#[test]
+fn the_end_and_where_the_last_request_ended() {
+    for provider in [Provider::Anthropic, Provider::Bedrock] {
+        let mut talk = Talk::new(provider);
+        talk.user(&json!("one"));
+        talk.check("0.0");
+        // Nothing new: the same request once more.
+        talk.check("0.0");
+        talk.calls(2);
+        talk.check("0.0 2.1");
+        // More blocks than a provider looks back over.
+        talk.calls(30);
+        talk.check("2.1 4.29");
+        talk.model(&json!("well"));
+        talk.user(&json!([{"type": "text", "text": "two"}, {"type": "text", "text": "three"}]));
+        talk.check("4.29 6.1");
+        // What nobody answered grows at its end; the last answered request ended before it.
+        talk.user(&json!("four"));
+        talk.check("4.29 6.2");
+    }
+}
+
+#[test]
+fn what_came_without_requests_in_between_is_passed_over() {
+    let mut talk = Talk::new(Provider::Anthropic);
+    talk.user(&json!("one"));
+    talk.check("0.0");
+    for _ in 0..3 {
+        talk.calls(11);
+    }
+    talk.check("0.0 6.10");
+    // A session that was never served before: the user message before is the best guess.
+    let mut talk = Talk::new(Provider::Anthropic);
+    talk.user(&json!("one"));
+    talk.calls(2);
+    talk.calls(3);
+    talk.check("2.1 4.2");
+}
+
+#[test]
+fn after_a_change_the_user_message_before_stands_in() {
+    let mut talk = Talk::new(Provider::Anthropic);
+    let first = talk.user(&json!("one"));
+    talk.check("0.0");
+    talk.calls(1);
+    talk.check("0.0 2.0");
+    let answer = talk.model(&json!("done"));
+    talk.user(&json!("two"));
+    talk.check("2.0 4.0");
+    // The user takes the question back and asks another one.
+    let rewind = |to| {
+        Command::Rewind(Rewind {
+            to: Some(to),
+            expected_revision: None,
+            request: None,
+        })
+    };
+    talk.world.run(rewind(answer));
+    let next = talk.user(&json!("three"));
+    talk.check("2.0 4.0");
+    // The model is asked once more: all of it is there already, and the request before it too.
+    talk.model(&json!("bad"));
+    talk.world.run(rewind(next));
+    talk.check("2.0 4.0");
+    // What was sent is not there any more.
+    talk.model(&json!("good"));
+    talk.user(&json!("four"));
+    talk.check("4.0 6.0");
+    talk.world.run(Command::Snip(Snip {
+        turns: Vec::new(),
+        messages: vec![first],
+        blocks: Vec::new(),
+        reason: "".into(),
+        asked: Asked::Manual,
+        expected_revision: None,
+        request: None,
+    }));
+    talk.check("4.0 6.0");
+}
+
+#[test]
+fn blocks_that_cannot_carry_one_are_passed_over() {
+    let thought = json!({"type": "thinking", "thinking": "hm", "signature": "s"});
+    let novel = json!({"type": "novel", "n": 1, "cache_control": {"type": "ephemeral"}});
+    let file = json!({
+        "type": "document",
+        "source": {"type": "text", "media_type": "text/plain", "data": "words"},
+    });
+    let text = |words| json!({"type": "text", "text": words});
+    for (provider, with_file) in [(Provider::Anthropic, "0.2"), (Provider::Bedrock, "0.0")] {
+        let mut talk = Talk::new(provider);
+        talk.user(&json!([text("one"), novel, file]));
+        talk.check(with_file);
+        talk.model(&json!([text("well"), thought, novel]));
+        talk.user(&json!([text(" "), novel]));
+        // There is nothing in the user's message, so the model's carries it: its text, not its thought.
+        talk.check(&format!("{with_file} 1.0"));
+        talk.model(&json!([thought, text("well")]));
+        talk.user(&json!([text("go"), novel]));
+        talk.check("1.0 4.0");
+    }
+    let mut talk = Talk::new(Provider::Anthropic);
+    talk.user(&json!([novel]));
+    talk.check("");
+}
+
+#[test]
+fn the_first_two_of_the_system_prompt() {
+    let check = |own: Option<&[bool]>, most: usize, system: &[u32], messages: &str| {
+        let mut talk = Talk::new(Provider::Anthropic);
+        talk.say(&json!({"role": "system", "content": "the operator's"}));
+        talk.user(&json!("one"));
+        talk.ask(4, None);
+        talk.calls(1);
+        let placed = talk.ask(most, own);
+        assert_eq!(
+            (placed.system.as_slice(), &*places(&placed)),
+            (system, messages)
+        );
+    };
+    check(Some(&[]), 4, &[0], "0.0 2.0");
+    check(Some(&[true]), 4, &[0, 1], "0.0 2.0");
+    check(Some(&[true, true, true]), 4, &[0, 1], "0.0 2.0");
+    check(Some(&[false, true]), 4, &[1, 2], "0.0 2.0");
+    // Without the caller's prompt nobody knows which block is which.
+    check(None, 4, &[], "0.0 2.0");
+    // The dearest go last: the end, the end before, the longer part of the system prompt.
+    check(Some(&[true, true]), 3, &[1], "0.0 2.0");
+    check(Some(&[true, true]), 2, &[], "0.0 2.0");
+    check(Some(&[true, true]), 1, &[], "2.0");
+    check(Some(&[true, true]), 0, &[], "");
+    check(Some(&[true, true]), 9, &[0, 1], "0.0 2.0");
+}
+
+#[test]
+fn openai_has_none() {
+    let mut talk = Talk::new(Provider::OpenAi);
+    talk.user(&json!("one"));
+    assert_eq!(talk.ask(4, Some(&[true])), Breakpoints::default());
+}
+
+#[test]
+fn the_validator_knows_the_rules() {
+    let check = |provider, messages: Value, expected: &str| {
+        let target = Target {
+            provider,
+            thinking: true,
+            ..Target::default()
+        };
+        let messages: Vec<_> = messages
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(Value::to_string)
+            .collect();
+        let violations = validate(&target, &messages);
+        let said: Vec<_> = violations.iter().map(ToString::to_string).collect();
+        assert!(said.iter().any(|said| said.contains(expected)), "{said:?}");
+    };
+    let mark = |mut block: Value, ttl: Option<&str>| {
+        block["cache_control"] = json!({"type": "ephemeral"});
+        if let Some(ttl) = ttl {
+            block["cache_control"]["ttl"] = ttl.into();
+        }
+        block
+    };
+    let text = json!({"type": "text", "text": "words"});
+    let user = |blocks: Value| json!([{"role": "user", "content": blocks}]);
+    let five: Vec<_> = (0..5).map(|_| mark(text.clone(), None)).collect();
+    check(Provider::Anthropic, user(five.into()), "a maximum of 4");
+    let order = json!([mark(text.clone(), None), mark(text.clone(), Some("1h"))]);
+    check(Provider::Anthropic, user(order), "must not come after");
+    let odd = json!([mark(text.clone(), Some("2h"))]);
+    check(Provider::Anthropic, user(odd), "\"5m\" or \"1h\"");
+    let blank = json!([mark(json!({"type": "text", "text": " "}), None)]);
+    check(Provider::Anthropic, user(blank), "empty text blocks");
+    let redacted = json!([
+        {"role": "user", "content": [text]},
+        {"role": "assistant", "content": [mark(json!({"type": "redacted_thinking", "data": "x"}), None), text]},
+        {"role": "user", "content": [text]},
+    ]);
+    check(Provider::Anthropic, redacted, "extra inputs");
+    let point = json!({"cachePoint": {"type": "default"}});
+    let nothing = "nothing available to cache";
+    check(Provider::Bedrock, user(json!([point, text])), nothing);
+    check(
+        Provider::Bedrock,
+        user(json!([text, point, point])),
+        nothing,
+    );
+    let document = json!({"type": "document", "source": {"type": "text"}});
+    check(
+        Provider::Bedrock,
+        user(json!([text, document, point])),
+        "after this block",
+    );
+    let five: Vec<_> = (0..5).flat_map(|_| [text.clone(), point.clone()]).collect();
+    check(Provider::Bedrock, user(five.into()), "a maximum of 4");
+}
+
+fn targets() -> [Target; 4] {
+    let target = |provider, model: &str, thinking| Target {
+        provider,
+        model: model.into(),
+        thinking,
+    };
+    [
+        target(Provider::Anthropic, "model-a", true),
+        target(Provider::Bedrock, "model-b", true),
+        target(Provider::Anthropic, "model-a", false),
+        target(Provider::OpenAi, "model-c", false),
+    ]
+}
+
+/// Callers for some targets, and where the requests that they sent ended.
+#[derive(Default)]
+struct Callers {
+    etags: HashMap<u8, Etag>,
+    /// The last breakpoint of the request that was sent with these pieces.
+    ends: HashMap<(u8, Vec<Piece>), Spot>,
+}
+
+impl Callers {
+    fn serve(&mut self, world: &mut World, which: u8, interrupt: bool) {
+        let target = &targets()[usize::from(which)];
+        world.run(Command::Serve(Serve {
+            target: target.clone(),
+            interrupt_open_calls: interrupt,
+            ..Serve::default()
+        }));
+        let etag = self.etags.get(&which).copied();
+        let of = |session: &Session| {
+            let length = session.view(target, etag)?.length;
+            let wanted = Wanted {
+                length,
+                most: 4,
+                own_system: Some(&[true]),
+            };
+            let placed = breakpoints(session, target, wanted)?;
+            Ok((placed, session.edit_places(target, length)?))
+        };
+        // A session that holds little says the same, unless it has to ask for more.
+        let of_little: Result<_, palimpsest_core::session::NotHeld> = of(&world.session);
+        world.fill();
+        let session = &world.session;
+        let (placed, edits) = of(session).unwrap();
+        if let Ok(of_little) = of_little {
+            assert_eq!(of_little, (placed.clone(), edits.clone()));
+        }
+        let full = session.view(target, None).unwrap();
+        self.etags.insert(which, full.etag);
+        check_legal(target, &full.messages, &placed);
+        check_edits(session, target, full.length, &edits);
+        let pieces = session.sealed().pieces();
+        for kept in 0..=pieces.len() {
+            let counted = session.messages_before(kept, target, full.length);
+            assert_eq!(
+                counted,
+                session.messages_of(kept, target),
+                "{kept} of {pieces:?}"
+            );
+        }
+        let Some(last) = placed.messages.last() else {
+            return;
+        };
+        // Whatever came since, the provider finds where the last request ended.
+        let cache = session.prompt_cache();
+        if cache.held.target == *target && cache.drift.is_none() {
+            let held = (which, pieces[..cache.held.pieces as usize].to_vec());
+            if let Some(end) = self.ends.get(&held) {
+                assert!(placed.messages.contains(end), "{placed:?} without {end:?}");
+            }
+        }
+        if full.unsendable.is_none() {
+            self.ends.insert((which, pieces.to_vec()), *last);
+        }
+    }
+}
+
+/// Every place is one that the provider takes, and breakpoints break nothing.
+fn check_legal(target: &Target, messages: &[WireMessage<'_>], placed: &Breakpoints) {
+    if target.provider == Provider::OpenAi {
+        assert_eq!(*placed, Breakpoints::default());
+        return;
+    }
+    assert!(
+        placed.messages.is_sorted() && placed.messages.len() <= 2,
+        "{placed:?}"
+    );
+    let mut distinct = placed.messages.clone();
+    distinct.dedup();
+    assert_eq!(distinct, placed.messages);
+    let array = values(target, messages);
+    let rules = |array: &[Vec<u8>]| -> Vec<&str> {
+        let violations = validate(target, array);
+        violations.iter().map(|violation| violation.rule).collect()
+    };
+    let plain = marked(target, &array, &Breakpoints::default());
+    let sent = marked(target, &array, placed);
+    assert_eq!(rules(&sent), rules(&plain), "{placed:?} in {array:#?}");
+    // The last one is at the last block, up to the user's last, that can carry it.
+    let end = messages
+        .iter()
+        .rposition(|message| message.role == WireRole::User);
+    let takes = |block: &WireBlock<'_>| match block {
+        WireBlock::Text { text, .. } => !text.trim().is_empty(),
+        WireBlock::Thinking { .. } | WireBlock::Opaque(_) => false,
+        _ => true,
+    };
+    let blocks = (0..=end.unwrap_or(0))
+        .take(messages.len())
+        .flat_map(|message| {
+            let blocks = messages[message].blocks.iter().enumerate();
+            blocks.map(move |(block, content)| (message, block, content))
+        });
+    let expected = blocks.filter(|(.., content)| takes(content)).last();
+    let expected = expected
+        .filter(|_| end.is_some())
+        .map(|(message, block, _)| Spot {
+            message: u32::try_from(message).unwrap(),
+            block: u32::try_from(block).unwrap(),
+        });
+    assert_eq!(placed.messages.last().copied(), expected, "{array:#?}");
+}
+
+/// The places of cache edits that were noted are those that a walk finds.
+fn check_edits(session: &Session, target: &Target, length: u32, places: &[Option<u32>]) {
+    let mut forgotten = session.snapshot();
+    for pin in &mut forgotten.cache_edits {
+        pin.place = None;
+    }
+    let entries = session.transcript().entries();
+    let contents = entries.filter_map(|(_, entry)| entry.content.clone());
+    let forgotten = forgotten.restore(contents.collect::<Vec<_>>()).unwrap();
+    assert_eq!(forgotten.edit_places(target, length).unwrap(), places);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn they_are_legal_and_hit_whatever_the_history(
+        operations in prop::collection::vec(operation(), 1..24)
+    ) {
+        let mut world = World::new();
+        let mut callers = Callers::default();
+        for operation in &operations {
+            world.step(operation);
+            if let Operation::Serve { target, interrupt } = operation {
+                callers.serve(&mut world, *target, *interrupt);
+            }
+        }
+        for target in 0..4 {
+            callers.serve(&mut world, target, true);
+        }
+    }
+}

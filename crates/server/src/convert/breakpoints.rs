@@ -1,0 +1,250 @@
+//! Cache breakpoints: what a caller asks for, and the places in each provider's form.
+
+use palimpsest_core::view::{Breakpoints, MAX_BREAKPOINTS, Provider, Spot};
+use palimpsest_proto::context::v1::{self, cache_breakpoint::Marker, cache_breakpoint::Place};
+use serde_json::Value;
+
+use super::blocks_in::payload_error;
+use super::{FieldError, Under};
+
+/// How long a provider keeps what a breakpoint covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ttl {
+    FiveMinutes,
+    Hour,
+}
+
+impl Ttl {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::FiveMinutes => "5m",
+            Self::Hour => "1h",
+        }
+    }
+}
+
+/// What a caller asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AskedBreakpoints {
+    /// How many there may be, beside those that the caller has placed itself.
+    pub most: usize,
+    /// For each block of the caller's system prompt, whether it can carry one; none when the call does
+    /// not hold the prompt.
+    pub own_system: Option<Vec<bool>>,
+    ttl: Option<Ttl>,
+}
+
+/// Reads what a caller asks for; none when it asks for nothing.
+///
+/// Breakpoints that the caller has placed in its system prompt and its tools count: a request with more
+/// than four of them would be refused.
+pub fn asked_breakpoints(
+    options: Option<&v1::CacheBreakpointOptions>,
+    prefix: Option<&v1::PromptPrefix>,
+) -> Result<Option<AskedBreakpoints>, FieldError> {
+    let Some(options) = options else {
+        return Ok(None);
+    };
+    let most = match options.max_breakpoints as usize {
+        0 => MAX_BREAKPOINTS,
+        most if most <= MAX_BREAKPOINTS => most,
+        _ => {
+            let field = "cache_breakpoints.max_breakpoints";
+            return Err(FieldError::invalid(field, "must be from 1 to 4"));
+        }
+    };
+    let ttl = match options.ttl.as_ref().map(|ttl| (ttl.seconds, ttl.nanos)) {
+        None => None,
+        Some((300, 0)) => Some(Ttl::FiveMinutes),
+        Some((3_600, 0)) => Some(Ttl::Hour),
+        Some(_) => {
+            let field = "cache_breakpoints.ttl";
+            return Err(FieldError::invalid(field, "must be 5 minutes or 1 hour"));
+        }
+    };
+    let prefix = prefix.cloned().unwrap_or_default();
+    let system = blocks(&prefix.system_json).under("prompt_prefix.system_json")?;
+    let tools = blocks(&prefix.tools_json).under("prompt_prefix.tools_json")?;
+    let placed = system.iter().chain(&tools).flatten();
+    let placed = placed.filter(|block| is_marked(block)).count();
+    Ok(Some(AskedBreakpoints {
+        most: most.min(MAX_BREAKPOINTS.saturating_sub(placed)),
+        own_system: system.as_deref().map(takers),
+        ttl,
+    }))
+}
+
+/// The blocks of a system prompt or the definitions of tools; none when there is nothing.
+fn blocks(bytes: &[u8]) -> Result<Option<Vec<Value>>, FieldError> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let text = palimpsest_core::json::document(bytes).map_err(payload_error)?;
+    let value = serde_json::from_str(&text).map_err(|error| payload_error(error.into()))?;
+    Ok(Some(match value {
+        Value::Array(blocks) => blocks,
+        other => vec![other],
+    }))
+}
+
+/// Whether it carries a breakpoint, or is one.
+fn is_marked(block: &Value) -> bool {
+    let is_set = |field| block.get(field).is_some_and(|value| !value.is_null());
+    is_set("cache_control") || is_set("cachePoint")
+}
+
+/// For each block of a system prompt, whether it can carry a breakpoint: words that are not blank, and
+/// that have none yet.
+fn takers(blocks: &[Value]) -> Vec<bool> {
+    let says = |block: &Value| {
+        let words = block.as_str().or_else(|| block.get("text")?.as_str());
+        words.is_some_and(|words| !words.trim().is_empty())
+    };
+    let is_closed = |index: usize| {
+        let next = blocks.get(index + 1);
+        next.is_some_and(|next| next.get("cachePoint").is_some())
+    };
+    let takes = |(index, block)| says(block) && !is_marked(block) && !is_closed(index);
+    blocks.iter().enumerate().map(takes).collect()
+}
+
+/// The places, in the form of a provider.
+pub fn cache_breakpoints(
+    found: &Breakpoints,
+    provider: Provider,
+    asked: &AskedBreakpoints,
+) -> Vec<v1::CacheBreakpoint> {
+    let ttl = asked.ttl.map(|ttl| format!(r#","ttl":"{}""#, ttl.name()));
+    let ttl = ttl.unwrap_or_default();
+    let marker = if provider == Provider::Bedrock {
+        let point = format!(r#"{{"cachePoint":{{"type":"default"{ttl}}}}}"#);
+        Marker::InsertJson(point.into())
+    } else {
+        let control = format!(r#"{{"cache_control":{{"type":"ephemeral"{ttl}}}}}"#);
+        Marker::MergeJson(control.into())
+    };
+    let position = |spot: &Spot| {
+        Place::Position(v1::WirePosition {
+            message_index: spot.message,
+            block_index: Some(spot.block),
+        })
+    };
+    let system = found.system.iter().copied().map(Place::SystemBlockIndex);
+    system
+        .chain(found.messages.iter().map(position))
+        .map(|place| v1::CacheBreakpoint {
+            place: Some(place),
+            marker: Some(marker.clone()),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use prost_types::Duration;
+
+    use super::*;
+
+    fn asked(
+        most: u32,
+        ttl: Option<(i64, i32)>,
+        system: &'static str,
+        tools: &'static str,
+    ) -> Result<AskedBreakpoints, FieldError> {
+        let options = v1::CacheBreakpointOptions {
+            max_breakpoints: most,
+            ttl: ttl.map(|(seconds, nanos)| Duration { seconds, nanos }),
+        };
+        let prefix = v1::PromptPrefix {
+            system_json: Bytes::from_static(system.as_bytes()),
+            tools_json: Bytes::from_static(tools.as_bytes()),
+            ..v1::PromptPrefix::default()
+        };
+        asked_breakpoints(Some(&options), Some(&prefix)).map(Option::unwrap)
+    }
+
+    #[test]
+    fn what_is_asked_for_is_four_unless_it_says_otherwise() {
+        assert_eq!(asked_breakpoints(None, None), Ok(None));
+        let all = asked(0, None, "", "").unwrap();
+        assert_eq!((all.most, all.own_system), (4, None));
+        assert_eq!(asked(3, None, "", "").unwrap().most, 3);
+        for (most, ttl, field) in [
+            (5, None, "cache_breakpoints.max_breakpoints"),
+            (1, Some((60, 0)), "cache_breakpoints.ttl"),
+            (1, Some((300, 1)), "cache_breakpoints.ttl"),
+        ] {
+            assert_eq!(asked(most, ttl, "", "").unwrap_err().path, field);
+        }
+        let wrong = asked(1, None, "[", "").unwrap_err();
+        assert_eq!(wrong.path, "prompt_prefix.system_json");
+        let wrong = asked(1, None, "", "{").unwrap_err();
+        assert_eq!(wrong.path, "prompt_prefix.tools_json");
+    }
+
+    #[test]
+    fn what_the_caller_placed_counts_and_stays_alone() {
+        let own = |system| asked(0, None, system, "").unwrap();
+        assert_eq!(own(r#""words""#).own_system, Some(vec![true]));
+        assert_eq!(own(r#"" ""#).own_system, Some(vec![false]));
+        assert_eq!(own("[]").own_system, Some(vec![]));
+        let marked = own(
+            r#"[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}},{"type":"text","text":" "},{"type":"text","text":"b","cache_control":null},7]"#,
+        );
+        assert_eq!(marked.own_system, Some(vec![false, false, true, false]));
+        assert_eq!(marked.most, 3);
+        let bedrock = own(r#"[{"text":"a"},{"cachePoint":{"type":"default"}},{"text":"b"}]"#);
+        assert_eq!(bedrock.own_system, Some(vec![false, false, true]));
+        assert_eq!(bedrock.most, 3);
+        let tools = r#"[{"name":"t","cache_control":{"type":"ephemeral"}},{"name":"u"}]"#;
+        assert_eq!(asked(4, None, "", tools).unwrap().most, 3);
+        assert_eq!(asked(2, None, "", tools).unwrap().most, 2);
+    }
+
+    #[test]
+    fn each_provider_has_its_form() {
+        let found = Breakpoints {
+            system: vec![1],
+            messages: vec![Spot {
+                message: 4,
+                block: 2,
+            }],
+        };
+        let shown = |provider, ttl| {
+            let placed = cache_breakpoints(&found, provider, &asked(0, ttl, "", "").unwrap());
+            assert_eq!(placed[0].place, Some(Place::SystemBlockIndex(1)));
+            let position = v1::WirePosition {
+                message_index: 4,
+                block_index: Some(2),
+            };
+            assert_eq!(placed[1].place, Some(Place::Position(position)));
+            assert_eq!(placed[0].marker, placed[1].marker);
+            match placed[0].marker.clone() {
+                Some(Marker::MergeJson(json)) => {
+                    format!("merge {}", String::from_utf8_lossy(&json))
+                }
+                Some(Marker::InsertJson(json)) => {
+                    format!("insert {}", String::from_utf8_lossy(&json))
+                }
+                None => String::new(),
+            }
+        };
+        assert_eq!(
+            shown(Provider::Anthropic, None),
+            r#"merge {"cache_control":{"type":"ephemeral"}}"#
+        );
+        assert_eq!(
+            shown(Provider::Anthropic, Some((3_600, 0))),
+            r#"merge {"cache_control":{"type":"ephemeral","ttl":"1h"}}"#
+        );
+        assert_eq!(
+            shown(Provider::Bedrock, None),
+            r#"insert {"cachePoint":{"type":"default"}}"#
+        );
+        assert_eq!(
+            shown(Provider::Bedrock, Some((300, 0))),
+            r#"insert {"cachePoint":{"type":"default","ttl":"5m"}}"#
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! Who writes a summary: a model where there is one, and when it fails or there is none, it is made from
+//! the structure of the messages.
+
+use palimpsest_core::event::WhyFailed;
+use palimpsest_core::extract::{Facts, summary};
+use palimpsest_core::ids::SessionKey;
+use palimpsest_core::message::Usage;
+use palimpsest_core::session::Strategy;
+use palimpsest_core::summary::Document;
+use palimpsest_summarize::redact;
+
+use super::super::Service;
+use super::input::{inputs, leaving, previous};
+use super::{Job, NO_USAGE, Wanted, model};
+use crate::errors::ServiceError;
+
+/// What the user's own messages may have in a summary.
+const MAX_INPUT_TOKENS: u32 = 4_000;
+
+/// A summary.
+pub(super) struct Summarised {
+    pub(super) text: String,
+    pub(super) strategy: Strategy,
+    pub(super) model: String,
+    pub(super) usage: Usage,
+}
+
+/// Makes the summary of what leaves.
+pub(super) async fn summarise(
+    service: &Service,
+    key: &SessionKey,
+    job: &Job,
+    wanted: &Wanted,
+) -> Result<Summarised, (WhyFailed, String)> {
+    let extracted = match extract(service, key, job).await {
+        Ok(extracted) => extracted,
+        Err(error) => {
+            let error = tonic::Status::from(error);
+            let error = error.message();
+            tracing::warn!(session = %key, error, "failed to read what a summary is made of");
+            return Err((
+                WhyFailed::ModelUnavailable,
+                "the messages could not be read: see the server's log".into(),
+            ));
+        }
+    };
+    match (&service.models, job.asks_model()) {
+        // A dry run asks nobody: the summary from structure tells how large one is.
+        (Some(_), true) if wanted.dry_run => {
+            let foreseen = from_structure(job, &extracted)?;
+            return Ok(Summarised {
+                strategy: Strategy::Model,
+                ..foreseen
+            });
+        }
+        (Some(models), true) => {
+            let asked = model::ask(service, models, (key, job), wanted, &extracted).await;
+            match asked {
+                // Whoever asked for a model gets one or learns why not.
+                Err(_) if wanted.strategy != Some(Strategy::Model) => {}
+                asked => return asked,
+            }
+        }
+        _ => {}
+    }
+    from_structure(job, &extracted)
+}
+
+/// The summary without a model.
+fn from_structure(job: &Job, extracted: &Document) -> Result<Summarised, (WhyFailed, String)> {
+    let text = extracted.render();
+    if text.trim().is_empty() {
+        return Err((WhyFailed::Empty, "there is nothing to tell".into()));
+    }
+    let text = if job.session.policy().summary.redact_secrets {
+        redact(&text).text.into_owned()
+    } else {
+        text
+    };
+    Ok(Summarised {
+        text,
+        strategy: Strategy::Extractive,
+        model: String::new(),
+        usage: NO_USAGE,
+    })
+}
+
+/// What can be told from structure alone: the summary where there is no model, and what fills the gaps of
+/// a model's.
+async fn extract(service: &Service, key: &SessionKey, job: &Job) -> Result<Document, ServiceError> {
+    let words = inputs(service, key, &job.session).await?;
+    let style = job.session.policy().summary.style;
+    let (memory, covers) = previous(job);
+    let transcript = job.session.transcript();
+    let messages: Vec<_> = leaving(job)
+        .into_iter()
+        .filter(|message| transcript.find(message.id) > covers)
+        .collect();
+    let extracted = tokio::task::spawn_blocking(move || {
+        let facts = Facts::of(messages.iter().map(AsRef::as_ref));
+        let words = words.iter().map(String::as_str);
+        summary(style, &memory, &facts, words, MAX_INPUT_TOKENS)
+    });
+    extracted.await.map_err(|error| ServiceError::Internal {
+        doing: "extract a summary",
+        source: Some(Box::new(error)),
+    })
+}

@@ -1,0 +1,130 @@
+//! The models that write summaries, as the configuration names them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use palimpsest_summarize::{
+    Anthropic, Auth, BreakerSettings, Chain, Endpoint, Error, Link, OpenAi, OutputCap,
+    SecretSource, Summarizer,
+};
+
+use crate::config::{ModelConfig, ModelProvider, SummarizerConfig};
+
+/// The models that write summaries: the main one, and perhaps one that is asked after it.
+pub struct Models {
+    main: One,
+    fallback: Option<One>,
+    /// Tokens that fit into one request and its answer.
+    pub window_tokens: u64,
+    /// Tokens that can be written at most.
+    pub max_output_tokens: u32,
+}
+
+/// One model, with its limits.
+#[derive(Clone)]
+struct One {
+    name: Box<str>,
+    summarizer: Arc<dyn Summarizer>,
+}
+
+/// Whom to ask, in this order, and by which name of a model.
+pub struct Attempt {
+    /// The model's name.
+    pub model: Box<str>,
+    /// Who asks it.
+    pub summarizer: Arc<dyn Summarizer>,
+}
+
+impl Models {
+    /// The configured models; none without a provider. No connection is made yet.
+    pub fn from_config(config: &SummarizerConfig) -> Result<Option<Self>, Error> {
+        if config.main.provider == ModelProvider::None {
+            return Ok(None);
+        }
+        let fallback = &config.fallback;
+        let fallback = if fallback.provider == ModelProvider::None {
+            ModelConfig {
+                model: fallback.model.clone(),
+                ..config.main.clone()
+            }
+        } else {
+            fallback.clone()
+        };
+        let has_fallback = fallback.model.is_some();
+        Ok(Some(Self {
+            main: one(&config.main, config)?,
+            fallback: has_fallback.then(|| one(&fallback, config)).transpose()?,
+            window_tokens: config.window_tokens,
+            max_output_tokens: config.max_output_tokens,
+        }))
+    }
+
+    /// The name of the main model.
+    pub fn main(&self) -> &str {
+        &self.main.name
+    }
+
+    /// The attempts at a summary, where a policy or a call names models of its own. A fallback that only
+    /// a policy names is another model of the main one's provider.
+    pub fn attempts(&self, model: Option<&str>, fallback_model: Option<&str>) -> Vec<Attempt> {
+        let attempt = |one: &One, model: Option<&str>| Attempt {
+            model: model.map_or_else(|| one.name.clone(), Box::from),
+            summarizer: Arc::clone(&one.summarizer),
+        };
+        let mut attempts = vec![attempt(&self.main, model)];
+        match (&self.fallback, fallback_model) {
+            (Some(one), name) => attempts.push(attempt(one, name)),
+            (None, Some(name)) => attempts.push(attempt(&self.main, Some(name))),
+            (None, None) => {}
+        }
+        attempts
+    }
+}
+
+impl fmt::Debug for Models {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Models")
+            .field("main", &self.main.name)
+            .field("fallback", &self.fallback.as_ref().map(|one| &one.name))
+            .finish_non_exhaustive()
+    }
+}
+
+fn one(model: &ModelConfig, config: &SummarizerConfig) -> Result<One, Error> {
+    let name = model.model.as_ref().map_or("", |name| name.as_str());
+    let (own_place, own_key) = match model.provider {
+        ModelProvider::OpenAi => (OpenAi::BASE_URL, "OPENAI_API_KEY"),
+        ModelProvider::Anthropic | ModelProvider::None => {
+            (Anthropic::BASE_URL, "ANTHROPIC_API_KEY")
+        }
+    };
+    let auth = match (&model.api_key_env, &model.api_key_file, &model.base_url) {
+        (Some(variable), _, _) => Auth::Key(SecretSource::Env(variable.as_str().to_owned())),
+        (None, Some(path), _) => Auth::Key(SecretSource::File(path.clone())),
+        (None, None, None) => Auth::Key(SecretSource::Env(own_key.to_owned())),
+        // The key of the provider's own place goes nowhere else unless somebody says so.
+        (None, None, Some(_)) => Auth::None,
+    };
+    let base_url = model
+        .base_url
+        .as_ref()
+        .map_or(own_place, |url| url.as_str());
+    let mut endpoint = Endpoint::new(base_url, auth, name)?;
+    endpoint.http.call_timeout = Duration::from_millis(config.timeout_ms);
+    let asks: Arc<dyn Summarizer> = match model.provider {
+        ModelProvider::OpenAi => Arc::new(OpenAi::new(endpoint, OutputCap::default())?),
+        ModelProvider::Anthropic | ModelProvider::None => Arc::new(Anthropic::new(endpoint)?),
+    };
+    // A chain of one: it bounds the requests and lets an endpoint rest that is down. Which model is
+    // asked after which is decided for a summary as a whole, rejected answers included.
+    let link = Link {
+        name: name.to_owned(),
+        summarizer: asks,
+        breaker: BreakerSettings::default(),
+    };
+    Ok(One {
+        name: name.into(),
+        summarizer: Arc::new(Chain::new(vec![link], config.concurrency)),
+    })
+}

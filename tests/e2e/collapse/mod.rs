@@ -1,0 +1,287 @@
+//! Level 4: old rounds fold behind placeholders, and everything leads back to them.
+
+mod by_hand;
+mod pressure;
+mod reading;
+mod undo;
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use palimpsest_proto::context::v1::session_event::Event;
+use palimpsest_proto::context::v1::stage_report::Detail;
+use palimpsest_proto::context::v1::{
+    CollapsePolicy, CompactRequest, CreateSessionRequest, EventKind, Level, ListEventsRequest,
+    ListMessagesRequest, MessageFilter, MessageInput, Policy, PrepareContextRequest,
+    PrepareContextResponse, Session, SessionEvent, Span, StageAction, StageReport,
+    TranscriptMessage, Visibility, WatchSessionRequest,
+};
+use palimpsest_tests::say::{anthropic, assistant, prepare, result, user, uuid, with_id};
+use palimpsest_tests::server::{Context, Sessions};
+use palimpsest_tests::{Array, Server, name};
+use serde_json::{Value, json};
+
+/// The window without what is kept for the answer.
+const EFFECTIVE_TOKENS: u32 = 10_000;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An agent with a small window. Its n-th turn has messages with the ids 100 n and on.
+struct Agent {
+    client: Context,
+    sessions: Sessions,
+    session: String,
+    array: Array,
+}
+
+/// Passes come often, and whatever frees something may fold.
+fn policy() -> Policy {
+    Policy {
+        collapse: Some(CollapsePolicy {
+            enabled: Some(true),
+            pass_every_tokens: Some(500),
+            min_freed_tokens: Some(50),
+            max_risk: Some(1.0),
+            ..CollapsePolicy::default()
+        }),
+        ..Policy::default()
+    }
+}
+
+/// The model calls one tool, and it answers with about 500 tokens.
+fn round(turn: u64, round: u64) -> [MessageInput; 2] {
+    let id = format!("t{turn}r{round}");
+    let path = format!("/src/{id}.rs");
+    let call = json!({"type": "tool_use", "id": id, "name": "Read", "input": {"path": path}});
+    let call = anthropic(&json!({"role": "assistant", "content": [call]}));
+    let at = 100 * turn + 1 + 2 * round;
+    let said = format!("fn of_{id}() stands here. ").repeat(60);
+    [
+        with_id(&uuid(at), call),
+        with_id(&uuid(at + 1), result(&id, &said)),
+    ]
+}
+
+/// A turn: a question, some rounds of work, and an answer unless the turn goes on.
+fn turn(number: u64, rounds: u64, answered: bool) -> Vec<MessageInput> {
+    let asks = user(&format!("question {number}"));
+    let mut said = vec![with_id(&uuid(100 * number), asks)];
+    said.extend((0..rounds).flat_map(|at| round(number, at)));
+    if answered {
+        let answers = assistant(&format!("answer {number}"));
+        said.push(with_id(&uuid(100 * number + 99), answers));
+    }
+    said
+}
+
+/// Ids of messages of a turn.
+fn ids(turn: u64, messages: std::ops::Range<u64>) -> Vec<String> {
+    messages.map(|at| uuid(100 * turn + at)).collect()
+}
+
+impl Agent {
+    async fn new(server: &Server, session: &str) -> Self {
+        Self::with_policy(server, session, policy()).await
+    }
+
+    async fn with_policy(server: &Server, session: &str, policy: Policy) -> Self {
+        let mut sessions = server.sessions().await;
+        let request = CreateSessionRequest {
+            parent: "projects/p".into(),
+            session_id: session.into(),
+            session: Some(Session {
+                policy_overrides: Some(policy),
+                ..Session::default()
+            }),
+            ..CreateSessionRequest::default()
+        };
+        sessions.create_session(request).await.unwrap();
+        Self {
+            client: server.context().await,
+            sessions,
+            session: name(session),
+            array: Array::default(),
+        }
+    }
+
+    /// The same agent, after its server was started again.
+    async fn at(self, server: &Server) -> Self {
+        Self {
+            client: server.context().await,
+            sessions: server.sessions().await,
+            ..self
+        }
+    }
+
+    fn request(&self, messages: Vec<MessageInput>) -> PrepareContextRequest {
+        let mut request = prepare(&self.session, messages);
+        let target = request.target.get_or_insert_default();
+        target.window_tokens = Some(EFFECTIVE_TOKENS + 1_000);
+        target.max_output_tokens = Some(1_000);
+        request.known_etag = self.array.etag.clone();
+        request
+    }
+
+    async fn send(&mut self, request: PrepareContextRequest) -> PrepareContextResponse {
+        let dry_run = request.dry_run;
+        let reply = self.client.prepare_context(request).await.unwrap();
+        let reply = reply.into_inner();
+        if !dry_run {
+            self.array.take(&reply);
+        }
+        reply
+    }
+
+    async fn prepare(&mut self, messages: Vec<MessageInput>) -> PrepareContextResponse {
+        self.send(self.request(messages)).await
+    }
+
+    /// Prepares, and waits for the pass that follows it.
+    async fn prepare_and_stage(&mut self, messages: Vec<MessageInput>) -> Vec<Span> {
+        let reply = self.prepare(messages).await;
+        match self
+            .next(reply.revision, EventKind::SpansStaged)
+            .await
+            .event
+        {
+            Some(Event::SpansStaged(staged)) => staged.spans,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The next event of a kind after a revision, as a watcher hears of it.
+    async fn next(&mut self, after_revision: u64, kind: EventKind) -> SessionEvent {
+        let request = WatchSessionRequest {
+            session: self.session.clone(),
+            after_revision: Some(after_revision),
+            kinds: vec![kind.into()],
+        };
+        let mut stream = self
+            .sessions
+            .watch_session(request)
+            .await
+            .unwrap()
+            .into_inner();
+        let event = async {
+            loop {
+                if let Some(event) = stream.next().await.unwrap().unwrap().event {
+                    return event;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, event).await.unwrap()
+    }
+
+    async fn events(&mut self, kind: EventKind) -> Vec<SessionEvent> {
+        let request = ListEventsRequest {
+            session: self.session.clone(),
+            kinds: vec![kind.into()],
+            ..ListEventsRequest::default()
+        };
+        let reply = self.sessions.list_events(request).await.unwrap();
+        reply.into_inner().events
+    }
+
+    /// Two turns of work and a third question: enough that the pass finds a span in each.
+    async fn staged(&mut self) -> Vec<Span> {
+        let mut said = turn(1, 4, true);
+        said.extend(turn(2, 4, true));
+        said.extend(turn(3, 0, false));
+        self.prepare_and_stage(said).await
+    }
+
+    /// A request that folds the safest span, whatever the thresholds say.
+    fn fold_one(&self) -> CompactRequest {
+        CompactRequest {
+            target_tokens: Some(4_000),
+            ..self.fold()
+        }
+    }
+
+    fn fold(&self) -> CompactRequest {
+        CompactRequest {
+            session: self.session.clone(),
+            level: Level::Collapse.into(),
+            ..CompactRequest::default()
+        }
+    }
+
+    /// Folds by hand, and takes the view as it is then.
+    async fn folded(&mut self, request: CompactRequest) -> Vec<Span> {
+        let reply = self.client.compact(request).await.unwrap().into_inner();
+        self.prepare(vec![]).await;
+        spans(&reply.stages)
+    }
+
+    async fn list(&mut self, filter: MessageFilter) -> Vec<TranscriptMessage> {
+        let request = ListMessagesRequest {
+            session: self.session.clone(),
+            filter: Some(filter),
+            ..ListMessagesRequest::default()
+        };
+        let reply = self.sessions.list_messages(request).await.unwrap();
+        reply.into_inner().messages
+    }
+
+    /// The messages for which placeholders stand.
+    async fn collapsed(&mut self) -> Vec<String> {
+        let filter = MessageFilter {
+            visibilities: vec![Visibility::Collapsed.into()],
+            ..MessageFilter::default()
+        };
+        let listed = self.list(filter).await;
+        listed.into_iter().map(|message| message.id).collect()
+    }
+
+    /// The placeholders in the view.
+    fn placeholders(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for message in self.array.values() {
+            for block in message["content"].as_array().unwrap() {
+                let text = block["text"].as_str().unwrap_or_default();
+                if text.contains("earlier messages were folded") {
+                    assert_eq!(message["role"], "user");
+                    found.push(text.to_owned());
+                }
+            }
+        }
+        found
+    }
+
+    /// The whole view as anyone gets it.
+    async fn whole(&mut self) -> Vec<bytes::Bytes> {
+        let mut request = self.request(vec![]);
+        request.known_etag = bytes::Bytes::new();
+        let reply = self.client.prepare_context(request).await.unwrap();
+        reply.into_inner().messages_json
+    }
+
+    fn texts(&self) -> Vec<Value> {
+        self.array.values()
+    }
+}
+
+#[track_caller]
+fn report(stages: &[StageReport]) -> &StageReport {
+    let mut of_level = stages
+        .iter()
+        .filter(|report| report.level() == Level::Collapse);
+    let only = of_level.next().unwrap();
+    assert!(of_level.next().is_none(), "{stages:?}");
+    only
+}
+
+/// The spans that folded.
+#[track_caller]
+fn spans(stages: &[StageReport]) -> Vec<Span> {
+    let report = report(stages);
+    assert_eq!(report.action(), StageAction::Applied, "{report:?}");
+    detail(report)
+}
+
+#[track_caller]
+fn detail(report: &StageReport) -> Vec<Span> {
+    match &report.detail {
+        Some(Detail::SpansCollapsed(collapsed)) => collapsed.spans.clone(),
+        other => panic!("{other:?}"),
+    }
+}

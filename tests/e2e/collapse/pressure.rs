@@ -1,0 +1,283 @@
+//! What happens by itself: passes behind the replies, and folding where the window fills.
+
+use palimpsest_proto::context::v1::session_event::Event;
+use palimpsest_proto::context::v1::{
+    CollapsePolicy, CompactionMode, EventKind, FidelityKind, HandleKind, Level, PromptTooLong,
+    SkipReason, StageAction, Trigger,
+};
+use palimpsest_tests::say::{prepare, user};
+use palimpsest_tests::{Server, name};
+use serde_json::{Value, json};
+
+use super::{Agent, EFFECTIVE_TOKENS, detail, ids, policy, report, spans, turn};
+use crate::SERVER;
+
+#[tokio::test]
+async fn spans_are_staged_behind_a_reply_and_fold_at_ninety_percent() {
+    let shared = SERVER.get();
+    let mut agent = Agent::new(&shared.0, "fold-auto").await;
+    let staged = agent.staged().await;
+    let found: Vec<_> = staged
+        .iter()
+        .map(|span| (span.first_message_id.clone(), span.messages))
+        .collect();
+    assert_eq!(
+        found,
+        [(ids(1, 1..2)[0].clone(), 8), (ids(2, 1..2)[0].clone(), 8)]
+    );
+    assert!(
+        staged.iter().all(|span| span.freed_tokens > 1_000),
+        "{staged:?}"
+    );
+    assert!(staged.iter().all(|span| span.summary_message_id.is_empty()));
+    // Staging changes nothing that anybody sees.
+    let told = agent.events(EventKind::SpansStaged).await;
+    let [event] = told.as_slice() else {
+        panic!("{told:?}")
+    };
+    assert_eq!(event.epoch, 0);
+    let before = agent.prepare(vec![]).await;
+    assert_eq!(
+        report(&before.stages).skip_reason(),
+        SkipReason::UnderThreshold
+    );
+    assert!(agent.placeholders().is_empty());
+    assert!(agent.collapsed().await.is_empty());
+
+    // The third turn fills the window.
+    let work: Vec<_> = turn(3, 5, false).split_off(1);
+    let reply = agent.prepare(work).await;
+    let done = spans(&reply.stages);
+    let effect = report(&reply.stages).effect.clone().unwrap();
+    assert_eq!(effect.trigger(), Trigger::Auto);
+    assert!(
+        effect.before_tokens >= EFFECTIVE_TOKENS * 9 / 10,
+        "{effect:?}"
+    );
+    assert!(
+        effect.before_tokens < EFFECTIVE_TOKENS * 95 / 100,
+        "{effect:?}"
+    );
+    assert_eq!(
+        effect.freed_tokens,
+        effect.before_tokens - effect.after_tokens
+    );
+    let tokens = reply.tokens.as_ref().unwrap().total_tokens;
+    assert_eq!(tokens, effect.after_tokens);
+    assert!(tokens <= EFFECTIVE_TOKENS * 7 / 10, "{tokens}");
+    assert_eq!(reply.epoch, 1);
+    assert!(reply.sendable);
+
+    // The older span is the safer one, and goes alone when that is enough.
+    let keys: Vec<_> = done.iter().map(|span| span.collapse_id.clone()).collect();
+    assert_eq!(keys[0], staged[0].collapse_id);
+    assert!(
+        done.windows(2).all(|two| two[0].risk <= two[1].risk),
+        "{done:?}"
+    );
+    let placeholders = agent.placeholders();
+    let told: Vec<_> = done.iter().map(|span| span.summary.clone()).collect();
+    assert_eq!(placeholders, told);
+    assert!(placeholders[0].contains(&format!("collapse_id \"{}\"", keys[0])));
+    let mut collapsed = ids(1, 1..9);
+    if done.len() == 2 {
+        collapsed.extend(ids(2, 1..9));
+    }
+    assert_eq!(agent.collapsed().await, collapsed);
+    let said = agent.texts();
+    let said = Value::from(said).to_string();
+    for stays in [
+        "question 1",
+        "answer 1",
+        "question 2",
+        "answer 2",
+        "question 3",
+    ] {
+        assert!(said.contains(stays), "{stays}: {said}");
+    }
+
+    // What it broke of the prompt cache, and the way back to all that left.
+    let ledger = reply.cache_ledger.unwrap();
+    assert_eq!(ledger.cause(), EventKind::SpansCollapsed);
+    assert_eq!(ledger.cause_revision, reply.revision);
+    assert_eq!(ledger.saved_tokens, effect.freed_tokens);
+    let fidelity = reply.fidelity.unwrap();
+    assert_eq!(fidelity.total_items as usize, done.len());
+    let item = &fidelity.items[0];
+    assert_eq!(
+        (item.kind(), item.level(), item.cause()),
+        (
+            FidelityKind::Span,
+            Level::Collapse,
+            EventKind::SpansCollapsed
+        )
+    );
+    assert_eq!(
+        (item.handle_kind(), &item.handle),
+        (HandleKind::Placeholder, &keys[0])
+    );
+    assert_eq!(item.restore_to_revision, reply.revision - 1);
+    assert_eq!(item.messages, 8);
+    let tool = item.tool_use.as_ref().unwrap();
+    let input: Value = serde_json::from_slice(&tool.input_json).unwrap();
+    assert_eq!(
+        (&*tool.name, input),
+        ("ReadTranscript", json!({"collapse_id": keys[0]}))
+    );
+
+    // Whoever watches is told the same.
+    let event = agent.next(0, EventKind::SpansCollapsed).await;
+    assert_eq!((event.revision, event.epoch), (reply.revision, 1));
+    let told = event.effect.unwrap();
+    assert_eq!(
+        (told.before_tokens, told.freed_tokens, told.trigger()),
+        (effect.before_tokens, effect.freed_tokens, Trigger::Auto)
+    );
+    match event.event {
+        Some(Event::SpansCollapsed(event)) => assert_eq!(event.spans, done),
+        other => panic!("{other:?}"),
+    }
+    // Until the next change the view only grows.
+    let epoch = agent.prepare(vec![]).await.epoch;
+    assert_eq!(epoch, 1);
+    assert_eq!(agent.whole().await, agent.array.messages);
+}
+
+#[tokio::test]
+async fn at_ninety_five_percent_all_that_is_staged_folds() {
+    let shared = SERVER.get();
+    let mut agent = Agent::new(&shared.0, "fold-all").await;
+    let staged = agent.staged().await;
+    let work: Vec<_> = turn(3, 11, false).split_off(1);
+    let reply = agent.prepare(work).await;
+    let effect = report(&reply.stages).effect.clone().unwrap();
+    assert!(
+        effect.before_tokens >= EFFECTIVE_TOKENS * 95 / 100,
+        "{effect:?}"
+    );
+    let keys = |spans: &[palimpsest_proto::context::v1::Span]| -> Vec<String> {
+        spans.iter().map(|span| span.collapse_id.clone()).collect()
+    };
+    assert_eq!(keys(&spans(&reply.stages)), keys(&staged));
+    assert_eq!(agent.placeholders().len(), 2);
+    // Nothing is left to fold: the turn that goes on is never touched.
+    let next = agent.prepare(vec![]).await;
+    assert_eq!(report(&next.stages).action(), StageAction::Skipped);
+}
+
+#[tokio::test]
+async fn a_dry_run_says_what_would_fold_and_changes_nothing() {
+    let shared = SERVER.get();
+    let mut agent = Agent::new(&shared.0, "fold-dry").await;
+    agent.staged().await;
+    let (before, whole) = (agent.prepare(vec![]).await.revision, agent.whole().await);
+    let work: Vec<_> = turn(3, 5, false).split_off(1);
+    let mut request = agent.request(work.clone());
+    request.dry_run = true;
+    let would = agent.send(request).await;
+    let would_fold = report(&would.stages);
+    assert_eq!(would_fold.action(), StageAction::WouldApply);
+    assert_eq!(agent.prepare(vec![]).await.revision, before);
+    assert_eq!(agent.whole().await, whole);
+    // Then it does just that.
+    let done = agent.prepare(work).await;
+    assert_eq!(spans(&done.stages), detail(would_fold));
+    assert_eq!(
+        done.cache_ledger.unwrap().saved_tokens,
+        would.cache_ledger.unwrap().saved_tokens
+    );
+}
+
+#[tokio::test]
+async fn a_refused_prompt_folds_all_that_is_staged_and_once() {
+    let shared = SERVER.get();
+    let mut agent = Agent::new(&shared.0, "fold-overflow").await;
+    let staged = agent.staged().await;
+    let mut request = agent.request(vec![]);
+    request.messages = vec![user("is it too long?")];
+    request.request_id = "refused-once".into();
+    request.prompt_too_long = Some(PromptTooLong::default());
+    let reply = agent.send(request.clone()).await;
+    assert_eq!(spans(&reply.stages).len(), staged.len());
+    let effect = report(&reply.stages).effect.clone().unwrap();
+    assert_eq!(effect.trigger(), Trigger::PromptTooLong);
+    assert!(effect.before_tokens < EFFECTIVE_TOKENS * 9 / 10);
+    // The same request again does not act again.
+    request.known_etag = agent.array.etag.clone();
+    let again = agent.send(request).await;
+    assert_eq!((again.revision, again.epoch), (reply.revision, reply.epoch));
+    assert_eq!(agent.events(EventKind::SpansCollapsed).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_policy_that_has_it_off_is_told_as_the_reason() {
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
+    let request = prepare(&name("fold-off"), vec![user("hello")]);
+    let reply = client.prepare_context(request).await.unwrap().into_inner();
+    let told = report(&reply.stages);
+    assert_eq!(
+        (told.action(), told.skip_reason()),
+        (StageAction::Skipped, SkipReason::Disabled)
+    );
+    let mut off = policy();
+    off.collapse.get_or_insert_default().enabled = Some(false);
+    let mut agent = Agent::with_policy(&shared.0, "fold-off-full", off).await;
+    let mut said = turn(1, 8, true);
+    said.extend(turn(2, 8, true));
+    said.extend(turn(3, 0, false));
+    let mut request = agent.request(said);
+    request.set_compaction_mode(CompactionMode::Never);
+    let reply = agent.send(request).await;
+    assert!(reply.tokens.unwrap().total_tokens > EFFECTIVE_TOKENS * 9 / 10);
+    assert_eq!(report(&reply.stages).skip_reason(), SkipReason::Disabled);
+    assert!(agent.events(EventKind::SpansStaged).await.is_empty());
+}
+
+#[tokio::test]
+async fn too_much_risk_and_too_little_gain_fold_nothing() {
+    let shared = SERVER.get();
+    let of = |max_risk, min_freed_tokens| {
+        let mut policy = policy();
+        policy.collapse = Some(CollapsePolicy {
+            max_risk: Some(max_risk),
+            min_freed_tokens: Some(min_freed_tokens),
+            ..policy.collapse.unwrap()
+        });
+        policy
+    };
+    for (session, policy) in [("fold-risk", of(0.0, 50)), ("fold-gain", of(1.0, 9_000))] {
+        let mut agent = Agent::with_policy(&shared.0, session, policy).await;
+        assert!(agent.staged().await.is_empty(), "{session}");
+        let work: Vec<_> = turn(3, 5, false).split_off(1);
+        let reply = agent.prepare(work).await;
+        assert_eq!(
+            report(&reply.stages).skip_reason(),
+            SkipReason::NothingEligible
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_was_staged_before_a_kill_folds_after_it() {
+    let data = tempfile::tempdir().unwrap();
+    let server = Server::start(data.path(), &[]);
+    let mut agent = Agent::new(&server, "fold-kill").await;
+    let staged = agent.staged().await;
+    server.kill();
+    let server = Server::start(data.path(), &[]);
+    let mut agent = agent.at(&server).await;
+    let work: Vec<_> = turn(3, 5, false).split_off(1);
+    let reply = agent.prepare(work).await;
+    let done = spans(&reply.stages);
+    assert_eq!(done[0].collapse_id, staged[0].collapse_id);
+    let folded = agent.whole().await;
+    assert_eq!(folded, agent.array.messages);
+    server.kill();
+    let server = Server::start(data.path(), &[]);
+    let mut agent = agent.at(&server).await;
+    assert_eq!(agent.whole().await, folded);
+    // The array that the agent has is still the one that the service knows.
+    let next = agent.prepare(vec![]).await;
+    assert_eq!((next.keep_messages as usize, next.epoch), (folded.len(), 1));
+}

@@ -1,0 +1,309 @@
+//! Level 5 over real gRPC: a view that has grown too large gets a summary in its place, by itself and by
+//! hand, and gets everything back.
+
+use palimpsest_proto::context::v1::{
+    CompactRequest, CompactionMode, CompactionState, CompactionStrategy, Level,
+    ListMessagesRequest, MessageInput, PrepareContextRequest, PrepareContextResponse,
+    RestoreContextRequest, SkipReason, StageAction, Target, Trigger, Visibility,
+};
+use palimpsest_tests::say::{assistant, assistant_calls, prepare, result, user};
+use palimpsest_tests::server::Context;
+use palimpsest_tests::{Array, Server, name, refused};
+use serde_json::Value;
+use tonic::Code;
+
+use crate::SERVER;
+
+/// A window in which a few turns of work are too much: a compaction is due at 17,000.
+fn small() -> Target {
+    Target {
+        window_tokens: Some(50_000),
+        ..Target::default()
+    }
+}
+
+fn request(session: &str, messages: Vec<MessageInput>) -> PrepareContextRequest {
+    PrepareContextRequest {
+        target: Some(small()),
+        ..prepare(&name(session), messages)
+    }
+}
+
+async fn turn(
+    client: &mut Context,
+    session: &str,
+    array: &mut Array,
+    messages: Vec<MessageInput>,
+) -> PrepareContextResponse {
+    let mut request = request(session, messages);
+    request.known_etag = array.etag.clone();
+    let reply = client.prepare_context(request).await.unwrap().into_inner();
+    array.take(&reply);
+    reply
+}
+
+/// A turn of work: words, a call, its result of about 4,000 tokens, an answer.
+fn work(number: usize) -> Vec<MessageInput> {
+    let id = format!("w{number}");
+    let lines: Vec<String> = (0..420)
+        .map(|line| format!("{number} line {line} of a listing"))
+        .collect();
+    vec![
+        user(&format!("please do the step {number} of the plan")),
+        assistant_calls(&[&id]),
+        result(&id, &lines.join("\n")),
+        assistant(&format!(
+            "the step {number} is done, and all its checks pass"
+        )),
+    ]
+}
+
+async fn grown(client: &mut Context, session: &str, array: &mut Array, turns: usize) {
+    for number in 0..turns {
+        let mut request = request(session, work(number));
+        request.known_etag = array.etag.clone();
+        request.set_compaction_mode(CompactionMode::Never);
+        let reply = client.prepare_context(request).await.unwrap().into_inner();
+        array.take(&reply);
+    }
+}
+
+fn text_of(message: &Value) -> String {
+    message.to_string()
+}
+
+#[tokio::test]
+async fn p06_a_view_over_its_threshold_is_compacted_and_the_last_words_stay() {
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
+    let (session, mut array) = ("compact-auto", Array::default());
+    grown(&mut client, session, &mut array, 6).await;
+    let before = turn(
+        &mut client,
+        session,
+        &mut array,
+        vec![user("and now the last step")],
+    )
+    .await;
+    let stage = before
+        .stages
+        .iter()
+        .find(|stage| stage.level() == Level::Autocompact)
+        .unwrap();
+    assert_eq!(stage.action(), StageAction::Applied, "{stage:?}");
+    let effect = stage.effect.as_ref().unwrap();
+    assert!(effect.after_tokens < effect.before_tokens / 2, "{effect:?}");
+    assert_eq!(effect.trigger(), Trigger::Auto);
+    assert!(before.sendable);
+    // The summary leads, and what the user said last stands as it was said.
+    let values = array.values();
+    let first = text_of(&values[0]);
+    assert!(
+        first.contains("<conversation-summary>") && first.contains("step 0"),
+        "{first}"
+    );
+    assert!(text_of(values.last().unwrap()).contains("and now the last step"));
+    assert!(!text_of(&Value::Array(values)).contains("line 17 of a listing"));
+    // It goes on: the next view continues this one.
+    let reply = turn(
+        &mut client,
+        session,
+        &mut array,
+        vec![assistant("it is done")],
+    )
+    .await;
+    let skipped = reply
+        .stages
+        .iter()
+        .find(|stage| stage.level() == Level::Autocompact);
+    assert!(skipped.is_none(), "{skipped:?}");
+    assert_eq!(reply.keep_messages as usize, array.values().len() - 1);
+    // The transcript has all of it, and says what the model sees.
+    let request = ListMessagesRequest {
+        session: name(session),
+        page_size: 100,
+        ..Default::default()
+    };
+    let mut sessions = shared.0.sessions().await;
+    let listed = sessions.list_messages(request).await.unwrap().into_inner();
+    let of = |wanted: Visibility| {
+        let seen = listed.messages.iter();
+        seen.filter(|message| message.visibility() == wanted)
+            .count()
+    };
+    assert_eq!(of(Visibility::Compacted), 24);
+    assert_eq!(of(Visibility::TranscriptOnly), 1);
+    assert_eq!(of(Visibility::Visible), 3);
+}
+
+#[tokio::test]
+async fn p13_a_compaction_is_taken_back_byte_for_byte_even_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    let mut client = server.context().await;
+    let (session, mut array) = ("compact-back", Array::default());
+    grown(&mut client, session, &mut array, 5).await;
+    let earlier = array.messages.clone();
+    let wanted = CompactRequest {
+        session: name(session),
+        target: Some(small()),
+        ..CompactRequest::default()
+    };
+    let reply = client.compact(wanted).await.unwrap().into_inner();
+    let compaction = reply.compaction.unwrap();
+    assert_eq!(compaction.state(), CompactionState::Succeeded);
+    assert_eq!(compaction.strategy(), CompactionStrategy::Extractive);
+    let boundary = compaction.boundary.unwrap();
+    assert_eq!(boundary.summarized_messages, 19);
+    assert!(compaction.summary.contains("step 3"));
+    turn(&mut client, session, &mut array, vec![user("after it")]).await;
+    server.kill();
+
+    let server = Server::start(folder.path(), &[]);
+    let mut client = server.context().await;
+    let whole = client
+        .prepare_context(request(session, vec![]))
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(
+        whole.messages_json, array.messages,
+        "the same view after a restart"
+    );
+    // The events of the compaction are two: it began, and it took effect.
+    let restore = RestoreContextRequest {
+        session: name(session),
+        to_revision: whole.revision - 4,
+        force: true,
+        target: Some(small()),
+        ..RestoreContextRequest::default()
+    };
+    let back = client.restore_context(restore).await.unwrap().into_inner();
+    assert!(!back.restored.unwrap().undone.is_empty());
+    let mut request = request(session, vec![]);
+    request.set_compaction_mode(CompactionMode::Never);
+    let whole = client.prepare_context(request).await.unwrap().into_inner();
+    let whole = whole.messages_json;
+    assert_eq!(
+        whole[..earlier.len()],
+        earlier[..],
+        "an undo brings back what was there"
+    );
+    assert!(whole.len() > earlier.len(), "and what came since follows");
+}
+
+#[tokio::test]
+async fn a_dry_run_compacts_nothing_and_too_little_is_refused() {
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
+    let (session, mut array) = ("compact-dry", Array::default());
+    grown(&mut client, session, &mut array, 5).await;
+    let wanted = |dry_run| CompactRequest {
+        session: name(session),
+        target: Some(small()),
+        dry_run,
+        ..CompactRequest::default()
+    };
+    let reply = client.compact(wanted(true)).await.unwrap().into_inner();
+    let compaction = reply.compaction.unwrap();
+    assert_eq!(compaction.state(), CompactionState::DryRun);
+    assert!(
+        compaction.summary.contains("step 2"),
+        "{}",
+        compaction.summary
+    );
+    let mut same = request(session, vec![]);
+    same.set_compaction_mode(CompactionMode::Never);
+    let after = client.prepare_context(same).await.unwrap().into_inner();
+    assert_eq!(after.messages_json, array.messages);
+
+    client.compact(wanted(false)).await.unwrap();
+    let status = client.compact(wanted(false)).await.unwrap_err();
+    refused(&status, Code::FailedPrecondition, "NOTHING_TO_COMPACT");
+}
+
+#[tokio::test]
+async fn parts_are_compacted_up_to_and_from_a_message() {
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
+    let (session, mut array) = ("compact-part", Array::default());
+    grown(&mut client, session, &mut array, 8).await;
+    let request = ListMessagesRequest {
+        session: name(session),
+        page_size: 100,
+        ..Default::default()
+    };
+    let mut sessions = shared.0.sessions().await;
+    let listed = sessions
+        .list_messages(request)
+        .await
+        .unwrap()
+        .into_inner()
+        .messages;
+    let up_to = CompactRequest {
+        session: name(session),
+        target: Some(small()),
+        range: Some(
+            palimpsest_proto::context::v1::compact_request::Range::UpToMessageId(
+                listed[15].id.clone(),
+            ),
+        ),
+        ..CompactRequest::default()
+    };
+    let reply = client.compact(up_to).await.unwrap().into_inner();
+    let boundary = reply.compaction.unwrap().boundary.unwrap();
+    assert_eq!(boundary.summarized_messages, 16);
+    assert_eq!(boundary.first_kept_message_id, listed[16].id);
+    assert_eq!(boundary.last_summarized_message_id, listed[15].id);
+    let from = CompactRequest {
+        session: name(session),
+        target: Some(small()),
+        range: Some(
+            palimpsest_proto::context::v1::compact_request::Range::FromMessageId(
+                listed[16].id.clone(),
+            ),
+        ),
+        ..CompactRequest::default()
+    };
+    let reply = client.compact(from).await.unwrap().into_inner();
+    let boundary = reply.compaction.unwrap().boundary.unwrap();
+    assert!(boundary.kept_before, "{boundary:?}");
+}
+
+#[tokio::test]
+async fn a_caller_may_want_no_compaction_or_one_beside_the_call() {
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
+    let (session, mut array) = ("compact-mode", Array::default());
+    grown(&mut client, session, &mut array, 6).await;
+    let mut never = request(session, vec![user("more")]);
+    never.set_compaction_mode(CompactionMode::Never);
+    let reply = client.prepare_context(never).await.unwrap().into_inner();
+    let stage = reply
+        .stages
+        .iter()
+        .find(|stage| stage.level() == Level::Autocompact)
+        .unwrap();
+    assert_eq!(stage.skip_reason(), SkipReason::NotWanted);
+    let mut beside = request(session, vec![]);
+    beside.set_compaction_mode(CompactionMode::Background);
+    let reply = client.prepare_context(beside).await.unwrap().into_inner();
+    let stage = reply
+        .stages
+        .iter()
+        .find(|stage| stage.level() == Level::Autocompact)
+        .unwrap();
+    assert_eq!(stage.action(), StageAction::Started);
+    for _ in 0..200 {
+        let now = client
+            .prepare_context(request(session, vec![]))
+            .await
+            .unwrap()
+            .into_inner();
+        if now.epoch > reply.epoch {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    panic!("the compaction never came");
+}
