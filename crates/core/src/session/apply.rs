@@ -137,7 +137,7 @@ impl Session {
             }
             Event::CompactionFailed(event) => self.compactions.failed(event),
             Event::Compacted(event) => self.compacted(event),
-            Event::MemoryStarted(event) => self.notes.started(recorded.at, event),
+            Event::MemoryStarted(event) => self.notes.started(recorded.at, *event),
             Event::MemoryUpdated(event) => {
                 self.notes.updated(recorded.at, event);
                 self.notes.count_from(self.memory_since(event.read));

@@ -129,7 +129,7 @@ impl Notes {
         self.since_calls += calls;
     }
 
-    pub(super) fn started(&mut self, at: Timestamp, _event: &MemoryStarted) {
+    pub(super) fn started(&mut self, at: Timestamp, _event: MemoryStarted) {
         self.running = Some(at);
     }
 
