@@ -48,7 +48,7 @@ pub(super) fn write_updated(event: &MemoryUpdated) -> v1::MemoryUpdated {
         covers: event.covers.map(Ordinal::get),
         took_ms: event.took_ms,
         read: event.read.map(Ordinal::get),
-        changed: event.changed.iter().map(write_section).collect(),
+        changed: event.changed.iter().copied().map(write_section).collect(),
         file: event.file.iter().flatten().copied().collect(),
     }
 }
@@ -71,7 +71,7 @@ pub(super) fn read_updated(stored: v1::MemoryUpdated) -> Result<MemoryUpdated, D
     })
 }
 
-fn write_section(section: &SectionKind) -> u32 {
+fn write_section(section: SectionKind) -> u32 {
     // There are ten.
     u32::try_from(section.index()).unwrap_or(0)
 }
