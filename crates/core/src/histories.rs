@@ -11,8 +11,8 @@ use uuid::Uuid;
 
 use crate::command::{
     Append, Clear, Clearing, Collapse, Collapsing, Command, Context, Create, Decision,
-    FailCompaction, FinishCompaction, Made, Rejection, Restore, Rewind, Scope, Serve, Snip, Stage,
-    StartCompaction, create, decide,
+    FailCompaction, FailMemory, FileMemory, FinishCompaction, Made, Rejection, Restore, Rewind,
+    Scope, Serve, Snip, Stage, StartCompaction, StartMemory, UpdateMemory, create, decide,
 };
 use crate::event::{Asked, Recorded, WhyFailed};
 use crate::ids::{MessageId, Revision, SessionKey, Timestamp, Turn};
@@ -58,6 +58,8 @@ pub enum Operation {
     Compact { how: u8, place: u8 },
     /// So many view-changing events are taken back.
     Restore(u8),
+    /// The running summary is begun, written, edited, or could not be.
+    Note(u8),
     /// Time passes.
     Wait,
     /// The session is loaded anew.
@@ -161,6 +163,7 @@ pub fn operation() -> impl Strategy<Value = Operation> {
             .prop_map(|(stage, target)| Operation::Collapse { stage, target }),
         3 => (any::<u8>(), any::<u8>())
             .prop_map(|(how, place)| Operation::Compact { how, place }),
+        4 => any::<u8>().prop_map(Operation::Note),
         1 => (0..3_u8).prop_map(Operation::Restore),
         1 => Just(Operation::Wait),
         1 => Just(Operation::Reload),
@@ -464,6 +467,7 @@ impl World {
                     request: None,
                 }));
             }
+            Operation::Note(what) => self.note(*what),
             Operation::Wait => {
                 self.now += 2 * 60 * 60 * 1_000;
                 self.run(Command::Clear(Clear {
@@ -541,6 +545,38 @@ impl World {
         if how.is_multiple_of(2) {
             self.compact(1, place);
         }
+    }
+
+    fn note(&mut self, what: u8) {
+        let notes = self.session.notes();
+        let version = notes.version.as_ref();
+        let update = |author, read_to| {
+            Command::UpdateMemory(UpdateMemory {
+                text: format!("# Task specification\nto do {what}\n").into(),
+                author,
+                upon: version.map_or(0, |version| version.number),
+                source: self.session.revision(),
+                read_to,
+                file: (author == session::Author::Person).then_some([what; 16]),
+                took_ms: 1,
+            })
+        };
+        let fail = |of_file| {
+            Command::FailMemory(FailMemory {
+                of_file,
+                detail: "it could not be".into(),
+                next: Timestamp::from_millis(self.now + 1_000),
+            })
+        };
+        let command = match what % 7 {
+            0 => Command::StartMemory(StartMemory),
+            1 => update(session::Author::Person, notes.read_for_edit()),
+            2 => fail(false),
+            3 => fail(true),
+            4 => Command::FileMemory(FileMemory),
+            _ => update(session::Author::Extractive, self.session.memory_reach()),
+        };
+        self.run(command);
     }
 
     fn snip(&self, turn: u8, message: u8, block: u8, what: u8) -> Snip {

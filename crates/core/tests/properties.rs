@@ -13,10 +13,10 @@ use palimpsest_core::codec;
 use palimpsest_core::command::{Command, Serve};
 use palimpsest_core::event::Event;
 use palimpsest_core::histories::{Operation, World, operation};
-use palimpsest_core::ids::Revision;
+use palimpsest_core::ids::{Ordinal, Revision};
 use palimpsest_core::levels::results::only_text;
-use palimpsest_core::message::Block;
-use palimpsest_core::session::Standing;
+use palimpsest_core::message::{Block, Kind};
+use palimpsest_core::session::{Standing, WaitsFor};
 use palimpsest_core::validate::validate;
 use palimpsest_core::view::{Etag, Form, Provider, Target, WireRole, flatten};
 use proptest::prelude::*;
@@ -239,6 +239,43 @@ impl Stage {
         }
     }
 
+    /// The mark of the running summary lies within what was read, moves only while no call waits, and
+    /// the summary is stale exactly when what it reaches to has left the view.
+    fn check_memory(&self, operation: &Operation, before: Option<Ordinal>) {
+        let session = &self.world.session;
+        let Some(version) = &session.notes().version else {
+            return;
+        };
+        assert!(version.covers <= version.read, "{version:?}");
+        let takes_part = |at: Ordinal| {
+            let entry = session.transcript().get(at);
+            entry.is_some_and(|entry| entry.standing.takes_part())
+        };
+        let reaches = [version.covers, version.read].into_iter().flatten();
+        let has_left = reaches.into_iter().any(|at| !takes_part(at));
+        assert_eq!(session.memory_is_stale(), has_left);
+        let is_one_step = matches!(operation, Operation::Append(_) | Operation::Note(_));
+        if is_one_step && version.covers > before {
+            assert_ne!(session.about().waits_for, WaitsFor::Tools, "{version:?}");
+        }
+        if let (Operation::Note(_), Some(last)) = (operation, self.world.log.last())
+            && matches!(last.event, Event::MemoryUpdated(_))
+        {
+            let later = session.transcript().entries().filter(|(at, entry)| {
+                version.read.is_none_or(|read| *at > read)
+                    && entry.standing.takes_part()
+                    && entry.kind == Kind::Ordinary
+            });
+            let tokens: u64 = later.map(|(_, entry)| u64::from(entry.size.tokens)).sum();
+            assert_eq!(
+                session.notes().since_tokens,
+                tokens,
+                "growth counts from what was read"
+            );
+            assert!(session.notes().knows(version.text.as_bytes()));
+        }
+    }
+
     fn check_replay(&mut self) {
         self.world.fill();
         let replayed = self.world.at(self.world.session.revision());
@@ -267,7 +304,10 @@ proptest! {
     ) {
         let mut stage = Stage::default();
         for operation in &operations {
+            let mark = stage.world.session.notes().version.as_ref();
+            let mark = mark.and_then(|version| version.covers);
             stage.world.step(operation);
+            stage.check_memory(operation, mark);
             stage.check_undo();
             stage.check_folds();
             stage.check_promises();

@@ -12,6 +12,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use palimpsest_worker::Stats;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -29,6 +30,8 @@ pub struct Subject {
     pub mutations: Mutations,
     /// How long it has been up: the time since the clock was made.
     pub clock: Arc<dyn Clock>,
+    /// What the worker has done.
+    pub summaries: Stats,
 }
 
 /// Serves until `stop`.
@@ -109,6 +112,38 @@ fn exposition(subject: &Subject) -> String {
         "Changes that go on whether or not their caller waits.",
         &subject.mutations.count(),
     );
+    let summaries = &subject.summaries;
+    gauge(
+        "summaries_in_work",
+        "",
+        "Sessions whose summaries are looked at.",
+        &summaries.running(),
+    );
+    let mut counter = |name: &str, help: &str, value: u64| {
+        let _ = writeln!(out, "# HELP palimpsest_{name} {help}");
+        let _ = writeln!(out, "# TYPE palimpsest_{name} counter");
+        let _ = writeln!(out, "palimpsest_{name} {value}");
+    };
+    counter(
+        "summary_updates_total",
+        "Versions of summaries that were written.",
+        summaries.updates(),
+    );
+    counter(
+        "summary_failures_total",
+        "Updates of summaries that came to nothing, and models that did not write one.",
+        summaries.failures(),
+    );
+    counter(
+        "summary_file_failures_total",
+        "Times that a summary.md could not be written.",
+        summaries.file_failures(),
+    );
+    counter(
+        "summary_edits_total",
+        "Summaries edited by hand that were taken in.",
+        summaries.edits(),
+    );
     out
 }
 
@@ -136,6 +171,7 @@ mod tests {
             admission: Admission::new(&GrpcConfig::default(), CancellationToken::new()),
             mutations: Mutations::default(),
             clock: Arc::new(clock),
+            summaries: Stats::default(),
         };
         expect![[r##"
             # HELP palimpsest_build_info Always 1; the label says what runs.
@@ -156,6 +192,21 @@ mod tests {
             # HELP palimpsest_mutations_in_flight Changes that go on whether or not their caller waits.
             # TYPE palimpsest_mutations_in_flight gauge
             palimpsest_mutations_in_flight 0
+            # HELP palimpsest_summaries_in_work Sessions whose summaries are looked at.
+            # TYPE palimpsest_summaries_in_work gauge
+            palimpsest_summaries_in_work 0
+            # HELP palimpsest_summary_updates_total Versions of summaries that were written.
+            # TYPE palimpsest_summary_updates_total counter
+            palimpsest_summary_updates_total 0
+            # HELP palimpsest_summary_failures_total Updates of summaries that came to nothing, and models that did not write one.
+            # TYPE palimpsest_summary_failures_total counter
+            palimpsest_summary_failures_total 0
+            # HELP palimpsest_summary_file_failures_total Times that a summary.md could not be written.
+            # TYPE palimpsest_summary_file_failures_total counter
+            palimpsest_summary_file_failures_total 0
+            # HELP palimpsest_summary_edits_total Summaries edited by hand that were taken in.
+            # TYPE palimpsest_summary_edits_total counter
+            palimpsest_summary_edits_total 0
         "##]].assert_eq(&exposition(&subject));
     }
 }

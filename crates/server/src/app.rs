@@ -42,7 +42,7 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
     let config = &context.config.worker;
     let worker = config.enabled.then(|| {
         let worker = memory::worker(&sessions, &blobs, &context.clock, &context.ids, config);
-        Running::start(worker)
+        Running::start(worker.with_stats(context.summaries.clone()))
     });
     let service = Service::new(
         sessions,

@@ -97,7 +97,7 @@ impl InProcess {
     }
 
     /// The contents of messages, out of the log: all of what was appended from one revision to another.
-    async fn read_log(
+    async fn logged(
         &self,
         key: &SessionKey,
         first: Revision,
@@ -146,8 +146,8 @@ impl Host for InProcess {
         let mut read = match span {
             None => HashMap::new(),
             Some((first, last)) => {
-                let read = self.read_log(key, first.revision, last.revision);
-                Box::pin(read).await.map_err(host_error)?
+                let logged = self.logged(key, first.revision, last.revision);
+                Box::pin(logged).await.map_err(host_error)?
             }
         };
         let messages = index.entries.into_iter();

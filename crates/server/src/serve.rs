@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use palimpsest_worker::Stats;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -61,6 +62,8 @@ pub struct Context {
     pub mutations: Mutations,
     /// Cancelled when the server begins to go down: whoever waits for something should stop.
     pub draining: CancellationToken,
+    /// What the worker has done.
+    pub summaries: Stats,
 }
 
 /// What lies behind the services.
@@ -103,6 +106,7 @@ impl Server {
             clock,
             mutations: Mutations::default(),
             draining: CancellationToken::new(),
+            summaries: Stats::default(),
         };
         Ok(Self {
             context,
@@ -285,6 +289,7 @@ impl Admin {
             admission: admission.clone(),
             mutations: context.mutations.clone(),
             clock: Arc::clone(&context.clock),
+            summaries: context.summaries.clone(),
         };
         let serving = tokio::spawn(admin::serve(listener, subject, stop.clone()));
         Self { stop, serving }

@@ -9,10 +9,9 @@ pub type Redact = fn(&str) -> String;
 /// A copy of a message without secrets. Thoughts, pictures and what is unknown are never noted.
 pub(crate) fn message(message: &Message, redact: Redact) -> Message {
     let mut clean = message.clone();
-    clean
-        .blocks
-        .iter_mut()
-        .for_each(|found| block(found, redact));
+    for found in &mut clean.blocks {
+        block(found, redact);
+    }
     clean
 }
 
@@ -24,7 +23,7 @@ fn block(found: &mut Block, redact: Redact) {
             ResultContent::None => {}
             ResultContent::Text(text) => *text = redact(text).into(),
             ResultContent::Blocks(blocks) => {
-                for inner in blocks.iter_mut() {
+                for inner in blocks {
                     block(inner, redact);
                 }
             }

@@ -179,6 +179,13 @@ impl Worker {
         self
     }
 
+    /// The same, which counts where somebody else looks already.
+    #[must_use]
+    pub fn with_stats(mut self, stats: Stats) -> Self {
+        self.change(|shared| shared.stats = stats);
+        self
+    }
+
     /// What it has done.
     pub fn stats(&self) -> Stats {
         self.shared.stats.clone()

@@ -1,6 +1,9 @@
 //! Session memory over real gRPC: `summary.md` comes by itself, keeps up, and says where it stands.
 
-#![expect(clippy::disallowed_methods, reason = "a worker takes real time")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "what happens in the background takes real time"
+)]
 
 mod edits;
 mod failures;

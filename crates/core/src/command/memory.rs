@@ -52,7 +52,7 @@ pub struct FailMemory {
 pub struct FileMemory;
 
 impl StartMemory {
-    #[expect(clippy::unused_self, reason = "as every command")]
+    #[expect(clippy::unused_self, reason = "it reads as every other command")]
     pub(super) fn decide(self, session: &Session) -> Decision {
         if !wants_memory(session) {
             return Decision::Skipped(Skip::Disabled);
@@ -131,7 +131,7 @@ impl FailMemory {
 }
 
 impl FileMemory {
-    #[expect(clippy::unused_self, reason = "as every command")]
+    #[expect(clippy::unused_self, reason = "it reads as every other command")]
     pub(super) fn decide(self, session: &Session) -> Decision {
         let was_missing = session.notes().unfiled.is_some();
         let number = latest_number(session);

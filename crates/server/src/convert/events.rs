@@ -58,7 +58,6 @@ pub fn events(
         Event::MemoryFailed(event) => {
             vec![Out::MemoryUpdateFailed(memory::failed(event, recorded.at))]
         }
-        // The text was told when it was written; that its copy is there changes nothing.
         Event::SpansStaged(event) => vec![Out::SpansStaged(spans::staged(event, session))],
         Event::SpansCollapsed(event) => {
             vec![Out::SpansCollapsed(spans::collapsed(event, session))]
@@ -81,6 +80,7 @@ pub fn events(
         Event::ResultOffered(event) => offers::happened(&event.offer, session)
             .into_iter()
             .collect(),
+        // A summary's text was told when it was written; that its copy is there changes nothing.
         Event::OffersSettled(_) | Event::MemoryFiled(_) => Vec::new(),
         Event::ContentSnipped(event) => vec![Out::ContentSnipped(levels::snipped(event, session))],
         Event::ResultsCleared(event) => vec![Out::ResultsCleared(levels::cleared(event, session))],

@@ -68,7 +68,10 @@ const fn section(kind: SectionKind) -> v1::MemorySectionKind {
 
 /// What is to be told of a session's summary, taken while the session stands still.
 #[derive(Debug, Clone)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own, and any may hold together"
+)]
 pub struct MemoryView {
     notes: Notes,
     is_wanted: bool,

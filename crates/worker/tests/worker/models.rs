@@ -52,7 +52,7 @@ async fn a_model_writes_the_sections_that_changed() {
         "{text}"
     );
     assert!(text.contains("# Worklog\n_"), "headings stay");
-    let asked = model.asked.lock().unwrap();
+    let asked = model.asked.lock().unwrap().clone();
     assert_eq!(asked.len(), 1);
     assert!(asked[0].prompt.contains("Mend a.") && asked[0].prompt.contains("<notes>"));
     running.stop().await;

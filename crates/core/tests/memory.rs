@@ -1,0 +1,325 @@
+//! When the running summary is due, what may be read for it, and how far it covers the session: with the
+//! numbers of the default policy.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on should say where"
+)]
+
+use std::sync::Arc;
+
+use palimpsest_core::command::{
+    Append, Command, Decision, FailMemory, FileMemory, Rejection, StartMemory, UpdateMemory,
+    memory_due, memory_runs,
+};
+use palimpsest_core::event::Event;
+use palimpsest_core::histories::World;
+use palimpsest_core::ids::{MessageId, Ordinal, Timestamp};
+use palimpsest_core::memory::{Memory, SectionKind};
+use palimpsest_core::message::{
+    Block, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse,
+};
+use palimpsest_core::policy::Policy;
+use palimpsest_core::session::Author;
+use uuid::Uuid;
+
+struct Told {
+    world: World,
+    next: u128,
+}
+
+const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+
+impl Told {
+    fn new() -> Self {
+        Self {
+            world: World::with_policy(Policy::default()),
+            next: 1_000,
+        }
+    }
+
+    fn append(&mut self, role: Role, response: Option<&str>, blocks: Vec<Block>) -> Ordinal {
+        let id = MessageId::new(Uuid::from_u128(self.next));
+        self.next += 1;
+        let mut message = Message::new(id, role, blocks);
+        message.provider_message_id = response.map(Into::into);
+        self.world.run(Command::Append(Append {
+            messages: vec![Arc::new(message)],
+            ..Append::default()
+        }));
+        self.world.session.transcript().find(id).unwrap()
+    }
+
+    /// The user says something with so many estimated tokens.
+    fn user(&mut self, tokens: u32) -> Ordinal {
+        let before = self.world.session.tokens().tokens;
+        // Of such words each counts 5/3 tokens.
+        let words = "word ".repeat(tokens as usize * 3 / 5 + 10);
+        let at = self.append(Role::User, None, vec![Block::text(words)]);
+        let added = self.world.session.tokens().tokens - before;
+        let asked = u64::from(tokens);
+        assert!((asked..asked + 60).contains(&added), "{added} for {tokens}");
+        at
+    }
+
+    fn calls(&mut self, response: &str, ids: &[&str]) -> Ordinal {
+        let call = |id: &&str| {
+            Block::ToolUse(ToolUse {
+                id: (*id).into(),
+                name: "Read".into(),
+                input: ToolInput::parse("{}"),
+                extra: palimpsest_core::json::Extra::default(),
+            })
+        };
+        self.append(
+            Role::Assistant,
+            Some(response),
+            ids.iter().map(call).collect(),
+        )
+    }
+
+    fn result(&mut self, id: &str) -> Ordinal {
+        let result = Block::ToolResult(ToolResult {
+            tool_use_id: id.into(),
+            content: ResultContent::Text("ok".into()),
+            is_error: None,
+            extra: palimpsest_core::json::Extra::default(),
+        });
+        self.append(Role::User, None, vec![result])
+    }
+
+    fn says(&mut self, response: &str) -> Ordinal {
+        self.append(Role::Assistant, Some(response), vec![Block::text("I see.")])
+    }
+
+    fn is_due(&self) -> bool {
+        memory_due(&self.world.session, NOW) == Some(NOW)
+    }
+
+    fn update(&mut self, author: Author) -> Result<Decision, Rejection> {
+        let mut memory = Memory::template();
+        self.next += 1;
+        if author != Author::Template {
+            memory.set(SectionKind::Task, &format!("Mend it ({}).", self.next));
+        }
+        let read_to = match author {
+            Author::Template => None,
+            Author::Person => self.world.session.notes().read_for_edit(),
+            _ => self.world.session.memory_reach(),
+        };
+        let update = self.command(author, &memory.render(), read_to);
+        self.world.try_run(Command::UpdateMemory(update))
+    }
+
+    fn command(&self, author: Author, text: &str, read_to: Option<Ordinal>) -> UpdateMemory {
+        let version = self.world.session.notes().version.as_ref();
+        UpdateMemory {
+            text: text.into(),
+            author,
+            upon: version.map_or(0, |version| version.number),
+            source: self.world.session.revision(),
+            read_to,
+            file: None,
+            took_ms: 1,
+        }
+    }
+
+    fn covers(&self) -> Option<Ordinal> {
+        self.world.session.notes().version.as_ref()?.covers
+    }
+}
+
+#[test]
+fn the_first_is_due_at_10000_tokens_whatever_was_called() {
+    let mut told = Told::new();
+    told.user(9_500);
+    told.calls("r", &["a"]);
+    told.result("a");
+    assert!(!told.is_due());
+    told.user(600);
+    assert!(told.is_due());
+    told.update(Author::Template).unwrap();
+    assert!(told.is_due(), "the template is no summary");
+}
+
+#[test]
+fn another_is_due_after_5000_tokens_and_three_calls_or_a_response_without() {
+    let mut told = Told::new();
+    told.user(10_000);
+    told.says("r0");
+    told.update(Author::Extractive).unwrap();
+    assert!(!told.is_due(), "growth counts anew");
+    told.user(4_600);
+    assert!(!told.is_due(), "too few tokens");
+    told.calls("r1", &["a", "b"]);
+    told.result("a");
+    told.result("b");
+    told.user(500);
+    assert!(!told.is_due(), "two calls, and the last response has some");
+    told.calls("r2", &["c"]);
+    told.result("c");
+    assert!(told.is_due(), "the third call");
+    told.update(Author::Extractive).unwrap();
+    told.user(5_000);
+    assert!(!told.is_due(), "the last response has a call");
+    told.says("r3");
+    assert!(told.is_due(), "this one has none");
+}
+
+#[test]
+fn a_response_in_fragments_has_the_calls_of_all_of_them() {
+    let mut told = Told::new();
+    told.user(10_000);
+    told.says("r0");
+    told.update(Author::Extractive).unwrap();
+    told.user(5_000);
+    told.calls("r1", &["a"]);
+    told.says("r1");
+    told.result("a");
+    assert!(!told.is_due(), "its last fragment has words alone");
+}
+
+#[test]
+fn an_open_round_is_not_read_and_holds_the_mark() {
+    let mut told = Told::new();
+    let asked = told.user(10_000);
+    told.says("r1");
+    told.calls("r1", &["a", "b"]);
+    let session = &told.world.session;
+    assert_eq!(
+        session.memory_reach(),
+        Some(asked),
+        "the whole response waits"
+    );
+    told.update(Author::Extractive).unwrap();
+    let version = told.world.session.notes().version.clone().unwrap();
+    assert_eq!((version.read, version.covers), (Some(asked), None));
+    told.result("a");
+    assert_eq!(told.covers(), None, "one of two is open");
+    told.result("b");
+    assert_eq!(told.covers(), Some(asked), "the mark follows its text");
+    assert_eq!(told.world.session.memory_behind().messages, 4);
+}
+
+#[test]
+fn nothing_is_due_while_all_that_is_new_waits() {
+    let mut told = Told::new();
+    told.user(10_000);
+    told.says("r0");
+    told.update(Author::Extractive).unwrap();
+    let words = "word ".repeat(5_000);
+    let call = |id: &str| {
+        Block::ToolUse(ToolUse {
+            id: id.into(),
+            name: "Write".into(),
+            input: ToolInput::parse(&format!("{{\"text\":\"{words}\"}}")),
+            extra: palimpsest_core::json::Extra::default(),
+        })
+    };
+    told.append(
+        Role::Assistant,
+        Some("r1"),
+        vec![call("a"), call("b"), call("c")],
+    );
+    assert!(!told.is_due(), "there is nothing that may be read");
+    for id in ["a", "b", "c"] {
+        told.result(id);
+    }
+    assert!(told.is_due());
+}
+
+#[test]
+fn while_one_runs_none_is_due_and_a_dead_one_runs_no_more() {
+    let mut told = Told::new();
+    told.user(10_000);
+    told.world.run(Command::StartMemory(StartMemory));
+    let began = told.world.session.notes().running.unwrap();
+    let later = |seconds: i64| Timestamp::from_millis(began.as_millis() + seconds * 1_000);
+    let session = &told.world.session;
+    assert!(memory_runs(session, later(59)) && memory_due(session, later(59)).is_none());
+    assert!(!memory_runs(session, later(60)) && memory_due(session, later(60)).is_some());
+}
+
+#[test]
+fn failures_put_off_and_count_until_one_succeeds() {
+    let mut told = Told::new();
+    told.user(10_000);
+    let fail = |of_file, next| {
+        Command::FailMemory(FailMemory {
+            of_file,
+            detail: "no".into(),
+            next: Timestamp::from_millis(next),
+        })
+    };
+    for attempt in 1..4_u32 {
+        told.world
+            .run(fail(false, NOW.as_millis() + i64::from(attempt)));
+        let failure = told.world.session.notes().failure.clone().unwrap();
+        assert_eq!(failure.attempts, attempt);
+        assert_eq!(memory_due(&told.world.session, NOW), Some(failure.next));
+    }
+    told.update(Author::Extractive).unwrap();
+    assert_eq!(told.world.session.notes().failure, None);
+    told.world.run(fail(true, NOW.as_millis() + 9));
+    let due = memory_due(&told.world.session, NOW).unwrap();
+    assert_eq!(due.millis_since(NOW), 9, "the file is due, not the text");
+    told.world.run(Command::FileMemory(FileMemory));
+    assert_eq!(memory_due(&told.world.session, NOW), None);
+}
+
+#[test]
+fn who_writes_upon_an_old_version_writes_nothing() {
+    let mut told = Told::new();
+    told.user(10_000);
+    let late = told.command(Author::Extractive, "# Task specification\nMine.\n", None);
+    told.update(Author::Person).unwrap();
+    let outcome = told.world.try_run(Command::UpdateMemory(late)).unwrap();
+    assert_eq!(outcome, Decision::Events(Vec::new()));
+}
+
+#[test]
+fn placeholders_are_no_version_and_a_version_names_what_it_changed() {
+    let mut told = Told::new();
+    told.user(10_000);
+    let mut memory = Memory::template();
+    memory.set(SectionKind::Task, "TBD");
+    memory.set(SectionKind::Worklog, "Something was done.");
+    let update = told.command(Author::Extractive, &memory.render(), None);
+    let refused = told.world.try_run(Command::UpdateMemory(update));
+    assert!(
+        matches!(refused, Err(Rejection::Invalid { .. })),
+        "{refused:?}"
+    );
+    memory.set(SectionKind::Task, "Mend it.");
+    let update = told.command(Author::Extractive, &memory.render(), None);
+    let Decision::Events(events) = told.world.try_run(Command::UpdateMemory(update)).unwrap()
+    else {
+        panic!("it is one");
+    };
+    let [Event::MemoryUpdated(event)] = events.as_slice() else {
+        panic!("{events:?}");
+    };
+    assert_eq!(event.changed, [SectionKind::Task, SectionKind::Worklog]);
+}
+
+#[test]
+fn an_edit_of_a_file_that_is_behind_goes_back_to_what_its_text_had_read() {
+    let mut told = Told::new();
+    let asked = told.user(10_000);
+    told.update(Author::Extractive).unwrap();
+    let later = told.user(6_000);
+    told.update(Author::Extractive).unwrap();
+    assert_eq!(told.covers(), Some(later));
+    told.world.run(Command::FailMemory(FailMemory {
+        of_file: true,
+        detail: "no".into(),
+        next: NOW,
+    }));
+    assert_eq!(told.world.session.notes().read_for_edit(), Some(asked));
+    told.update(Author::Person).unwrap();
+    assert_eq!(told.covers(), Some(asked));
+    assert!(
+        told.world.session.notes().since_tokens >= 6_000,
+        "it is to be read again"
+    );
+}
