@@ -47,18 +47,16 @@ impl Stage {
         let new = &self.world.log[self.seen..];
         self.seen = self.world.log.len();
         for recorded in new {
-            match &recorded.event {
-                Event::CacheEditsIssued(event) => {
-                    let cached = cached(&self.sent, session.sealed().pieces());
-                    for call in &event.calls {
-                        assert!(cached.contains(call), "{call} is new to the provider");
-                    }
-                    let shown = session.sealed().pieces().iter();
-                    let last = shown.filter(|piece| piece.form.is_shown()).next_back();
-                    assert_eq!(last.unwrap().message, event.message, "not at the end");
-                }
-                _ => {}
+            let Event::CacheEditsIssued(event) = &recorded.event else {
+                continue;
+            };
+            let cached = cached(&self.sent, session.sealed().pieces());
+            for call in &event.calls {
+                assert!(cached.contains(call), "{call} is new to the provider");
             }
+            let mut shown = session.sealed().pieces().iter();
+            let last = shown.rfind(|piece| piece.form.is_shown());
+            assert_eq!(last.unwrap().message, event.message, "not at the end");
         }
         let pins = session.cache_edits().pins();
         if new.iter().all(|one| one.event.change_kind().is_none()) {
