@@ -4,6 +4,7 @@
 
 mod readme;
 mod replay;
+mod replay_settings;
 
 use std::fs;
 use std::path::{Path, PathBuf};

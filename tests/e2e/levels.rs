@@ -118,7 +118,7 @@ async fn p11_p12_a_large_result_is_stored_and_stays_readable() {
 }
 
 #[tokio::test]
-async fn parallel_results_come_out_under_the_limit_of_a_message() {
+async fn p04_parallel_results_come_out_under_the_limit_of_a_message() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let ids: Vec<String> = (0..40).map(|n| format!("r{n}")).collect();
@@ -349,7 +349,7 @@ async fn p10_p21_a_cold_cache_clears_old_results_once_and_tells() {
 }
 
 #[tokio::test]
-async fn results_are_cleared_by_hand_and_can_be_read_where_they_were_stored() {
+async fn p12_results_are_cleared_by_hand_and_can_be_read_where_they_were_stored() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
     let mut array = Array::default();
@@ -459,7 +459,7 @@ async fn p13_undo_brings_the_view_back_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn cache_edits_are_given_once_kept_in_place_and_repeated() {
+async fn p09_cache_edits_are_given_once_kept_in_place_and_repeated() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
     let mut client = server.context().await;

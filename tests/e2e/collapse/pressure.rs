@@ -13,7 +13,7 @@ use super::{Agent, EFFECTIVE_TOKENS, detail, ids, policy, report, spans, turn};
 use crate::SERVER;
 
 #[tokio::test]
-async fn spans_are_staged_behind_a_reply_and_fold_at_ninety_percent() {
+async fn p21_spans_are_staged_behind_a_reply_and_fold_at_ninety_percent() {
     let shared = SERVER.get();
     let mut agent = Agent::new(&shared.0, "fold-auto").await;
     let staged = agent.staged().await;

@@ -74,7 +74,7 @@ impl Clear {
                 if outcome.is_err()
                     && cache_edits
                     && policy.cached.enabled
-                    && let Some(event) = cached(session, last)
+                    && let Some(event) = cached(session, context, last)
                 {
                     return Ok(Decision::Events(vec![Event::CacheEditsIssued(event)]));
                 }
@@ -281,14 +281,20 @@ fn by_pruning(session: &Session) -> Result<Plan, Skip> {
 }
 
 /// Edits of the provider's cache: only of results that an earlier request has put there.
-fn cached(session: &Session, place: Option<PinPlace>) -> Option<CacheEditsIssued> {
+fn cached(
+    session: &Session,
+    context: Context<'_>,
+    place: Option<PinPlace>,
+) -> Option<CacheEditsIssued> {
     let policy = &session.policy().microcompact.cached;
     let last = session
         .sealed()
         .pieces()
         .iter()
         .rfind(|piece| piece.form.is_shown())?;
-    if side(last, session.transcript()) != Side::User {
+    // What stands for a person's words that have left is no place that lasts.
+    let lasts = session.transcript().is_visible(last.message);
+    if side(last, session.transcript()) != Side::User || !lasts {
         return None;
     }
     let after = session.cache_edits().last();
@@ -304,6 +310,15 @@ fn cached(session: &Session, place: Option<PinPlace>) -> Option<CacheEditsIssued
     fresh.truncate(fresh.len() - fresh.len().min(policy.keep_results as usize));
     let new = session.sealed().newest_results();
     fresh.retain(|call| !new.contains(call));
+    if fresh.is_empty() {
+        return None;
+    }
+    // What follows a change of the view is new to the provider too, until it has answered.
+    let target = &session.last_served().target;
+    let reused = session.cache_report(target, context.now).reused_pieces;
+    let cached = session.sealed().pieces().iter().take(reused);
+    let cached: BTreeSet<CallKey> = cached.filter_map(|piece| piece.form.answers()).collect();
+    fresh.retain(|call| cached.contains(call));
     (!fresh.is_empty()).then_some(CacheEditsIssued {
         calls: fresh,
         message: last.message,

@@ -1,0 +1,205 @@
+//! Whatever the history: the provider's cache is told to leave out only what an earlier request put
+//! there, and every later request says so again at the same places.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on should say where"
+)]
+
+use std::collections::HashSet;
+
+use palimpsest_core::command::{Clear, Clearing, Command, Serve};
+use palimpsest_core::event::Event;
+use palimpsest_core::histories::{Draft, Operation, Part, World, operation};
+use palimpsest_core::ids::CallKey;
+use palimpsest_core::message::Role;
+use palimpsest_core::session::{CachePin, Session, Standing};
+use palimpsest_core::view::{Form, Piece, Target};
+use proptest::prelude::*;
+
+/// A caller whose requests support cache edits.
+#[derive(Default)]
+struct Stage {
+    world: World,
+    /// What the last request had that was answered.
+    sent: Vec<Piece>,
+    seen: usize,
+}
+
+/// The results that the provider's cache still has: those of the last request, up to where the view
+/// has changed since.
+fn cached(sent: &[Piece], now: &[Piece]) -> HashSet<CallKey> {
+    let same = sent.iter().zip(now).take_while(|(sent, now)| sent == now);
+    same.filter_map(|(piece, _)| piece.form.answers()).collect()
+}
+
+fn is_live(session: &Session, call: CallKey) -> bool {
+    let mut pieces = session.sealed().pieces().iter();
+    pieces.any(|piece| {
+        matches!(piece.form, Form::Result(shown) | Form::ResultWithoutMedia(shown) if shown == call)
+    })
+}
+
+impl Stage {
+    /// Looks at what has happened since the last time.
+    fn check(&mut self, before: &[CachePin]) {
+        let session = &self.world.session;
+        let new = &self.world.log[self.seen..];
+        self.seen = self.world.log.len();
+        for recorded in new {
+            let Event::CacheEditsIssued(event) = &recorded.event else {
+                continue;
+            };
+            let cached = cached(&self.sent, session.sealed().pieces());
+            for call in &event.calls {
+                assert!(cached.contains(call), "{call} is new to the provider");
+            }
+            let mut shown = session.sealed().pieces().iter();
+            let last = shown.rfind(|piece| piece.form.is_shown());
+            assert_eq!(last.unwrap().message, event.message, "not at the end");
+        }
+        let pins = session.cache_edits().pins();
+        if new.iter().all(|one| one.event.change_kind().is_none()) {
+            assert!(pins.starts_with(before), "{before:?} became {pins:?}");
+        }
+        let mut seen = HashSet::new();
+        for pin in pins {
+            assert!(session.transcript().is_visible(pin.message), "{pin:?}");
+            for call in &pin.calls {
+                assert!(seen.insert(*call), "{call} twice");
+                assert!(is_live(session, *call), "{call} left the view");
+            }
+        }
+    }
+
+    fn step(&mut self, operation: &Operation) {
+        let session = &self.world.session;
+        let before = session.cache_edits().pins().to_vec();
+        let can_be_sent = session.unsendable().is_none() && session.pending().is_empty();
+        let (view, from) = (session.sealed().pieces().to_vec(), self.world.log.len());
+        self.world.step(operation);
+        let answered = self.world.log[from..].iter().any(|one| match &one.event {
+            Event::MessagesAppended(event) => event.messages.iter().any(|appended| {
+                let visible = appended.standing == Standing::Visible;
+                visible && appended.message.role == Role::Assistant
+            }),
+            _ => false,
+        });
+        if answered && can_be_sent {
+            self.sent = view;
+        }
+        self.check(&before);
+    }
+
+    fn serve(&mut self, interrupt: bool) {
+        let before = self.world.session.cache_edits().pins().to_vec();
+        self.world.run(Command::Serve(Serve {
+            interrupt_open_calls: interrupt,
+            ..Serve::default()
+        }));
+        self.check(&before);
+        let epoch = self.world.session.sealed().epoch();
+        self.world.run(Command::Clear(Clear {
+            clearing: Clearing::Auto {
+                cache_edits: true,
+                last: None,
+            },
+            expected_revision: None,
+            request: None,
+        }));
+        self.check(&before);
+        let of_last = self.world.log.last().map(|last| &last.event);
+        if let Some(Event::CacheEditsIssued(_)) = of_last {
+            assert_eq!(self.world.session.sealed().epoch(), epoch);
+        }
+        self.check_again();
+    }
+
+    /// Loaded anew, the same edits stand at the same places of the array.
+    fn check_again(&mut self) {
+        let places = |session: &Session| -> Vec<(CachePin, Option<u32>)> {
+            let pins = session.cache_edits().pins().iter();
+            let target = &session.last_served().target;
+            let length = session.view(target, None).unwrap().length;
+            let places = session.edit_places(target, length).unwrap();
+            pins.cloned().zip(places).collect()
+        };
+        self.world.fill();
+        let before = places(&self.world.session);
+        self.world.session = self.world.loaded();
+        self.world.fill();
+        assert_eq!(places(&self.world.session), before);
+        assert!(
+            before.iter().all(|(_, place)| place.is_some()),
+            "{before:?}"
+        );
+    }
+}
+
+fn run(operations: &[Operation]) {
+    let mut stage = Stage::default();
+    for operation in operations {
+        stage.step(operation);
+        if let Operation::Serve { interrupt, .. } = operation {
+            stage.serve(*interrupt);
+        }
+    }
+}
+
+fn calls(ids: &[u8]) -> Draft {
+    Draft::Assistant {
+        response: 0,
+        parts: ids.iter().map(|id| Part::Call(*id)).collect(),
+    }
+}
+
+fn user(parts: Vec<Part>) -> Draft {
+    Draft::User { meta: false, parts }
+}
+
+fn answers(ids: &[u8]) -> Draft {
+    let answer = |call: &u8| Part::Result {
+        call: *call,
+        error: false,
+        shape: 1,
+    };
+    user(ids.iter().map(answer).collect())
+}
+
+const SERVE: Operation = Operation::Serve {
+    target: 0,
+    interrupt: false,
+};
+
+/// Snips a message by its place among those that are visible.
+fn snip(message: u8) -> Operation {
+    Operation::Snip {
+        turn: 0,
+        message,
+        block: 0,
+        what: 1,
+    }
+}
+
+#[test]
+fn what_an_undo_has_laid_out_is_new_to_the_provider() {
+    run(&[
+        Operation::Append(vec![user(vec![])]),
+        snip(0),
+        Operation::Append(vec![calls(&[5, 5])]),
+        Operation::Append(vec![answers(&[5, 5])]),
+        Operation::Restore(0),
+        SERVE,
+    ]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn p09_p10_edits_name_what_is_cached_and_stay_where_they_are(
+        operations in prop::collection::vec(operation(), 1..24)
+    ) {
+        run(&operations);
+    }
+}

@@ -1,0 +1,128 @@
+//! `palimpsest replay` under settings of one's own, from a file.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::{palimpsest, said};
+
+/// Level 4 in a window of 12,000 tokens, of which 2,000 are for the answer.
+const FOLDING: &str = r#"
+preset = "claude-code"
+tokens.default_window_tokens = 12000
+autocompact.output_reserve_tokens = 2000
+collapse = { enabled = true, max_risk = 1.0, pass_every_tokens = 500, min_freed_tokens = 50 }
+"#;
+
+/// Three questions; a tool is called six times for each, and answers with about 500 tokens.
+fn transcript(path: &Path) {
+    let mut lines = String::new();
+    let mut number = 0;
+    let mut add = |message: Value| {
+        number += 1;
+        let line = json!({
+            "type": message["role"],
+            "uuid": format!("00000000-0000-4000-8000-{number:012}"),
+            "parentUuid": null,
+            "timestamp": format!("2026-01-01T10:{number:02}:00.000Z"),
+            "message": message,
+        });
+        writeln!(lines, "{line}").unwrap();
+    };
+    for turn in 0..3 {
+        add(json!({"role": "user", "content": format!("Please look into matter number {turn}.")}));
+        for round in 0..6 {
+            let id = format!("toolu_{turn}_{round}");
+            let path = format!("/work/src/module_{turn}_{round}.rs");
+            let call =
+                json!({"type": "tool_use", "id": id, "name": "Read", "input": {"file_path": path}});
+            add(json!({
+                "role": "assistant", "id": format!("msg_{turn}_{round}"), "model": "m", "content": [call],
+            }));
+            let said = format!("fn part_{turn}_{round}() stands here\n").repeat(45);
+            let result = json!({"type": "tool_result", "tool_use_id": id, "content": said});
+            add(json!({"role": "user", "content": [result]}));
+        }
+        let answer = json!([{"type": "text", "text": format!("Matter {turn} is settled.")}]);
+        add(
+            json!({"role": "assistant", "id": format!("msg_{turn}"), "model": "m", "content": answer}),
+        );
+    }
+    fs::write(path, lines).unwrap();
+}
+
+#[test]
+fn a_file_of_settings_is_a_column_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("session.jsonl");
+    transcript(&file);
+    let mine = folder.path().join("folding.toml");
+    fs::write(&mine, FOLDING).unwrap();
+    let presets = format!("claude-code,{}", mine.display());
+    let file = file.to_str().unwrap();
+    let args = [
+        "replay",
+        file,
+        "--format",
+        "claude-code",
+        "--preset",
+        &presets,
+    ];
+
+    let json: Value = serde_json::from_str(&said(&[&args[..], &["--json"]].concat())).unwrap();
+    let names: Vec<&str> = (0..3)
+        .map(|at| json[at]["preset"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["claude-code", "folding", "none"]);
+    let (folding, none) = (&json[1], &json[2]);
+    assert_eq!(json[0]["view_changes"], 0);
+    assert!(folding["view_changes"].as_u64().unwrap() > 0, "{folding}");
+    let by_trigger = folding["view_changes_by_trigger"].as_object().unwrap();
+    assert!(
+        by_trigger.keys().any(|key| key.contains("spans collapsed")),
+        "{by_trigger:?}"
+    );
+    for count in ["invalid_views", "prefix_violations"] {
+        assert_eq!(folding[count], 0, "{count}");
+    }
+    let tokens = |of: &Value| of["sent_tokens"].as_u64().unwrap();
+    assert!(tokens(folding) < tokens(none), "{json}");
+    assert!(
+        folding["largest_view_tokens"].as_u64().unwrap() < 11_000,
+        "{folding}"
+    );
+    let probes = &folding["probes"];
+    assert_eq!(probes["lost"], 0, "{probes}");
+    assert!(probes["recoverable"].as_u64().unwrap() > 0, "{probes}");
+
+    let table = said(&args);
+    assert!(
+        table.contains("folding") && table.contains("spans collapsed"),
+        "{table}"
+    );
+}
+
+#[test]
+fn a_file_of_settings_that_cannot_be_taken_is_refused_before_anything_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("session.jsonl");
+    transcript(&file);
+    let settings = folder.path().join("mine.toml");
+    let fails = |text: Option<&str>, words: &str| {
+        if let Some(text) = text {
+            fs::write(&settings, text).unwrap();
+        }
+        let args = ["replay", file.to_str().unwrap(), "--format", "claude-code"];
+        let presets = ["--preset", settings.to_str().unwrap()];
+        let output = palimpsest(&[&args[..], &presets].concat());
+        assert!(!output.status.success(), "{text:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains(words), "{said}");
+    };
+    fails(None, "cannot be read");
+    fails(Some("colapse.enabled = true"), "bad setting");
+    fails(Some("collapse.enabled = 1"), "bad setting");
+    fails(Some("collapse = "), "bad setting");
+}
