@@ -112,9 +112,10 @@ impl Bench {
         let id = format!("call_{n}");
         let call = json!({"type": "tool_use", "id": id, "name": "Read", "input": {"path": format!("/src/{n}.rs")}});
         let lines = if n % 50 == 25 { 4_000 } else { 60 };
-        let said: String = (0..lines)
+        let said: Vec<String> = (0..lines)
             .map(|k| format!("line {} of {n}\n", k * 7_919))
             .collect();
+        let said = said.concat();
         let result = json!({"type": "tool_result", "tool_use_id": id, "content": said});
         let mut said = vec![
             message(&json!({"role": "assistant", "content": [call]})),
