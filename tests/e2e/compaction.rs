@@ -74,8 +74,10 @@ fn text_of(message: &Value) -> String {
 
 #[tokio::test]
 async fn p06_a_view_over_its_threshold_is_compacted_and_the_last_words_stay() {
-    let shared = SERVER.get();
-    let mut client = shared.0.context().await;
+    let folder = tempfile::tempdir().unwrap();
+    // Without a running summary, one is made from structure.
+    let server = Server::start(folder.path(), &["--set", "worker.enabled=false"]);
+    let mut client = server.context().await;
     let (session, mut array) = ("compact-auto", Array::default());
     grown(&mut client, session, &mut array, 6).await;
     let before = turn(
@@ -124,7 +126,7 @@ async fn p06_a_view_over_its_threshold_is_compacted_and_the_last_words_stay() {
         page_size: 100,
         ..Default::default()
     };
-    let mut sessions = shared.0.sessions().await;
+    let mut sessions = server.sessions().await;
     let listed = sessions.list_messages(request).await.unwrap().into_inner();
     let of = |wanted: Visibility| {
         let seen = listed.messages.iter();
@@ -139,7 +141,7 @@ async fn p06_a_view_over_its_threshold_is_compacted_and_the_last_words_stay() {
 #[tokio::test]
 async fn p13_a_compaction_is_taken_back_byte_for_byte_even_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
-    let server = Server::start(folder.path(), &[]);
+    let server = Server::start(folder.path(), &["--set", "worker.enabled=false"]);
     let mut client = server.context().await;
     let (session, mut array) = ("compact-back", Array::default());
     grown(&mut client, session, &mut array, 5).await;
@@ -159,7 +161,7 @@ async fn p13_a_compaction_is_taken_back_byte_for_byte_even_after_a_restart() {
     turn(&mut client, session, &mut array, vec![user("after it")]).await;
     server.kill();
 
-    let server = Server::start(folder.path(), &[]);
+    let server = Server::start(folder.path(), &["--set", "worker.enabled=false"]);
     let mut client = server.context().await;
     let whole = client
         .prepare_context(request(session, vec![]))

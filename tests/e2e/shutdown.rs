@@ -24,7 +24,13 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
 /// Longer than any test here takes, and shorter than what a test waits for a server's end.
-const DRAIN: [&str; 2] = ["--set", "shutdown.drain_ms=20000"];
+/// No summary is written meanwhile, so that a watch hears of nothing else.
+const DRAIN: [&str; 4] = [
+    "--set",
+    "shutdown.drain_ms=20000",
+    "--set",
+    "worker.enabled=false",
+];
 const SOON: Duration = Duration::from_secs(10);
 
 /// Messages with the ids from 0, of this many bytes each.

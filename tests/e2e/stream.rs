@@ -82,6 +82,7 @@ async fn a_large_view_is_omitted_and_streamed() {
     // The delta goes on from a streamed array.
     let mut next = prepare(&session, vec![]);
     next.known_etag = reply.etag.clone();
+    next.set_compaction_mode(CompactionMode::Never);
     let next = client.prepare_context(next).await.unwrap().into_inner();
     assert_eq!((next.keep_messages, next.view_omitted), (9, false));
 

@@ -14,7 +14,7 @@ use palimpsest_core::histories::{Draft, Operation, Part, World, operation};
 use palimpsest_core::ids::CallKey;
 use palimpsest_core::message::Role;
 use palimpsest_core::session::{CachePin, Session, Standing};
-use palimpsest_core::view::{Form, Piece, Target};
+use palimpsest_core::view::{Form, Piece};
 use proptest::prelude::*;
 
 /// A caller whose requests support cache edits.

@@ -100,7 +100,8 @@ impl UpdateMemory {
             MemoryUpdated {
                 number: self.upon + 1,
                 covers,
-                read: self.read_to,
+                // What it was built upon was read before.
+                read: self.read_to.max(covers),
                 changed: changed_sections(&earlier, &written),
                 text: self.text,
                 author: self.author,
