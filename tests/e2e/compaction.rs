@@ -12,7 +12,8 @@ use palimpsest_tests::{Array, Server, name, refused};
 use serde_json::Value;
 use tonic::Code;
 
-use crate::SERVER;
+/// Without a running summary, one is made from structure.
+const ALONE: [&str; 2] = ["--set", "worker.enabled=false"];
 
 /// A window in which a few turns of work are too much: a compaction is due at 17,000.
 fn small() -> Target {
@@ -75,8 +76,7 @@ fn text_of(message: &Value) -> String {
 #[tokio::test]
 async fn p06_a_view_over_its_threshold_is_compacted_and_the_last_words_stay() {
     let folder = tempfile::tempdir().unwrap();
-    // Without a running summary, one is made from structure.
-    let server = Server::start(folder.path(), &["--set", "worker.enabled=false"]);
+    let server = Server::start(folder.path(), &ALONE);
     let mut client = server.context().await;
     let (session, mut array) = ("compact-auto", Array::default());
     grown(&mut client, session, &mut array, 6).await;
@@ -141,7 +141,7 @@ async fn p06_a_view_over_its_threshold_is_compacted_and_the_last_words_stay() {
 #[tokio::test]
 async fn p13_a_compaction_is_taken_back_byte_for_byte_even_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
-    let server = Server::start(folder.path(), &["--set", "worker.enabled=false"]);
+    let server = Server::start(folder.path(), &ALONE);
     let mut client = server.context().await;
     let (session, mut array) = ("compact-back", Array::default());
     grown(&mut client, session, &mut array, 5).await;
@@ -161,7 +161,7 @@ async fn p13_a_compaction_is_taken_back_byte_for_byte_even_after_a_restart() {
     turn(&mut client, session, &mut array, vec![user("after it")]).await;
     server.kill();
 
-    let server = Server::start(folder.path(), &["--set", "worker.enabled=false"]);
+    let server = Server::start(folder.path(), &ALONE);
     let mut client = server.context().await;
     let whole = client
         .prepare_context(request(session, vec![]))
@@ -196,8 +196,9 @@ async fn p13_a_compaction_is_taken_back_byte_for_byte_even_after_a_restart() {
 
 #[tokio::test]
 async fn a_dry_run_compacts_nothing_and_too_little_is_refused() {
-    let shared = SERVER.get();
-    let mut client = shared.0.context().await;
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &ALONE);
+    let mut client = server.context().await;
     let (session, mut array) = ("compact-dry", Array::default());
     grown(&mut client, session, &mut array, 5).await;
     let wanted = |dry_run| CompactRequest {
@@ -226,8 +227,9 @@ async fn a_dry_run_compacts_nothing_and_too_little_is_refused() {
 
 #[tokio::test]
 async fn parts_are_compacted_up_to_and_from_a_message() {
-    let shared = SERVER.get();
-    let mut client = shared.0.context().await;
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &ALONE);
+    let mut client = server.context().await;
     let (session, mut array) = ("compact-part", Array::default());
     grown(&mut client, session, &mut array, 8).await;
     let request = ListMessagesRequest {
@@ -235,7 +237,7 @@ async fn parts_are_compacted_up_to_and_from_a_message() {
         page_size: 100,
         ..Default::default()
     };
-    let mut sessions = shared.0.sessions().await;
+    let mut sessions = server.sessions().await;
     let listed = sessions
         .list_messages(request)
         .await
@@ -274,8 +276,9 @@ async fn parts_are_compacted_up_to_and_from_a_message() {
 
 #[tokio::test]
 async fn a_caller_may_want_no_compaction_or_one_beside_the_call() {
-    let shared = SERVER.get();
-    let mut client = shared.0.context().await;
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &ALONE);
+    let mut client = server.context().await;
     let (session, mut array) = ("compact-mode", Array::default());
     grown(&mut client, session, &mut array, 6).await;
     let mut never = request(session, vec![user("more")]);

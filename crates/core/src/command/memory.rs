@@ -100,8 +100,7 @@ impl UpdateMemory {
             MemoryUpdated {
                 number: self.upon + 1,
                 covers,
-                // What it was built upon was read before.
-                read: self.read_to.max(covers),
+                read: self.read_to,
                 changed: changed_sections(&earlier, &written),
                 text: self.text,
                 author: self.author,
