@@ -323,3 +323,17 @@ fn an_edit_of_a_file_that_is_behind_goes_back_to_what_its_text_had_read() {
         "it is to be read again"
     );
 }
+
+#[test]
+fn what_was_read_stays_read_when_less_may_be_read_now() {
+    let mut told = Told::new();
+    told.user(10_000);
+    let said = told.says("r1");
+    told.update(Author::Extractive).unwrap();
+    // Another fragment of the response that was read calls something.
+    told.calls("r1", &["a"]);
+    assert!(told.world.session.memory_reach() < Some(said));
+    told.update(Author::Extractive).unwrap();
+    let version = told.world.session.notes().version.clone().unwrap();
+    assert_eq!((version.read, version.covers), (Some(said), Some(said)));
+}

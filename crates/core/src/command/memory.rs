@@ -89,18 +89,25 @@ impl UpdateMemory {
             ));
         }
         let covered = before.and_then(|before| before.covers);
+        let read = match self.author {
+            Author::Template | Author::Person => self.read_to,
+            // What it was built upon had been read as well.
+            Author::Model | Author::Extractive => {
+                self.read_to.max(before.and_then(|before| before.read))
+            }
+        };
         let covers = match self.author {
             Author::Template => None,
             // Only what it was built upon was read.
             Author::Person => covered.min(self.read_to),
-            Author::Model | Author::Extractive => session.memory_mark(self.read_to, covered),
+            Author::Model | Author::Extractive => session.memory_mark(read, covered),
         };
         let earlier = before.map_or_else(Memory::template, |before| Memory::parse(&before.text));
         Ok(Decision::Events(vec![Event::MemoryUpdated(
             MemoryUpdated {
                 number: self.upon + 1,
                 covers,
-                read: self.read_to,
+                read,
                 changed: changed_sections(&earlier, &written),
                 text: self.text,
                 author: self.author,
