@@ -36,7 +36,6 @@ mod transcripts;
 
 use palimpsest_tests::Shared;
 
-/// The server of all tests that need nothing of their own.
-/// Without a worker, whose events would come between those that tests count; session memory has a
-/// server of its own.
+/// The server of all tests that need nothing of their own. It has no worker, whose events would come
+/// between those that tests count; session memory has a server of its own.
 static SERVER: Shared = Shared::new(&["--set", "worker.enabled=false"]);

@@ -261,6 +261,30 @@ impl fmt::Display for Ordinal {
     }
 }
 
+/// Keys that are written as a prefix and a number, for people and for `Debug` alike.
+macro_rules! written_as {
+    ($key:ident, $prefix:literal) => {
+        impl fmt::Display for $key {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{}"), self.0)
+            }
+        }
+
+        impl fmt::Debug for $key {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+    };
+}
+
+/// The number after a prefix, in its one spelling.
+fn numbered(text: &str, prefix: &str) -> Option<u32> {
+    let digits = text.strip_prefix(prefix)?;
+    let canonical = digits == "0" || !digits.starts_with(['0', '+']);
+    canonical.then(|| digits.parse().ok()).flatten()
+}
+
 /// A tool call's own key. Callers' ids repeat; this one does not: calls are numbered per session in
 /// the order in which they arrive, and the key is written `c{number}`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -279,23 +303,11 @@ impl CallKey {
 
     /// Reads the written form.
     pub fn parse(text: &str) -> Option<Self> {
-        let digits = text.strip_prefix('c')?;
-        let canonical = digits == "0" || !digits.starts_with(['0', '+']);
-        canonical.then(|| digits.parse().ok().map(Self)).flatten()
+        numbered(text, "c").map(Self)
     }
 }
 
-impl fmt::Display for CallKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "c{}", self.0)
-    }
-}
-
-impl fmt::Debug for CallKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "c{}", self.0)
-    }
-}
+written_as!(CallKey, "c");
 
 /// A span of messages for which a summary may stand. Spans are numbered per session in the order in
 /// which they were chosen, and the key is written `span-{number}`.
@@ -315,23 +327,11 @@ impl SpanKey {
 
     /// Reads the written form.
     pub fn parse(text: &str) -> Option<Self> {
-        let digits = text.strip_prefix("span-")?;
-        let canonical = digits == "0" || !digits.starts_with(['0', '+']);
-        canonical.then(|| digits.parse().ok().map(Self)).flatten()
+        numbered(text, "span-").map(Self)
     }
 }
 
-impl fmt::Display for SpanKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "span-{}", self.0)
-    }
-}
-
-impl fmt::Debug for SpanKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
-    }
-}
+written_as!(SpanKey, "span-");
 
 /// The key of a result about which a caller has asked before its message came, written `o{number}`, so
 /// that it is never the key of a call.
@@ -350,17 +350,7 @@ impl OfferKey {
     }
 }
 
-impl fmt::Display for OfferKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "o{}", self.0)
-    }
-}
-
-impl fmt::Debug for OfferKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "o{}", self.0)
-    }
-}
+written_as!(OfferKey, "o");
 
 /// A compaction of a session. Compactions are numbered per session, and the key is written
 /// `compaction-{number}`.
@@ -380,23 +370,11 @@ impl CompactionKey {
 
     /// Reads the written form.
     pub fn parse(text: &str) -> Option<Self> {
-        let digits = text.strip_prefix("compaction-")?;
-        let canonical = digits == "0" || !digits.starts_with(['0', '+']);
-        canonical.then(|| digits.parse().ok().map(Self)).flatten()
+        numbered(text, "compaction-").map(Self)
     }
 }
 
-impl fmt::Display for CompactionKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "compaction-{}", self.0)
-    }
-}
-
-impl fmt::Debug for CompactionKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
-    }
-}
+written_as!(CompactionKey, "compaction-");
 
 /// A user turn of a session: what a person said, and everything up to what a person said next. Turns
 /// are numbered from 1; how they are named for a model is the session's business.

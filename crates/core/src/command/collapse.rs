@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Context, Decision, Rejection, Skip, answered, check_revision};
 use crate::event::{Asked, Event, SpansCollapsed, SpansStaged};
-use crate::ids::{CallKey, Ordinal, Revision};
+use crate::ids::{Ordinal, Revision};
 use crate::levels::collapse::{Foldable, choose, foldable, is_due};
 use crate::levels::mend::{Fate, mend};
 use crate::session::{RequestStamp, Session, Span};
@@ -135,7 +135,7 @@ impl Collapse {
                 Collapsing::Manual { .. } => Asked::Manual,
             },
             placeholders: spans.iter().map(|span| span.placeholder.clone()).collect(),
-            gone: calls_of(session, &messages),
+            gone: session.calls().of_all(&messages).collect(),
             messages: messages.into_iter().collect(),
             before_tokens: session.tokens().tokens,
             freed_tokens: session.ledger().calibration.apply(freed),
@@ -159,11 +159,4 @@ fn safest(session: &Session, mut spans: Vec<Foldable>, target: u64) -> Vec<Folda
     });
     spans.sort_by_key(|span| span.pieces.start);
     spans
-}
-
-fn calls_of(session: &Session, messages: &BTreeSet<Ordinal>) -> Vec<CallKey> {
-    let calls = messages
-        .iter()
-        .flat_map(|message| session.calls().of(*message));
-    calls.map(|(call, _)| call).collect()
 }

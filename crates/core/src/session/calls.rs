@@ -1,6 +1,6 @@
 //! Every tool call of a session, and what became of it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::ids::{CallKey, Ordinal};
 use crate::message::ToolUse;
@@ -123,6 +123,12 @@ impl Calls {
         let to = self.calls.partition_point(|call| call.message <= message);
         let keys = (from..to).map(|index| CallKey::new(crate::view::count(index)));
         keys.zip(&self.calls[from..to])
+    }
+
+    /// The calls of some messages, in order.
+    pub(crate) fn of_all(&self, messages: &BTreeSet<Ordinal>) -> impl Iterator<Item = CallKey> {
+        let calls = messages.iter().flat_map(|message| self.of(*message));
+        calls.map(|(call, _)| call)
     }
 
     /// The id that a call has on the wire.

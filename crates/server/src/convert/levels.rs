@@ -1,5 +1,7 @@
 //! What levels did, in the contract's words.
 
+use std::borrow::Cow;
+
 use palimpsest_core::command::{Skip, SnipRefused};
 use palimpsest_core::event::{
     Asked, CacheEditsIssued, ClearMode, ContentSnipped, Event, Restored, ResultsCleared,
@@ -10,7 +12,7 @@ use palimpsest_core::levels::results::{Stored, reference};
 use palimpsest_core::session::{CachePin, Session};
 use palimpsest_core::view::Provider;
 use palimpsest_proto::context::v1;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::appended::call_ref;
 use super::cache_ledger;
@@ -203,9 +205,9 @@ pub fn level_effect(event: &Event, session: &Session) -> Option<v1::LevelEffect>
 }
 
 /// What a level did in a call; none for events of no level.
-pub fn stage(event: &Event, session: &Session, dry_run: bool) -> Option<v1::StageReport> {
+pub fn stage(happened: &Event, session: &Session, dry_run: bool) -> Option<v1::StageReport> {
     use v1::stage_report::Detail;
-    let (level, detail) = match event {
+    let (level, detail) = match happened {
         Event::ResultsPersisted(event) if event.results.iter().all(|stored| stored.only_file) => {
             return None;
         }
@@ -224,7 +226,7 @@ pub fn stage(event: &Event, session: &Session, dry_run: bool) -> Option<v1::Stag
             return Some(v1::StageReport {
                 level: v1::Level::Autocompact.into(),
                 action: v1::StageAction::Failed.into(),
-                effect: level_effect(&Event::CompactionFailed(event.clone()), session),
+                effect: level_effect(happened, session),
                 detail: Some(Detail::Compaction(Box::new(failed))),
                 ..v1::StageReport::default()
             });
@@ -247,7 +249,7 @@ pub fn stage(event: &Event, session: &Session, dry_run: bool) -> Option<v1::Stag
         ),
         _ => return None,
     };
-    let action = match event {
+    let action = match happened {
         _ if dry_run => v1::StageAction::WouldApply,
         Event::CacheEditsIssued(_) => v1::StageAction::Advised,
         _ => v1::StageAction::Applied,
@@ -256,7 +258,7 @@ pub fn stage(event: &Event, session: &Session, dry_run: bool) -> Option<v1::Stag
         level: level.into(),
         action: action.into(),
         skip_reason: v1::SkipReason::Unspecified.into(),
-        effect: level_effect(event, session),
+        effect: level_effect(happened, session),
         detail: Some(detail),
     })
 }
@@ -326,20 +328,36 @@ fn calls(session: &Session, calls: &[CallKey]) -> Vec<v1::CallRef> {
     calls.iter().map(|call| call_ref(session, *call)).collect()
 }
 
-/// The edits that one message carries, in the provider's schema.
+/// A block of edits, in the provider's schema. There may be hundreds in every request, so they are
+/// written as they are.
+#[derive(Serialize)]
+struct EditsBlock<'s> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    edits: Vec<Edit<'s>>,
+}
+
+#[derive(Serialize)]
+struct Edit<'s> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    cache_reference: Cow<'s, str>,
+}
+
+/// The edits that one message carries.
 pub fn cache_edit(session: &Session, pin: &CachePin, place: u32, new: bool) -> v1::CacheEdit {
-    let edit = |call: &CallKey| {
-        let id = session
-            .calls()
-            .wire_id(*call, Provider::Anthropic.max_call_id_len());
-        json!({"type": "delete", "cache_reference": id})
+    let max_len = Provider::Anthropic.max_call_id_len();
+    let edit = |call: &CallKey| Edit {
+        kind: "delete",
+        cache_reference: session.calls().wire_id(*call, max_len),
     };
-    let edits: Vec<Value> = pin.calls.iter().map(edit).collect();
+    let block = EditsBlock {
+        kind: "cache_edits",
+        edits: pin.calls.iter().map(edit).collect(),
+    };
     v1::CacheEdit {
         message_index: place,
-        block_json: json!({"type": "cache_edits", "edits": edits})
-            .to_string()
-            .into(),
+        block_json: serde_json::to_vec(&block).unwrap_or_default().into(),
         calls: calls(session, &pin.calls),
         newly_added: new,
     }

@@ -131,10 +131,10 @@ pub(super) async fn prepare(
             Appended::Before(revision) => Some(*revision),
             Appended::Now { .. } => None,
         };
+        let asked = call.compacts(session, &done.appended).filter(|_| !dry_run);
         let follows = Follows {
             stages: is_due(session),
-            compacts: call.compacts(session, &done.appended),
-            done: done.clone(),
+            compacts: asked.map(|asked| (asked, done.clone())),
         };
         Ok((before, response, follows))
     };
@@ -144,7 +144,7 @@ pub(super) async fn prepare(
         .await;
     let (mut before, mut response, follows) =
         outcome.map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
-    if let Some(asked) = follows.compacts.filter(|_| !dry_run) {
+    if let Some((asked, done)) = follows.compacts {
         match call.mode {
             CompactionMode::Never => {
                 let mut stage = convert::skipped(v1::Level::Autocompact, Skip::Disabled);
@@ -166,7 +166,7 @@ pub(super) async fn prepare(
                 let ended = ended.map_err(|error| error.with_request_id(&request_id))?;
                 let done = Done {
                     compacted: Some(ended),
-                    ..follows.done
+                    ..done
                 };
                 let serve = |transaction: &mut Transaction<'_>| {
                     call.serve(transaction)?;
@@ -194,9 +194,8 @@ pub(super) async fn prepare(
 struct Follows {
     /// Spans are to be chosen.
     stages: bool,
-    /// A compaction is due, and who asks for it.
-    compacts: Option<Asked>,
-    done: Done,
+    /// A compaction is due: who asks for it, and what had come of the call.
+    compacts: Option<(Asked, Done)>,
 }
 
 impl Call {

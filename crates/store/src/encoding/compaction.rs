@@ -6,7 +6,7 @@ use palimpsest_core::message::Usage;
 use palimpsest_core::session::{Boundary, Compactions, Running, Strategy};
 
 use super::event::{read_message, read_stamp, write_message, write_stamp};
-use super::levels::{read_asked, write_asked};
+use super::levels::{calls, ordinals, read_asked, write_asked};
 use super::state::{read_ledger, write_ledger};
 use super::view::{read_change, write_change};
 use super::{DecodeError, v1};
@@ -71,10 +71,6 @@ const fn read_why(stored: v1::WhyFailed) -> Result<WhyFailed, DecodeError> {
     })
 }
 
-fn ordinals(messages: &[Ordinal]) -> Vec<u32> {
-    messages.iter().map(|message| message.get()).collect()
-}
-
 fn read_ordinals(stored: Vec<u32>) -> Vec<Ordinal> {
     stored.into_iter().map(Ordinal::new).collect()
 }
@@ -133,7 +129,7 @@ pub(super) fn write_compacted(event: &Compacted) -> v1::Compacted {
         messages: event.messages.iter().map(write_message).collect(),
         leaving: ordinals(&event.leaving),
         kept: ordinals(&event.kept),
-        gone: event.gone.iter().map(|call| call.get()).collect(),
+        gone: calls(&event.gone),
         before_tokens: event.before_tokens,
         after_tokens: event.after_tokens,
         ledger: Some(write_ledger(&event.ledger)),

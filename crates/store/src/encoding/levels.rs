@@ -280,11 +280,11 @@ fn all_stored(stored: Vec<v1::StoredResult>) -> Result<Vec<Stored>, DecodeError>
     stored.into_iter().map(read_stored).collect()
 }
 
-fn ordinals(messages: &[Ordinal]) -> Vec<u32> {
+pub(super) fn ordinals(messages: &[Ordinal]) -> Vec<u32> {
     messages.iter().map(|message| message.get()).collect()
 }
 
-fn calls(calls: &[CallKey]) -> Vec<u32> {
+pub(super) fn calls(calls: &[CallKey]) -> Vec<u32> {
     calls.iter().map(|call| call.get()).collect()
 }
 

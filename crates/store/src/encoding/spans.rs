@@ -6,14 +6,14 @@ use palimpsest_core::policy::Risk;
 use palimpsest_core::session::{Placeholder, Span, Spans};
 
 use super::event::{read_stamp, write_stamp};
-use super::levels::{read_asked, write_asked};
+use super::levels::{calls, ordinals, read_asked, write_asked};
 use super::view::{read_change, write_change};
 use super::{DecodeError, v1};
 
 fn write_span(span: &Span) -> v1::Span {
     v1::Span {
         key: span.key.get(),
-        messages: span.messages.iter().map(|message| message.get()).collect(),
+        messages: ordinals(&span.messages),
         summary: span.summary.to_string(),
         risk_milli: span.risk.milli().into(),
         freed: span.freed,
@@ -77,8 +77,8 @@ pub(super) fn write_collapsed(event: &SpansCollapsed) -> v1::SpansCollapsed {
     v1::SpansCollapsed {
         asked: write_asked(event.asked).into(),
         placeholders: event.placeholders.iter().map(write_placeholder).collect(),
-        messages: event.messages.iter().map(|message| message.get()).collect(),
-        gone: event.gone.iter().map(|call| call.get()).collect(),
+        messages: ordinals(&event.messages),
+        gone: calls(&event.gone),
         before_tokens: event.before_tokens,
         freed_tokens: event.freed_tokens,
         change: Some(write_change(&event.change)),

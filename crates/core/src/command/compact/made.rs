@@ -46,7 +46,7 @@ impl Made {
         let mark = session.transcript().next();
         let summary_at = Ordinal::new(mark.get() + 1);
         let messages = self.messages(session, &what);
-        let gone = calls_of(session, &leaving);
+        let gone: BTreeSet<CallKey> = session.calls().of_all(&leaving).collect();
         // What stands for an answer goes with its call, whatever made it necessary.
         let leaves = |piece: &Piece| match piece.form.answers() {
             Some(call) if !piece.form.is_of_a_block() => gone.contains(&call),
@@ -198,11 +198,4 @@ fn added(messages: &[Appended]) -> u64 {
         .iter()
         .filter(|one| one.standing == Standing::Visible);
     visible.map(|one| u64::from(one.size.tokens)).sum()
-}
-
-fn calls_of(session: &Session, messages: &BTreeSet<Ordinal>) -> BTreeSet<CallKey> {
-    let calls = messages
-        .iter()
-        .flat_map(|message| session.calls().of(*message));
-    calls.map(|(call, _)| call).collect()
 }
