@@ -3,6 +3,7 @@
 
 mod input;
 mod model;
+mod patience;
 mod summarise;
 
 use std::sync::Arc;
@@ -123,6 +124,9 @@ async fn with_memory<T>(
     let as_is = wanted.instructions.is_none() && wanted.model.is_none();
     if !(is_whole && as_is && matches!(wanted.strategy, None | Some(Strategy::SessionMemory))) {
         return Ok(None);
+    }
+    if !wanted.dry_run {
+        patience::for_notes(service, key).await?;
     }
     let made = made(service);
     let only = wanted.strategy.is_some();
