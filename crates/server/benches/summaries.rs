@@ -7,7 +7,6 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    clippy::cast_precision_loss,
     reason = "a bench prints, and stops where it cannot go on"
 )]
 
@@ -218,8 +217,7 @@ fn messages(turn: usize, result_bytes: usize) -> Vec<MessageInput> {
     let path = format!("/src/module_{}.rs", turn % 17);
     let asks = format!("Now make module {turn} return an error instead of panicking.");
     let says = format!("I read {path} first.");
-    let call =
-        json!({"type": "tool_use", "id": id, "name": "Read", "input": {"file_path": path}});
+    let call = json!({"type": "tool_use", "id": id, "name": "Read", "input": {"file_path": path}});
     let lines = (0..).map(|line| format!("{line}  let value_{line} = {};\n", line * 7_919 + turn));
     let mut text = String::new();
     for line in lines {
@@ -262,7 +260,10 @@ async fn grow() {
     let busy = Arc::new(Bench::new(folders[1].path(), true));
     let mut ratios = Vec::new();
     println!("{SESSIONS} sessions grow, {CALLERS} callers: append of a turn, ms");
-    println!("{:<8}{:>10}{:>10}{:>14}{:>14}", "", "p50", "p99", "p50 worker", "p99 worker");
+    println!(
+        "{:<8}{:>10}{:>10}{:>14}{:>14}",
+        "", "p50", "p99", "p50 worker", "p99 worker"
+    );
     for round in 0..ROUNDS {
         let (p50, p99) = quantiles(idle.round(round).await);
         let (with_p50, with_p99) = quantiles(busy.round(round).await);

@@ -56,7 +56,12 @@ impl World {
             ..ListEventsRequest::default()
         };
         let mut sessions = self.server.sessions().await;
-        let events = sessions.list_events(list).await.unwrap().into_inner().events;
+        let events = sessions
+            .list_events(list)
+            .await
+            .unwrap()
+            .into_inner()
+            .events;
         events.iter().map(|event| format!("{event:?}")).collect()
     }
 }
@@ -72,7 +77,10 @@ async fn a_model_keeps_the_notes_and_never_sees_a_secret() {
     let secret = "sk-ant-api03-Zx8Kq2Lw9Rt4Yp7Bn3Vc6Md1Fg5Hj0Qs-Zx8Kq2Lw9Rt4Yp7Bn3Vc6Md1";
     let mut messages = turn(1, 2, 7_000);
     messages.extend(turn(2, 2, 4_000));
-    messages.insert(0, asks(&format!("The key is {secret}; keep it to yourself.")));
+    messages.insert(
+        0,
+        asks(&format!("The key is {secret}; keep it to yourself.")),
+    );
     say(&mut world.client, &session, messages).await;
     let ready = memory_when(&mut world.client, &session, |it| {
         it.state() == MemoryState::Ready
@@ -99,11 +107,17 @@ async fn a_model_keeps_the_notes_and_never_sees_a_secret() {
 #[tokio::test]
 async fn p26_notes_that_a_model_does_not_write_are_kept_without_one_and_it_is_told() {
     let bad: Vec<(&str, Plan)> = vec![
-        ("placeholders", says("# Current State\n[to be filled in]\n\n# Task specification\nN/A")),
+        (
+            "placeholders",
+            says("# Current State\n[to be filled in]\n\n# Task specification\nN/A"),
+        ),
         ("refused", Plan::from(Behaviour::Refuse)),
         ("declined", Plan::from(Behaviour::Cannot)),
         ("empty", Plan::from(Behaviour::Empty)),
-        ("too-long", Plan::from(Behaviour::TooLong(Wording::Anthropic))),
+        (
+            "too-long",
+            Plan::from(Behaviour::TooLong(Wording::Anthropic)),
+        ),
         (
             "bad-request",
             Plan::from(Behaviour::Fail {
@@ -123,7 +137,10 @@ async fn p26_notes_that_a_model_does_not_write_are_kept_without_one_and_it_is_to
         })
         .await;
         assert_eq!(ready.source(), MemorySource::Extractive, "{what}");
-        assert!(section(&ready, "Task specification").contains("mend module 1"), "{what}");
+        assert!(
+            section(&ready, "Task specification").contains("mend module 1"),
+            "{what}"
+        );
         let failures = world.failures(&session).await;
         assert!(!failures.is_empty(), "{what}: nobody was told");
     }
@@ -153,5 +170,8 @@ async fn a_compaction_waits_for_the_notes_that_are_being_written() {
     let reply = world.client.compact(request).await.unwrap().into_inner();
     let compaction = reply.compaction.unwrap();
     assert_eq!(compaction.strategy(), CompactionStrategy::SessionMemory);
-    assert!(compaction.summary.contains("module 3 comes next"), "{compaction:#?}");
+    assert!(
+        compaction.summary.contains("module 3 comes next"),
+        "{compaction:#?}"
+    );
 }
