@@ -3,6 +3,7 @@
 
 mod input;
 mod model;
+mod patience;
 mod summarise;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use palimpsest_core::event::{Asked, Event, WhyFailed};
 use palimpsest_core::ids::{CompactionKey, Ordinal, Revision, SessionKey};
 use palimpsest_core::message::Usage;
 use palimpsest_core::session::{NotHeld, RequestStamp, Session, Strategy};
+use palimpsest_store::crash_point;
 
 use self::summarise::Summarised;
 use super::Service;
@@ -92,8 +94,10 @@ pub(super) async fn compact<T>(
         }
         Begun::Job(job) => *job,
     };
+    crash_point("compaction.begun");
     let begun_at = service.sessions.clock().now();
     let summarised = summarise::summarise(service, key, &job, wanted).await;
+    crash_point("compaction.summarised");
     let took_ms = service.sessions.clock().now().millis_since(begun_at);
     finish(service, key, wanted, (&job, took_ms), summarised, tell).await
 }
@@ -123,6 +127,9 @@ async fn with_memory<T>(
     let as_is = wanted.instructions.is_none() && wanted.model.is_none();
     if !(is_whole && as_is && matches!(wanted.strategy, None | Some(Strategy::SessionMemory))) {
         return Ok(None);
+    }
+    if !wanted.dry_run {
+        patience::for_notes(service, key).await?;
     }
     let made = made(service);
     let only = wanted.strategy.is_some();
