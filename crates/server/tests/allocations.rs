@@ -1,0 +1,156 @@
+//! What the levels cost in a long session, counted in allocations instead of timed: a stage looks at what
+//! is new, and at nothing else.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on should say where"
+)]
+
+use std::sync::Arc;
+
+use palimpsest_core::ids::Timestamp;
+use palimpsest_core::limits::Limits;
+use palimpsest_core::policy::Overlay;
+use palimpsest_proto::context::v1::context_service_server::ContextService as _;
+use palimpsest_proto::context::v1::message_input::Content;
+use palimpsest_proto::context::v1::{
+    Format, MessageInput, Payload, PrepareContextRequest, PrepareContextResponse, Target,
+};
+use palimpsest_server::clock::{Clock, IdSource, ManualClock};
+use palimpsest_server::grpc::Mutations;
+use palimpsest_server::services::{ContextHandlers, Service};
+use palimpsest_server::sessions::{Policies, Sessions};
+use palimpsest_store::blobs::Blobs;
+use palimpsest_store::memory::MemoryLog;
+use serde_json::json;
+use tokio::runtime::{Builder, Runtime};
+use tokio_util::sync::CancellationToken;
+use tonic::Request;
+
+/// Rounds of a short session, and of a long one.
+const ROUNDS: [usize; 2] = [60, 3_000];
+/// Turns that are counted.
+const TURNS: usize = 40;
+/// Everything is on; nothing is ever due by itself, because that is another cost.
+const POLICY: &str = "
+    preset = \"claude-code\"
+    snip = { nudge = true, wrap_interjections = true }
+    tool_results.max_result_chars = 2000
+    microcompact.time.enabled = true
+    microcompact.cached.enabled = true
+    microcompact.size.enabled = true
+    collapse = { enabled = true, max_risk = 1.0 }
+    session_memory.enabled = false
+";
+
+struct Client {
+    runtime: Runtime,
+    handlers: ContextHandlers,
+    etag: bytes::Bytes,
+    rounds: usize,
+}
+
+impl Client {
+    fn new() -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::from_millis(1)));
+        let blobs = Arc::new(Blobs::open("memory://").unwrap());
+        let overlay: Overlay = toml::from_str(POLICY).unwrap();
+        let sessions = Sessions::new(
+            Arc::new(MemoryLog::new()),
+            Arc::clone(&clock),
+            Arc::new(Limits::default()),
+            Policies::new(&overlay, []).unwrap(),
+            1 << 30,
+        );
+        let service = Service::new(
+            Arc::new(sessions.with_blobs(Arc::clone(&blobs))),
+            blobs,
+            Arc::new(IdSource::random(clock)),
+            Mutations::default(),
+            CancellationToken::new(),
+        );
+        Self {
+            // One thread: what it allocates is what is counted.
+            runtime: Builder::new_current_thread().enable_all().build().unwrap(),
+            handlers: ContextHandlers(service),
+            etag: bytes::Bytes::new(),
+            rounds: 0,
+        }
+    }
+
+    /// A call with its result, and every third time an answer and the next question.
+    fn round(&mut self) -> PrepareContextResponse {
+        let number = self.rounds;
+        self.rounds += 1;
+        let id = format!("call_{number:08}");
+        let call = json!({"type": "tool_use", "id": id, "name": "Read", "input": {"path": format!("/src/{number:08}.rs")}});
+        let result = json!({"type": "tool_result", "tool_use_id": id, "content": format!("contents of {number:08}")});
+        let mut said = vec![
+            json!({"role": "assistant", "content": [call]}),
+            json!({"role": "user", "content": [result]}),
+        ];
+        if number.is_multiple_of(3) {
+            let answer = format!("answer {number:08}");
+            let question = format!("question {number:08}");
+            said.insert(0, json!({"role": "assistant", "content": answer}));
+            said.insert(1, json!({"role": "user", "content": question}));
+        }
+        let request = PrepareContextRequest {
+            session: "projects/p/sessions/s".into(),
+            messages: said.iter().map(message).collect(),
+            known_etag: self.etag.clone(),
+            target: Some(Target {
+                window_tokens: Some(2_000_000),
+                ..Target::default()
+            }),
+            ..PrepareContextRequest::default()
+        };
+        let reply = self.handlers.prepare_context(Request::new(request));
+        let reply = self.runtime.block_on(reply).unwrap().into_inner();
+        self.etag = reply.etag.clone();
+        reply
+    }
+}
+
+fn message(json: &serde_json::Value) -> MessageInput {
+    MessageInput {
+        content: Some(Content::Payload(Payload {
+            format: Format::AnthropicMessages.into(),
+            json: json.to_string().into(),
+        })),
+        ..MessageInput::default()
+    }
+}
+
+/// The median of what a turn allocates in a session of so many rounds: how often, and how many bytes.
+fn cost(rounds: usize) -> (u64, u64) {
+    let mut client = Client::new();
+    for _ in 0..rounds {
+        client.round();
+    }
+    let mut counts = Vec::new();
+    let mut bytes = Vec::new();
+    for _ in 0..TURNS {
+        let mut stages = 0;
+        let counted = allocation_counter::measure(|| stages = client.round().stages.len());
+        assert!(stages > 0, "no level has looked");
+        counts.push(counted.count_total);
+        bytes.push(counted.bytes_total);
+    }
+    counts.sort_unstable();
+    bytes.sort_unstable();
+    (counts[TURNS / 2], bytes[TURNS / 2])
+}
+
+#[test]
+fn a_turn_allocates_no_more_in_a_long_session_with_every_level_on() {
+    let [short, long] = ROUNDS.map(cost);
+    assert!(short.0 > 50, "nothing was counted: {short:?}");
+    let is_bounded = |long: u64, short: u64| long * 2 <= short * 3;
+    assert!(
+        is_bounded(long.0, short.0) && is_bounded(long.1, short.1),
+        "allocations and bytes of a turn: {short:?} after {} rounds, {long:?} after {}",
+        ROUNDS[0],
+        ROUNDS[1],
+    );
+}
