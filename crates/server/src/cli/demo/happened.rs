@@ -1,0 +1,153 @@
+//! What the service says that happened, in a line each.
+
+use palimpsest_proto::context::v1::session_event::Event;
+use palimpsest_proto::context::v1::{
+    CompactionState, CompactionStrategy, MemorySectionKind, MicrocompactMode, SessionEvent,
+};
+
+use crate::cli::output::{bytes, number};
+
+/// What acted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Actor {
+    /// One of the five levels.
+    Level(u8),
+    /// The worker that keeps `summary.md`.
+    Memory,
+    /// The model, with a tool of the service.
+    Model,
+    /// Nobody: time went by.
+    Time,
+}
+
+/// Something that happened.
+#[derive(Debug, Clone)]
+pub(super) struct Happened {
+    /// During which request, from 1.
+    pub(super) request: usize,
+    pub(super) actor: Actor,
+    pub(super) text: String,
+    /// What it freed, as the service told.
+    pub(super) freed: Option<u32>,
+}
+
+impl Happened {
+    /// A line for an event; none for what happens all the time.
+    pub(super) fn of(request: usize, event: &SessionEvent) -> Option<Self> {
+        let freed = event.effect.as_ref().map(|effect| effect.freed_tokens);
+        let (actor, text) = match event.event.as_ref()? {
+            Event::ResultsPersisted(persisted) => {
+                let size: u64 = persisted.results.iter().map(|one| one.original_bytes).sum();
+                let left: u64 = persisted.results.iter().map(|one| one.replacement_bytes).sum();
+                let tools = names(persisted.results.iter().map(|one| one.tool_name.as_str()));
+                let text = format!("stored {tools}: {} became a preview of {}", bytes(size), bytes(left));
+                (Actor::Level(1), text)
+            }
+            Event::ContentSnipped(snipped) => {
+                let text = format!(
+                    "the model snipped {} with {}",
+                    count(snipped.turn_ids.len(), "turn"),
+                    count(snipped.message_ids.len(), "message")
+                );
+                (Actor::Level(2), text)
+            }
+            Event::ResultsCleared(cleared) => {
+                let why = match cleared.mode() {
+                    MicrocompactMode::Time => "the prompt cache was cold: ",
+                    _ => "",
+                };
+                let text = format!("{why}cleared {}", count(cleared.calls.len(), "old result"));
+                (Actor::Level(3), text)
+            }
+            Event::SpansCollapsed(folded) => {
+                (Actor::Level(4), format!("folded {}", count(folded.spans.len(), "span")))
+            }
+            Event::Compacted(done) if done.state() == CompactionState::Succeeded => {
+                let from = match done.strategy() {
+                    CompactionStrategy::SessionMemory => "summary.md",
+                    CompactionStrategy::Extractive => "a summary from structure",
+                    _ => "a summary",
+                };
+                let messages = done.boundary.as_ref().map_or(0, |one| one.summarized_messages);
+                let text = format!("{from} took the place of {}", count(messages as usize, "message"));
+                (Actor::Level(5), text)
+            }
+            Event::MemoryUpdated(updated) if !updated.changed_sections.is_empty() => {
+                let sections = updated.changed_sections().map(section).collect::<Vec<_>>();
+                let text = format!("summary.md, version {}: {}", updated.version, sections.join(", "));
+                return Some(Self {
+                    request,
+                    actor: Actor::Memory,
+                    text,
+                    freed: None,
+                });
+            }
+            _ => return None,
+        };
+        Some(Self {
+            request,
+            actor,
+            text,
+            freed,
+        })
+    }
+
+    /// The same on one plain line.
+    pub(super) fn line(&self) -> String {
+        let freed = self.freed.map(|freed| format!(", {} tokens freed", number(freed.into())));
+        format!(
+            "request {:>3}  {:<7}  {}{}",
+            self.request,
+            self.actor.name(),
+            self.text,
+            freed.unwrap_or_default()
+        )
+    }
+}
+
+impl Actor {
+    pub(super) fn name(self) -> String {
+        match self {
+            Self::Level(level) => format!("level {level}"),
+            Self::Memory => "memory".to_owned(),
+            Self::Model => "model".to_owned(),
+            Self::Time => "time".to_owned(),
+        }
+    }
+}
+
+/// `3 turns`, `1 turn`.
+pub(super) fn count(n: usize, what: &str) -> String {
+    let end = if n == 1 { "" } else { "s" };
+    format!("{} {what}{end}", number(n as u64))
+}
+
+fn names<'a>(tools: impl Iterator<Item = &'a str>) -> String {
+    let mut tools: Vec<&str> = tools.collect();
+    let results = tools.len();
+    tools.sort_unstable();
+    tools.dedup();
+    let of = tools.join(" and ");
+    if results == 1 {
+        format!("a result of {of}")
+    } else {
+        format!("{results} results of {of}")
+    }
+}
+
+/// The short name of a section.
+pub(super) fn section(kind: MemorySectionKind) -> &'static str {
+    match kind {
+        MemorySectionKind::SessionTitle => "title",
+        MemorySectionKind::CurrentState => "state",
+        MemorySectionKind::TaskSpecification => "task",
+        MemorySectionKind::FilesAndFunctions => "files",
+        MemorySectionKind::Workflow => "workflow",
+        MemorySectionKind::ErrorsAndCorrections => "errors",
+        MemorySectionKind::Documentation => "documentation",
+        MemorySectionKind::Learnings => "learnings",
+        MemorySectionKind::KeyResults => "results",
+        MemorySectionKind::Worklog => "worklog",
+        MemorySectionKind::Unspecified => "others",
+    }
+}
