@@ -2,7 +2,7 @@
 
 use palimpsest_proto::context::v1::session_event::Event;
 use palimpsest_proto::context::v1::{
-    CompactionState, CompactionStrategy, MemorySectionKind, MicrocompactMode, SessionEvent,
+    CompactionState, CompactionStrategy, MicrocompactMode, SessionEvent,
 };
 
 use crate::cli::output::{bytes, number};
@@ -12,8 +12,6 @@ use crate::cli::output::{bytes, number};
 pub(super) enum Actor {
     /// One of the five levels.
     Level(u8),
-    /// The worker that keeps `summary.md`.
-    Memory,
     /// The model, with a tool of the service.
     Model,
     /// Nobody: time went by.
@@ -38,9 +36,17 @@ impl Happened {
         let (actor, text) = match event.event.as_ref()? {
             Event::ResultsPersisted(persisted) => {
                 let size: u64 = persisted.results.iter().map(|one| one.original_bytes).sum();
-                let left: u64 = persisted.results.iter().map(|one| one.replacement_bytes).sum();
+                let left: u64 = persisted
+                    .results
+                    .iter()
+                    .map(|one| one.replacement_bytes)
+                    .sum();
                 let tools = names(persisted.results.iter().map(|one| one.tool_name.as_str()));
-                let text = format!("stored {tools}: {} became a preview of {}", bytes(size), bytes(left));
+                let text = format!(
+                    "stored {tools}: {} became a preview of {}",
+                    bytes(size),
+                    bytes(left)
+                );
                 (Actor::Level(1), text)
             }
             Event::ContentSnipped(snipped) => {
@@ -59,28 +65,25 @@ impl Happened {
                 let text = format!("{why}cleared {}", count(cleared.calls.len(), "old result"));
                 (Actor::Level(3), text)
             }
-            Event::SpansCollapsed(folded) => {
-                (Actor::Level(4), format!("folded {}", count(folded.spans.len(), "span")))
-            }
+            Event::SpansCollapsed(folded) => (
+                Actor::Level(4),
+                format!("folded {}", count(folded.spans.len(), "span")),
+            ),
             Event::Compacted(done) if done.state() == CompactionState::Succeeded => {
                 let from = match done.strategy() {
                     CompactionStrategy::SessionMemory => "summary.md",
                     CompactionStrategy::Extractive => "a summary from structure",
                     _ => "a summary",
                 };
-                let messages = done.boundary.as_ref().map_or(0, |one| one.summarized_messages);
-                let text = format!("{from} took the place of {}", count(messages as usize, "message"));
+                let messages = done
+                    .boundary
+                    .as_ref()
+                    .map_or(0, |one| one.summarized_messages);
+                let text = format!(
+                    "{from} took the place of {}",
+                    count(messages as usize, "message")
+                );
                 (Actor::Level(5), text)
-            }
-            Event::MemoryUpdated(updated) if !updated.changed_sections.is_empty() => {
-                let sections = updated.changed_sections().map(section).collect::<Vec<_>>();
-                let text = format!("summary.md, version {}: {}", updated.version, sections.join(", "));
-                return Some(Self {
-                    request,
-                    actor: Actor::Memory,
-                    text,
-                    freed: None,
-                });
             }
             _ => return None,
         };
@@ -94,7 +97,9 @@ impl Happened {
 
     /// The same on one plain line.
     pub(super) fn line(&self) -> String {
-        let freed = self.freed.map(|freed| format!(", {} tokens freed", number(freed.into())));
+        let freed = self
+            .freed
+            .map(|freed| format!(", {} tokens freed", number(freed.into())));
         format!(
             "request {:>3}  {:<7}  {}{}",
             self.request,
@@ -109,7 +114,6 @@ impl Actor {
     pub(super) fn name(self) -> String {
         match self {
             Self::Level(level) => format!("level {level}"),
-            Self::Memory => "memory".to_owned(),
             Self::Model => "model".to_owned(),
             Self::Time => "time".to_owned(),
         }
@@ -132,22 +136,5 @@ fn names<'a>(tools: impl Iterator<Item = &'a str>) -> String {
         format!("a result of {of}")
     } else {
         format!("{results} results of {of}")
-    }
-}
-
-/// The short name of a section.
-pub(super) fn section(kind: MemorySectionKind) -> &'static str {
-    match kind {
-        MemorySectionKind::SessionTitle => "title",
-        MemorySectionKind::CurrentState => "state",
-        MemorySectionKind::TaskSpecification => "task",
-        MemorySectionKind::FilesAndFunctions => "files",
-        MemorySectionKind::Workflow => "workflow",
-        MemorySectionKind::ErrorsAndCorrections => "errors",
-        MemorySectionKind::Documentation => "documentation",
-        MemorySectionKind::Learnings => "learnings",
-        MemorySectionKind::KeyResults => "results",
-        MemorySectionKind::Worklog => "worklog",
-        MemorySectionKind::Unspecified => "others",
     }
 }

@@ -14,6 +14,7 @@ mod readback;
 mod report;
 mod stage;
 mod story;
+mod watch;
 
 use std::path::PathBuf;
 use std::process;
@@ -94,9 +95,12 @@ impl Demo {
         let stage = Stage::open();
         let time = (stage.is_live() && !self.fast).then(|| PLAYING.div_f64(self.speed));
         let house = House::open().await?;
-        let play = Play::new(&house, stage, &story, self.seed, time);
+        let playing = async {
+            let play = Play::new(&house, stage, &story, self.seed, time).await?;
+            play.run(&story).await
+        };
         let played = tokio::select! {
-            played = play.run(&story) => played.map(Some),
+            played = playing => played.map(Some),
             _ = int.recv() => Ok(None),
             _ = term.recv() => Ok(None),
             _ = hup.recv() => Ok(None),

@@ -70,7 +70,10 @@ impl Picture {
     pub(super) fn costs(&self) -> (u64, u64, u64) {
         let with = self.with.split.cost_milli(&self.prices);
         let without = self.without.split.cost_milli(&self.prices);
-        let share = with.saturating_mul(1_000).checked_div(without).unwrap_or(1_000);
+        let share = with
+            .saturating_mul(1_000)
+            .checked_div(without)
+            .unwrap_or(1_000);
         (with / 1_000, without / 1_000, share)
     }
 }

@@ -62,6 +62,8 @@ pub(super) struct Player {
     pub(super) context: ContextServiceClient<Channel>,
     pub(super) session: String,
     pub(super) tally: Tally,
+    /// How many arrays were checked by the provider's rules.
+    pub(super) checked: usize,
     pub(super) sent: Vec<Sent>,
     /// The ids of the turns, in the order in which they began.
     pub(super) turns: Vec<String>,
@@ -69,6 +71,8 @@ pub(super) struct Player {
     pub(super) before: Option<Before>,
     /// Given with the first request and counted from then on.
     prefix: Option<PromptPrefix>,
+    /// The session's revision, as it was told last.
+    pub(super) revision: u64,
     pending: Vec<Value>,
     array: Vec<(Bytes, Parsed)>,
     etag: Bytes,
@@ -82,10 +86,12 @@ impl Player {
                 .max_encoding_message_size(MAX_REPLY_BYTES),
             session: session.to_owned(),
             tally: Tally::default(),
+            checked: 0,
             sent: Vec::new(),
             turns: Vec::new(),
             before: None,
             prefix: Some(prefix),
+            revision: 0,
             pending: Vec::new(),
             array: Vec::new(),
             etag: Bytes::new(),
@@ -118,13 +124,15 @@ impl Player {
                 result
             })
             .collect();
-        self.pending.push(json!({"role": "user", "content": results}));
+        self.pending
+            .push(json!({"role": "user", "content": results}));
     }
 
     fn model_said(&mut self, text: &str, uses: Vec<Value>) {
         let mut content = vec![json!({"type": "text", "text": text})];
         content.extend(uses);
-        self.pending.push(json!({"role": "assistant", "content": content}));
+        self.pending
+            .push(json!({"role": "assistant", "content": content}));
     }
 
     /// The model calls one of the service's tools; returns what the tool answered.
@@ -144,11 +152,12 @@ impl Player {
             result["is_error"] != true,
             "the tool {name} refused: {answer}"
         );
-        self.pending.push(json!({"role": "user", "content": [result]}));
+        self.pending
+            .push(json!({"role": "user", "content": [result]}));
         Ok(answer)
     }
 
-    /// Runs a tool of the service without a trace in the session.
+    /// Runs a tool of the service; what it answers is in no view yet.
     pub(super) async fn ask_tool(&mut self, tool_use: &Value) -> anyhow::Result<Value> {
         let request = CallToolRequest {
             session: self.session.clone(),
@@ -157,6 +166,7 @@ impl Player {
         };
         let reply = self.context.call_tool(request).await;
         let reply = reply.map_err(|status| said(&status))?.into_inner();
+        self.revision = reply.revision;
         Ok(serde_json::from_slice(&reply.tool_result_json)?)
     }
 
@@ -173,6 +183,7 @@ impl Player {
         };
         let reply = self.context.append_messages(request).await;
         let reply = reply.map_err(|status| said(&status))?.into_inner();
+        self.revision = reply.revision;
         self.note(reply.append)
     }
 
@@ -186,7 +197,10 @@ impl Player {
             reply.not_sendable_reason()
         );
         self.check()?;
-        let tokens = reply.tokens.as_ref().map_or(0, |tokens| tokens.total_tokens);
+        let tokens = reply
+            .tokens
+            .as_ref()
+            .map_or(0, |tokens| tokens.total_tokens);
         let cached = reply.cache_ledger.as_ref();
         let read = cached.map_or(0, |cache| cache.reused_tokens).min(tokens);
         self.tally.sent.push(tokens);
@@ -195,7 +209,10 @@ impl Player {
             cache_write: (tokens - read).into(),
             uncached: 0,
         });
-        let window = reply.budget.as_ref().map_or(WINDOW, |budget| budget.window_tokens);
+        let window = reply
+            .budget
+            .as_ref()
+            .map_or(WINDOW, |budget| budget.window_tokens);
         self.tally.over_window += usize::from(tokens > window);
         Ok(reply)
     }
@@ -211,6 +228,7 @@ impl Player {
         };
         let reply = self.context.prepare_context(request).await;
         let reply = reply.map_err(|status| said(&status))?.into_inner();
+        self.revision = reply.revision;
         self.note(reply.append.clone())?;
         ensure!(
             !reply.view_omitted,
@@ -268,7 +286,7 @@ impl Player {
     }
 
     /// Would a provider take this array?
-    fn check(&self) -> anyhow::Result<()> {
+    fn check(&mut self) -> anyhow::Result<()> {
         let target = CheckedTarget {
             provider: CheckedProvider::Anthropic,
             model: MODEL.into(),
@@ -282,6 +300,7 @@ impl Player {
                 self.tally.sent.len() + 1
             );
         }
+        self.checked += 1;
         Ok(())
     }
 
@@ -304,7 +323,6 @@ impl Player {
         let reply = self.context.restore_context(request).await;
         reply.map_err(|status| said(&status))?;
         self.fetch().await?;
-        self.check()?;
         let same = before.array.iter().zip(&self.array);
         let same = same.take_while(|(was, (is, _))| *was == is).count();
         Ok(Some((same, before.array.len())))

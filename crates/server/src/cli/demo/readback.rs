@@ -31,10 +31,7 @@ pub(super) struct ReadBack {
 }
 
 /// Reads every message again that the view no longer shows as it was.
-pub(super) async fn read_back(
-    player: &mut Player,
-    channel: Channel,
-) -> anyhow::Result<ReadBack> {
+pub(super) async fn read_back(player: &mut Player, channel: Channel) -> anyhow::Result<ReadBack> {
     let shown = shown_as_they_are(player, channel).await?;
     let sent = std::mem::take(&mut player.sent);
     let mut back = ReadBack::default();
@@ -42,7 +39,12 @@ pub(super) async fn read_back(
         let text = read(player, &message.id).await?;
         back.messages += 1;
         back.bytes += message.texts.iter().map(String::len).sum::<usize>();
-        back.same += usize::from(message.texts.iter().all(|part| text.contains(part.as_str())));
+        back.same += usize::from(
+            message
+                .texts
+                .iter()
+                .all(|part| text.contains(part.as_str())),
+        );
     }
     player.sent = sent;
     Ok(back)

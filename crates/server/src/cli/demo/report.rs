@@ -23,17 +23,37 @@ fn write(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
          session took the same messages with every level off, in a window that no model has.\n"
     )?;
     for level in 1..=5 {
-        let acted = || picture.happened.iter().filter(move |one| one.actor == Actor::Level(level));
+        let acted = || {
+            picture
+                .happened
+                .iter()
+                .filter(move |one| one.actor == Actor::Level(level))
+        };
         let times = acted().count();
         if times > 0 {
             let freed: u64 = acted().filter_map(|one| one.freed).map(u64::from).sum();
             let name = LEVELS[usize::from(level) - 1];
-            writeln!(out, "level {level}  {name:<28} {:>9}  {:>9} tokens freed", count(times, "time"), number(freed))?;
+            writeln!(
+                out,
+                "level {level}  {name:<28} {:>9}  {:>9} tokens freed",
+                count(times, "time"),
+                number(freed)
+            )?;
         }
     }
     let memory = &picture.memory;
-    writeln!(out, "memory   summary.md, version {:<15} {:>9}  {:>9} tokens\n", memory.version, "", number(memory.tokens.into()))?;
-    writeln!(out, "Every view was valid: {} checked by the provider's rules.", number(outcome.checked as u64))?;
+    writeln!(
+        out,
+        "memory   summary.md, version {:<15} {:>9}  {:>9} tokens\n",
+        memory.version,
+        "",
+        number(memory.tokens.into())
+    )?;
+    writeln!(
+        out,
+        "Every view was valid: {} checked by the provider's rules.",
+        number(outcome.checked as u64)
+    )?;
     let back = &outcome.read_back;
     writeln!(
         out,
@@ -43,9 +63,15 @@ fn write(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
         bytes(back.bytes as u64)
     )?;
     if let Some((same, all)) = outcome.undone {
-        writeln!(out, "The last compaction was undone: {same} of {all} messages are the bytes that were sent before it.")?;
+        writeln!(
+            out,
+            "The last compaction was undone: {same} of {all} messages are the bytes that were sent before it."
+        )?;
     }
-    writeln!(out, "\nNext: `palimpsest serve`, or `palimpsest replay` with transcripts of your own.")
+    writeln!(
+        out,
+        "\nNext: `palimpsest serve`, or `palimpsest replay` with transcripts of your own."
+    )
 }
 
 const LEVELS: [&str; 5] = [
@@ -64,14 +90,38 @@ fn compared(outcome: &Outcome) -> String {
     let mut row = |name: &str, with: u64, without: u64| {
         table.add_row([name.to_owned(), number(with), number(without)]);
     };
-    row("requests", with.sent.len() as u64, without.sent.len() as u64);
-    row("  larger than the window", with.over_window as u64, without.over_window as u64);
-    row("largest request, tokens", with.largest().into(), without.largest().into());
+    row(
+        "requests",
+        with.sent.len() as u64,
+        without.sent.len() as u64,
+    );
+    row(
+        "  larger than the window",
+        with.over_window as u64,
+        without.over_window as u64,
+    );
+    row(
+        "largest request, tokens",
+        with.largest().into(),
+        without.largest().into(),
+    );
     row("tokens sent", with.split.total(), without.split.total());
-    row("  read from the cache", with.split.cache_read, without.split.cache_read);
-    row("  written to the cache", with.split.cache_write, without.split.cache_write);
+    row(
+        "  read from the cache",
+        with.split.cache_read,
+        without.split.cache_read,
+    );
+    row(
+        "  written to the cache",
+        with.split.cache_write,
+        without.split.cache_write,
+    );
     row("cost", cost, bare_cost);
-    table.add_row(["  compared".to_owned(), format!("{}.{} %", share / 10, share % 10), "100.0 %".to_owned()]);
+    table.add_row([
+        "  compared".to_owned(),
+        format!("{}.{} %", share / 10, share % 10),
+        "100.0 %".to_owned(),
+    ]);
     align_right(&mut table, &[1, 2]);
     table.to_string()
 }

@@ -6,7 +6,14 @@ use fastrand::Rng;
 
 use super::places::Place;
 
-const TYPES: [&str; 6] = ["i64", "u32", "Timestamp", "Arc<str>", "BTreeMap<Key, i64>", "Option<u64>"];
+const TYPES: [&str; 6] = [
+    "i64",
+    "u32",
+    "Timestamp",
+    "Arc<str>",
+    "BTreeMap<Key, i64>",
+    "Option<u64>",
+];
 const WHY: [&str; 10] = [
     "The order matters: what was reserved first is released first.",
     "A retry finds the same row, so nothing is booked twice.",
@@ -105,7 +112,12 @@ fn fold(out: &mut String, rng: &mut Rng, place: &Place, number: u32) -> std::fmt
 }
 
 fn choose(out: &mut String, rng: &mut Rng, place: &Place, number: u32) -> std::fmt::Result {
-    let Place { noun, verbs, fields, .. } = place;
+    let Place {
+        noun,
+        verbs,
+        fields,
+        ..
+    } = place;
     writeln!(
         out,
         "/// What comes of a {} in state `{}`.\npub fn outcome_{number}(state: State, item: &{noun}) -> Outcome {{\n    match state {{",
@@ -120,7 +132,11 @@ fn choose(out: &mut String, rng: &mut Rng, place: &Place, number: u32) -> std::f
             "        State::{state} if item.{field}.is_some() => Outcome::after(\"{verb}\", {code}),"
         )?;
     }
-    writeln!(out, "        // {}\n        _ => Outcome::Nothing,\n    }}\n}}\n", pick(rng, &WHY))
+    writeln!(
+        out,
+        "        // {}\n        _ => Outcome::Nothing,\n    }}\n}}\n",
+        pick(rng, &WHY)
+    )
 }
 
 fn step(out: &mut String, rng: &mut Rng, place: &Place, number: u32) -> std::fmt::Result {

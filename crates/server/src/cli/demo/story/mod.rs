@@ -155,13 +155,29 @@ mod tests {
             assert!(calls(&story).any(|call| call.failed));
             let is = |wanted: fn(&Step) -> bool| story.steps.iter().any(wanted);
             assert!(is(|step| matches!(step, Step::Pause(_))));
-            assert!(is(|step| matches!(step, Step::Own { tool: Own::Snip { .. }, .. })));
-            assert!(is(|step| matches!(step, Step::Own { tool: Own::Read { .. }, .. })));
+            assert!(is(|step| matches!(
+                step,
+                Step::Own {
+                    tool: Own::Snip { .. },
+                    ..
+                }
+            )));
+            assert!(is(|step| matches!(
+                step,
+                Step::Own {
+                    tool: Own::Read { .. },
+                    ..
+                }
+            )));
             // Ids are the way back to a result.
             let ids: HashSet<&str> = calls(&story).map(|call| call.id.as_str()).collect();
             assert_eq!(ids.len(), calls(&story).count());
             for step in &story.steps {
-                if let Step::Own { tool: Own::Read { call } | Own::Grep { call, .. }, .. } = step {
+                if let Step::Own {
+                    tool: Own::Read { call } | Own::Grep { call, .. },
+                    ..
+                } = step
+                {
                     assert!(ids.contains(call.as_str()));
                 }
             }

@@ -17,17 +17,29 @@ pub(super) fn tests(rng: &mut Rng, place: &Place, count: usize, failing: Option<
     );
     let at = failing.map(|_| rng.usize(..count));
     for number in 0..count {
-        let of = if rng.bool() { *place } else { PLACES[rng.usize(..PLACES.len())] };
+        let of = if rng.bool() {
+            *place
+        } else {
+            PLACES[rng.usize(..PLACES.len())]
+        };
         let (verb, field) = (of.verbs[rng.usize(..4)], of.fields[rng.usize(..4)]);
         let (name, how) = match (at, failing) {
             (Some(at), Some(name)) if at == number => (name.to_owned(), "FAILED"),
-            _ => (format!("{}::tests::{verb}_keeps_{field}_{number}", of.module()), "ok"),
+            _ => (
+                format!("{}::tests::{verb}_keeps_{field}_{number}", of.module()),
+                "ok",
+            ),
         };
         // Writing to a string cannot fail.
         let _ = writeln!(out, "test {name} ... {how}");
     }
     let Some(name) = failing else {
-        let _ = writeln!(out, "\ntest result: ok. {count} passed; 0 failed; 0 ignored; finished in {}.{:02}s", rng.u8(0..9), rng.u8(0..100));
+        let _ = writeln!(
+            out,
+            "\ntest result: ok. {count} passed; 0 failed; 0 ignored; finished in {}.{:02}s",
+            rng.u8(0..9),
+            rng.u8(0..100)
+        );
         return out;
     };
     let (line, left, right) = (rng.u16(40..400), rng.u32(1_000..99_999), rng.u8(1..9));
@@ -49,7 +61,11 @@ pub(super) fn matches(rng: &mut Rng, word: &str, count: usize) -> String {
     let mut out = String::new();
     for _ in 0..count {
         let place = PLACES[rng.usize(..PLACES.len())];
-        let (line, verb, field) = (rng.u16(8..420), place.verbs[rng.usize(..4)], place.fields[rng.usize(..4)]);
+        let (line, verb, field) = (
+            rng.u16(8..420),
+            place.verbs[rng.usize(..4)],
+            place.fields[rng.usize(..4)],
+        );
         let code = match rng.u8(0..4) {
             0 => format!("let {field} = item.{verb}({word}, now)?;"),
             1 => format!("/// Calls `{word}` before it may {verb}."),
@@ -67,9 +83,19 @@ pub(super) fn diff(rng: &mut Rng, places: &[Place], hunks: usize) -> String {
     let mut out = String::new();
     for place in places {
         // Writing to a string cannot fail.
-        let _ = writeln!(out, "diff --git a/{0} b/{0}\nindex {1:07x}..{2:07x} 100644\n--- a/{0}\n+++ b/{0}", place.path, rng.u32(..1 << 28), rng.u32(..1 << 28));
+        let _ = writeln!(
+            out,
+            "diff --git a/{0} b/{0}\nindex {1:07x}..{2:07x} 100644\n--- a/{0}\n+++ b/{0}",
+            place.path,
+            rng.u32(..1 << 28),
+            rng.u32(..1 << 28)
+        );
         for _ in 0..hunks {
-            let (at, verb, field) = (rng.u16(10..400), place.verbs[rng.usize(..4)], place.fields[rng.usize(..4)]);
+            let (at, verb, field) = (
+                rng.u16(10..400),
+                place.verbs[rng.usize(..4)],
+                place.fields[rng.usize(..4)],
+            );
             let (noun, limit) = (place.noun, rng.u32(1..9_999));
             let _ = writeln!(
                 out,
@@ -93,11 +119,22 @@ pub(super) fn log(rng: &mut Rng, place: &Place, lines: usize) -> String {
             _ => " INFO",
         };
         let said = match level {
-            "ERROR" => format!("{verb} failed: {field} does not match, expected {} found {}", rng.u32(..99_999), rng.u32(..99_999)),
-            " WARN" => format!("{verb} was slow: {field} waited {} ms for a connection", rng.u16(200..4_000)),
+            "ERROR" => format!(
+                "{verb} failed: {field} does not match, expected {} found {}",
+                rng.u32(..99_999),
+                rng.u32(..99_999)
+            ),
+            " WARN" => format!(
+                "{verb} was slow: {field} waited {} ms for a connection",
+                rng.u16(200..4_000)
+            ),
             _ => format!("{verb} of {field} done"),
         };
-        let (hour, minute, second) = (millis / 3_600_000 % 24, millis / 60_000 % 60, millis / 1_000 % 60);
+        let (hour, minute, second) = (
+            millis / 3_600_000 % 24,
+            millis / 60_000 % 60,
+            millis / 1_000 % 60,
+        );
         // Writing to a string cannot fail.
         let _ = writeln!(
             out,

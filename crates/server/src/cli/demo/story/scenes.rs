@@ -35,8 +35,8 @@ use Scene::{Detour, Explore, Feature, Fix, Logs, Lunch, Recall, Review, Rule};
 
 const SCENES: [Scene; 38] = [
     Explore, Fix, Rule, Logs, Feature, Review, Detour, Fix, Explore, Feature, Lunch, Recall, Fix,
-    Explore, Logs, Feature, Rule, Fix, Review, Explore, Feature, Fix, Detour, Explore, Fix, Logs, Rule,
-    Feature, Review, Explore, Fix, Recall, Feature, Explore, Fix, Review, Feature, Fix,
+    Explore, Logs, Feature, Rule, Fix, Review, Explore, Feature, Fix, Detour, Explore, Fix, Logs,
+    Rule, Feature, Review, Explore, Fix, Recall, Feature, Explore, Fix, Review, Feature, Fix,
 ];
 
 const RULES: [(&str, &str); 3] = [
@@ -167,21 +167,36 @@ impl Writer {
     }
 
     fn explore(&mut self, place: &Place) {
-        let Place { noun, path, verbs, .. } = place;
+        let Place {
+            noun, path, verbs, ..
+        } = place;
         let (verb, other) = (verbs[self.rng.usize(..4)], self.other());
         let ask = match self.rng.u8(0..3) {
-            0 => format!("How does {noun} {verb} today, and who else depends on it? I want to understand it before we change {path}."),
-            1 => format!("A customer says that {verb} takes seconds. Find out what {noun} does there and what it waits for."),
-            _ => format!("Where do we {verb} a {noun}, and is it the same in {}?", other.path),
+            0 => format!(
+                "How does {noun} {verb} today, and who else depends on it? I want to understand it before we change {path}."
+            ),
+            1 => format!(
+                "A customer says that {verb} takes seconds. Find out what {noun} does there and what it waits for."
+            ),
+            _ => format!(
+                "Where do we {verb} a {noun}, and is it the same in {}?",
+                other.path
+            ),
         };
         self.ask(ask);
         let grep = self.grep(verb);
-        self.say(format!("I will look for every place that calls `{verb}` first."), vec![grep]);
+        self.say(
+            format!("I will look for every place that calls `{verb}` first."),
+            vec![grep],
+        );
         let reads = vec![self.read(place), self.read(&other)];
         self.say("Two files carry this. I read both.", reads);
         let third = self.other();
         let read = self.read(&third);
-        self.say(format!("`{}` calls it too, so I check that one.", third.module()), vec![read]);
+        self.say(
+            format!("`{}` calls it too, so I check that one.", third.module()),
+            vec![read],
+        );
         self.say(
             format!(
                 "`{noun}` does this in {path}: `can_{verb}` checks the limit, then the row is loaded, changed and saved under its revision. {} depends on it through `{}`. The slow part is the second load: the row is read once to check and once to change. Both could use the same one.",
@@ -192,11 +207,22 @@ impl Writer {
     }
 
     fn fix(&mut self, place: &Place) {
-        let Place { noun, path, verbs, fields, .. } = place;
+        let Place {
+            noun,
+            path,
+            verbs,
+            fields,
+            ..
+        } = place;
         let (verb, field) = (verbs[self.rng.usize(..4)], fields[self.rng.usize(..4)]);
         let ask = match self.rng.u8(0..3) {
-            0 => format!("The sums are off by a cent when we {verb} a {noun} into three parts. Please fix it in {path}, with a test."),
-            1 => format!("CI is red: a test of {} fails since this morning. Find out why and fix the cause, not the test.", place.module()),
+            0 => format!(
+                "The sums are off by a cent when we {verb} a {noun} into three parts. Please fix it in {path}, with a test."
+            ),
+            1 => format!(
+                "CI is red: a test of {} fails since this morning. Find out why and fix the cause, not the test.",
+                place.module()
+            ),
             _ => format!("{noun}: `{field}` is lost when {verb} is retried. Fix that."),
         };
         self.ask(ask);
@@ -214,9 +240,15 @@ impl Writer {
         self.say("Now the tests again.", vec![failing]);
         let other = self.other();
         let (grep, read) = (self.grep(field), self.read(&other));
-        self.say("One more caller relied on the old behaviour. Which one?", vec![grep, read]);
+        self.say(
+            "One more caller relied on the old behaviour. Which one?",
+            vec![grep, read],
+        );
         let edit = self.edit(&other);
-        self.say(format!("It is {}: it rounded a second time.", other.path), vec![edit]);
+        self.say(
+            format!("It is {}: it rounded a second time.", other.path),
+            vec![edit],
+        );
         let passing = self.test(place, None);
         self.say("And once more.", vec![passing]);
         self.say(
@@ -226,12 +258,19 @@ impl Writer {
     }
 
     fn feature(&mut self, place: &Place) {
-        let Place { noun, path, verbs, .. } = place;
+        let Place {
+            noun, path, verbs, ..
+        } = place;
         let verb = verbs[self.rng.usize(..4)];
         let user = self.other();
         let ask = match self.rng.u8(0..2) {
-            0 => format!("Add a way to {verb} many {noun}s in one call, at most 500, all or nothing. Use it in {}.", user.path),
-            _ => format!("We need metrics for {noun}: how often we {verb}, how long it takes, and how often it is refused."),
+            0 => format!(
+                "Add a way to {verb} many {noun}s in one call, at most 500, all or nothing. Use it in {}.",
+                user.path
+            ),
+            _ => format!(
+                "We need metrics for {noun}: how often we {verb}, how long it takes, and how often it is refused."
+            ),
         };
         self.ask(ask);
         let reads = vec![self.read(place), self.read(&user)];
@@ -239,14 +278,27 @@ impl Writer {
         let text = code::file(&mut self.rng, place, 110);
         let written = path.replace(".rs", "_many.rs");
         let said = format!("The file {written} has been written.");
-        let write = self.call("Write", json!({"file_path": written, "content": text}), said);
-        self.say(format!("A module of its own keeps {path} as it is."), vec![write]);
+        let write = self.call(
+            "Write",
+            json!({"file_path": written, "content": text}),
+            said,
+        );
+        self.say(
+            format!("A module of its own keeps {path} as it is."),
+            vec![write],
+        );
         let edits = vec![self.edit(place), self.edit(&user)];
         self.say("Now the two places that use it.", edits);
-        let failing = self.test(place, Some(&format!("{}::tests::{verb}_many_is_atomic", place.module())));
+        let failing = self.test(
+            place,
+            Some(&format!("{}::tests::{verb}_many_is_atomic", place.module())),
+        );
         self.say("The tests of the crate.", vec![failing]);
         let edit = self.edit(place);
-        self.say("The second half was saved before the first was checked. I check all of them first.", vec![edit]);
+        self.say(
+            "The second half was saved before the first was checked. I check all of them first.",
+            vec![edit],
+        );
         let passing = self.test(place, None);
         self.say("Again.", vec![passing]);
         self.say(
@@ -273,11 +325,21 @@ impl Writer {
 
     fn logs(&mut self, place: &Place) {
         let verb = place.verbs[self.rng.usize(..4)];
-        self.ask(format!("Last night {} stopped to {verb} for ten minutes. Here is the host: look into its log.", place.krate()));
+        self.ask(format!(
+            "Last night {} stopped to {verb} for ten minutes. Here is the host: look into its log.",
+            place.krate()
+        ));
         let lines = self.rng.usize(700..1_100);
         let log = outputs::log(&mut self.rng, place, lines);
-        let command = format!("journalctl -u {} --since yesterday -o short-iso", place.krate());
-        let log = self.call("Bash", json!({"command": command, "description": "Read the log"}), log);
+        let command = format!(
+            "journalctl -u {} --since yesterday -o short-iso",
+            place.krate()
+        );
+        let log = self.call(
+            "Bash",
+            json!({"command": command, "description": "Read the log"}),
+            log,
+        );
         let id = log.id.clone();
         self.say("I read the log of the night.", vec![log]);
         self.steps.push(Step::Own {
@@ -289,7 +351,10 @@ impl Writer {
         });
         self.last_log = Some(id);
         let read = self.read(place);
-        self.say(format!("The errors come from `{}`.", place.module()), vec![read]);
+        self.say(
+            format!("The errors come from `{}`.", place.module()),
+            vec![read],
+        );
         self.say(
             format!("The pool was empty: `{verb}` held a connection while it waited for the provider. Each error follows a warning about a slow one. I would release the connection before the call and take it again afterwards."),
             Vec::new(),
@@ -305,17 +370,26 @@ impl Writer {
 
     fn detour(&mut self, place: &Place) {
         let ask = self.asks;
-        self.ask(format!("Would it be worth it to replace {} by a table of our own macros? Try it quickly.", place.module()));
+        self.ask(format!(
+            "Would it be worth it to replace {} by a table of our own macros? Try it quickly.",
+            place.module()
+        ));
         let reads = vec![self.read(place)];
         self.say("I look at what would be replaced.", reads);
         let text = code::file(&mut self.rng, place, 160);
         let path = "crates/macros/src/table.rs";
-        let write = self.call("Write", json!({"file_path": path, "content": text}), format!("The file {path} has been written."));
+        let write = self.call(
+            "Write",
+            json!({"file_path": path, "content": text}),
+            format!("The file {path} has been written."),
+        );
         self.say("A first draft.", vec![write]);
         let failing = self.test(place, Some("table::tests::expands"));
         self.say("Does it hold?", vec![failing]);
         self.say("It is not worth it: twice the code for one file less, and errors point into the macro. I removed the draft.", Vec::new());
-        self.ask("Agreed, forget that idea. Back to the ledger: is everything green without it?".into());
+        self.ask(
+            "Agreed, forget that idea. Back to the ledger: is everything green without it?".into(),
+        );
         self.steps.push(Step::Own {
             text: "That attempt is of no use any more; I take it out of my context.".into(),
             tool: Own::Snip {
