@@ -35,18 +35,10 @@ impl Happened {
         let freed = event.effect.as_ref().map(|effect| effect.freed_tokens);
         let (actor, text) = match event.event.as_ref()? {
             Event::ResultsPersisted(persisted) => {
-                let size: u64 = persisted.results.iter().map(|one| one.original_bytes).sum();
-                let left: u64 = persisted
-                    .results
-                    .iter()
-                    .map(|one| one.replacement_bytes)
-                    .sum();
-                let tools = names(persisted.results.iter().map(|one| one.tool_name.as_str()));
-                let text = format!(
-                    "stored {tools}: {} became a preview of {}",
-                    bytes(size),
-                    bytes(left)
-                );
+                let all = &persisted.results;
+                let size: u64 = all.iter().map(|one| one.original_bytes).sum();
+                let tools = names(all.iter().map(|one| one.tool_name.as_str()));
+                let text = format!("stored {} of {tools}, a preview stays", bytes(size));
                 (Actor::Level(1), text)
             }
             Event::ContentSnipped(snipped) => {
@@ -59,11 +51,11 @@ impl Happened {
             }
             Event::ResultsCleared(cleared) => {
                 let why = match cleared.mode() {
-                    MicrocompactMode::Time => "the prompt cache was cold: ",
+                    MicrocompactMode::Time => ": the prompt cache was cold",
                     _ => "",
                 };
-                let text = format!("{why}cleared {}", count(cleared.calls.len(), "old result"));
-                (Actor::Level(3), text)
+                let results = count(cleared.calls.len(), "old result");
+                (Actor::Level(3), format!("cleared {results}{why}"))
             }
             Event::SpansCollapsed(folded) => (
                 Actor::Level(4),
@@ -79,10 +71,7 @@ impl Happened {
                     .boundary
                     .as_ref()
                     .map_or(0, |one| one.summarized_messages);
-                let text = format!(
-                    "{from} took the place of {}",
-                    count(messages as usize, "message")
-                );
+                let text = format!("{from} stands for {}", count(messages as usize, "message"));
                 (Actor::Level(5), text)
             }
             _ => return None,
@@ -128,13 +117,7 @@ pub(super) fn count(n: usize, what: &str) -> String {
 
 fn names<'a>(tools: impl Iterator<Item = &'a str>) -> String {
     let mut tools: Vec<&str> = tools.collect();
-    let results = tools.len();
     tools.sort_unstable();
     tools.dedup();
-    let of = tools.join(" and ");
-    if results == 1 {
-        format!("a result of {of}")
-    } else {
-        format!("{results} results of {of}")
-    }
+    tools.join(" and ")
 }

@@ -34,8 +34,10 @@ pub(super) struct Picture {
     pub(super) prices: Prices,
     /// Who speaks, and what is said.
     pub(super) now: (&'static str, String),
-    /// It is over.
+    /// All of it was played.
     pub(super) done: bool,
+    /// What was found at the end.
+    pub(super) verdict: String,
 }
 
 impl Picture {
@@ -56,6 +58,7 @@ impl Picture {
             prices,
             now: ("", String::new()),
             done: false,
+            verdict: String::new(),
         }
     }
 

@@ -29,7 +29,7 @@ use crate::cli::output::one_line;
 const PROJECT: &str = "projects/demo";
 const WITH: &str = "projects/demo/sessions/with-palimpsest";
 const WITHOUT: &str = "projects/demo/sessions/without";
-/// How long the summary may take to follow a turn.
+/// How long the summary may take to follow.
 const MEMORY_WAIT_SECONDS: i64 = 10;
 /// How much of what is said now is shown.
 const NOW_CHARS: usize = 300;
@@ -45,6 +45,18 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
+    /// What was found at the end, on one line.
+    fn verdict(&self) -> String {
+        let back = &self.read_back;
+        let undone = self.undone.map_or_else(String::new, |(same, all)| {
+            format!(" · undo: {same} of {all} as they were sent")
+        });
+        format!(
+            "{} views valid · {} of {} messages read back byte for byte{undone}",
+            self.checked, back.same, back.messages
+        )
+    }
+
     /// An error when a promise was not kept.
     pub(super) fn judge(&self) -> anyhow::Result<()> {
         let back = &self.read_back;
@@ -126,13 +138,15 @@ impl<'h> Play<'h> {
         } = self;
         let read_back = read_back(&mut with, channel).await?;
         let undone = with.undo().await?;
-        self.stage.close(&self.picture)?;
-        Ok(Outcome {
+        let mut outcome = Outcome {
             checked: with.checked + without.checked,
             picture: self.picture,
             read_back,
             undone,
-        })
+        };
+        outcome.picture.verdict = outcome.verdict();
+        self.stage.close(&outcome.picture)?;
+        Ok(outcome)
     }
 
     async fn step(&mut self, step: &Step) -> anyhow::Result<()> {
@@ -147,11 +161,13 @@ impl<'h> Play<'h> {
                 let (reply, _) = tokio::try_join!(self.with.prepare(), self.without.prepare())?;
                 self.picture.without_at.push(self.with.tally.sent.len());
                 self.take(reply);
+                self.remember().await?;
                 let tools: Vec<&str> = calls.iter().map(|call| call.tool).collect();
                 self.say("model", &called(text, &tools));
                 self.with.answered(text, calls);
                 self.without.answered(text, calls);
                 if calls.is_empty() {
+                    // Nothing follows before a person speaks.
                     tokio::try_join!(self.with.flush(), self.without.flush())?;
                     self.remember().await?;
                 }
@@ -225,7 +241,7 @@ impl<'h> Play<'h> {
         }
     }
 
-    /// Waits until the summary has followed the turn, so that the same seed gives the same session.
+    /// Waits until the summary has followed, so that the same seed gives the same session.
     async fn remember(&mut self) -> anyhow::Result<()> {
         let request = GetSessionMemoryRequest {
             session: WITH.to_owned(),

@@ -69,8 +69,8 @@ pub(super) struct Player {
     pub(super) turns: Vec<String>,
     /// Before the last compaction.
     pub(super) before: Option<Before>,
-    /// Given with the first request and counted from then on.
-    prefix: Option<PromptPrefix>,
+    /// What stands before the messages of each request.
+    prefix: PromptPrefix,
     /// The session's revision, as it was told last.
     pub(super) revision: u64,
     pending: Vec<Value>,
@@ -90,7 +90,7 @@ impl Player {
             sent: Vec::new(),
             turns: Vec::new(),
             before: None,
-            prefix: Some(prefix),
+            prefix,
             revision: 0,
             pending: Vec::new(),
             array: Vec::new(),
@@ -223,7 +223,7 @@ impl Player {
             messages: inputs(&self.pending),
             target: Some(target()),
             known_etag: self.etag.clone(),
-            prompt_prefix: self.prefix.take(),
+            prompt_prefix: Some(self.prefix.clone()),
             ..PrepareContextRequest::default()
         };
         let reply = self.context.prepare_context(request).await;

@@ -49,7 +49,7 @@ pub(super) fn draw(grid: &mut Grid, picture: &Picture, place: Place) {
             let part = solid.saturating_sub(from).min(8);
             if part > 0 {
                 grid.set(plot + column, y, EIGHTHS[part], colour(AnsiColor::Green));
-            } else if hatched > from {
+            } else if hatched >= from + 4 {
                 let style = if over { colour(AnsiColor::Red) } else { dim() };
                 grid.set(plot + column, y, '░', style);
             }
@@ -66,7 +66,11 @@ fn axis(grid: &mut Grid, place: Place, plot: usize, columns: usize, (window, top
         .saturating_sub(line + 1)
         .max(place.y);
     for column in 0..columns {
-        if grid.row(y)[(plot + column).min(grid.width - 1)].glyph == ' ' {
+        if grid
+            .row(y)
+            .get(plot + column)
+            .is_some_and(|cell| cell.glyph == ' ')
+        {
             grid.set(plot + column, y, '┄', dim());
         }
     }

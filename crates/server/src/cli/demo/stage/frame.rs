@@ -92,10 +92,8 @@ impl Frame<'_> {
         let (window, width) = (u64::from(budget.window_tokens).max(1), self.width());
         let cells = |tokens: u64| usize::try_from(tokens * width as u64 / window).unwrap_or(width);
         let (state, style) = look::state(budget.state());
-        let x = self.grid.put(self.left, self.y, "context ", dim());
-        let x = self
-            .grid
-            .put(x, self.y, &number(budget.used_tokens.into()), bold());
+        let used = number(budget.used_tokens.into());
+        let x = self.grid.put(self.left, self.y, &used, bold());
         let of = format!(" of {} tokens  ", number(budget.window_tokens.into()));
         let x = self.grid.put(x, self.y, &of, Style::new());
         self.grid.put(x, self.y, state, style);
@@ -109,7 +107,7 @@ impl Frame<'_> {
             let words = format!(" {name} {}", short(at.into()));
             end = self.grid.put_right(end, self.y, &words, Style::new());
             end = self.grid.put_right(end, self.y, "╵", colour(mark));
-            end = end.saturating_sub(2);
+            end = end.saturating_sub(1);
         }
         self.y += 1;
         let shares = look::shares(&self.picture.breakdown);
@@ -150,8 +148,8 @@ impl Frame<'_> {
     /// The parts by name, as many as have room before the marks begin.
     fn legend(&mut self, shares: &[Share]) {
         let y = self.y;
-        let end = self.grid.row(y.min(self.grid.height.saturating_sub(1)));
-        let end = end.iter().position(|cell| cell.glyph == '╵');
+        let mut marks = self.grid.row(y).iter();
+        let end = marks.position(|cell| cell.glyph == '╵');
         let end = end.unwrap_or(self.right);
         let mut x = self.left;
         for share in shares.iter().filter(|share| share.tokens > 0) {
@@ -285,8 +283,11 @@ impl Frame<'_> {
     fn now(&mut self, y: usize) {
         let (who, text) = &self.picture.now;
         if self.picture.done {
-            self.grid
-                .put(self.left, y, "Reading everything back…", dim());
+            let (text, style) = match self.picture.verdict.as_str() {
+                "" => ("Reading everything back…", dim()),
+                verdict => (verdict, colour(AnsiColor::Green)),
+            };
+            self.grid.put_cut(self.left, y, text, self.width(), style);
             return;
         }
         let style = if *who == "user" {

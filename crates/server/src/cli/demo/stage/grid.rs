@@ -30,8 +30,10 @@ impl Grid {
         }
     }
 
+    /// A row; one that is not there has no cells.
     pub(super) fn row(&self, y: usize) -> &[Cell] {
-        &self.cells[y * self.width..(y + 1) * self.width]
+        let cells = y * self.width..(y + 1) * self.width;
+        self.cells.get(cells).unwrap_or_default()
     }
 
     pub(super) fn set(&mut self, x: usize, y: usize, glyph: char, style: Style) {

@@ -75,8 +75,7 @@ impl Stage {
         let (width, height) = Terminal::size();
         let grid = frame::draw(picture, (width, height.min(PAGE.1)), coloured);
         let mut out = String::new();
-        // The last row says what is going on, and nothing is any more.
-        for y in 0..grid.height.saturating_sub(1) {
+        for y in 0..grid.height {
             for (_, style, text) in runs(grid.row(y)) {
                 // Writing to a string cannot fail.
                 let _ = write!(out, "{style}{text}{style:#}");

@@ -35,7 +35,7 @@ use Scene::{Detour, Explore, Feature, Fix, Logs, Lunch, Recall, Review, Rule};
 
 const SCENES: [Scene; 38] = [
     Explore, Fix, Rule, Logs, Feature, Review, Detour, Fix, Explore, Feature, Lunch, Recall, Fix,
-    Explore, Logs, Feature, Rule, Fix, Review, Explore, Feature, Fix, Detour, Explore, Fix, Logs,
+    Explore, Logs, Detour, Feature, Rule, Fix, Review, Explore, Feature, Fix, Explore, Fix, Logs,
     Rule, Feature, Review, Explore, Fix, Recall, Feature, Explore, Fix, Review, Feature, Fix,
 ];
 
