@@ -38,41 +38,38 @@ impl Happened {
                 let all = &persisted.results;
                 let size: u64 = all.iter().map(|one| one.original_bytes).sum();
                 let tools = names(all.iter().map(|one| one.tool_name.as_str()));
-                let text = format!("stored {} of {tools}, a preview stays", bytes(size));
-                (Actor::Level(1), text)
+                (
+                    Actor::Level(1),
+                    format!("{} of {tools} stored", bytes(size)),
+                )
             }
             Event::ContentSnipped(snipped) => {
-                let text = format!(
-                    "the model snipped {} with {}",
-                    count(snipped.turn_ids.len(), "turn"),
-                    count(snipped.message_ids.len(), "message")
-                );
-                (Actor::Level(2), text)
+                let turns = count(snipped.turn_ids.len(), "turn");
+                let messages = count(snipped.message_ids.len(), "message");
+                (Actor::Level(2), format!("{turns}, {messages} snipped"))
             }
             Event::ResultsCleared(cleared) => {
                 let why = match cleared.mode() {
-                    MicrocompactMode::Time => ": the prompt cache was cold",
+                    MicrocompactMode::Time => ": cold cache",
                     _ => "",
                 };
-                let results = count(cleared.calls.len(), "old result");
-                (Actor::Level(3), format!("cleared {results}{why}"))
+                let results = count(cleared.calls.len(), "result");
+                (Actor::Level(3), format!("{results} cleared{why}"))
             }
-            Event::SpansCollapsed(folded) => (
-                Actor::Level(4),
-                format!("folded {}", count(folded.spans.len(), "span")),
-            ),
+            Event::SpansCollapsed(folded) => {
+                let spans = count(folded.spans.len(), "span");
+                (Actor::Level(4), format!("{spans} folded"))
+            }
             Event::Compacted(done) if done.state() == CompactionState::Succeeded => {
                 let from = match done.strategy() {
                     CompactionStrategy::SessionMemory => "summary.md",
-                    CompactionStrategy::Extractive => "a summary from structure",
-                    _ => "a summary",
+                    CompactionStrategy::Extractive => "summary from structure",
+                    _ => "summary",
                 };
-                let messages = done
-                    .boundary
-                    .as_ref()
-                    .map_or(0, |one| one.summarized_messages);
-                let text = format!("{from} stands for {}", count(messages as usize, "message"));
-                (Actor::Level(5), text)
+                let boundary = done.boundary.as_ref();
+                let messages = boundary.map_or(0, |one| one.summarized_messages);
+                let messages = count(messages as usize, "message");
+                (Actor::Level(5), format!("{messages} → {from}"))
             }
             _ => return None,
         };

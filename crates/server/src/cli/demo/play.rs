@@ -181,7 +181,7 @@ impl<'h> Play<'h> {
             }
             Step::Pause(time) => {
                 self.clock.advance(*time);
-                let text = format!("{} minutes pass without a word", time.as_secs() / 60);
+                let text = format!("{} minutes without a word", time.as_secs() / 60);
                 self.tell(Actor::Time, text)?;
             }
         }
@@ -209,8 +209,7 @@ impl<'h> Play<'h> {
         let answer = self.with.call_own(text, &id, name, &input).await?;
         if name != "Snip" {
             let lines = count(answer.lines().count(), "line");
-            let of = input["tool_use_id"].as_str().unwrap_or_default();
-            self.tell(Actor::Model, format!("read {lines} of {of} back"))?;
+            self.tell(Actor::Model, format!("read {lines} back"))?;
         }
         Ok(())
     }

@@ -35,6 +35,8 @@ pub(super) struct Tally {
     pub(super) split: Split,
     /// Requests that are larger than the model's window.
     pub(super) over_window: usize,
+    /// The first of them, from 1.
+    pub(super) first_over: Option<usize>,
 }
 
 impl Tally {
@@ -213,7 +215,10 @@ impl Player {
             .budget
             .as_ref()
             .map_or(WINDOW, |budget| budget.window_tokens);
-        self.tally.over_window += usize::from(tokens > window);
+        if tokens > window {
+            self.tally.over_window += 1;
+            self.tally.first_over.get_or_insert(self.tally.sent.len());
+        }
         Ok(reply)
     }
 

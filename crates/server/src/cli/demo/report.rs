@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::happened::{Actor, count};
 use super::play::Outcome;
+use super::player::WINDOW;
 use crate::cli::output::{align_right, bytes, number, table};
 
 /// The whole report.
@@ -16,48 +17,56 @@ pub(super) fn text(outcome: &Outcome) -> String {
 
 fn write(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
     let picture = &outcome.picture;
-    writeln!(out, "{}", compared(outcome))?;
+    writeln!(out, "{}\n", compared(outcome))?;
+    if let Some(first) = picture.without.first_over {
+        writeln!(
+            out,
+            "With every level off the same messages leave the window of {} at request {first}: a model would\n\
+             have refused from there on.",
+            number(WINDOW.into())
+        )?;
+    }
+    let prices = &picture.prices;
     writeln!(
         out,
-        "\nCosts are in uncached tokens at the prices of the configuration; output is not counted. The second\n\
-         session took the same messages with every level off, in a window that no model has.\n"
+        "Costs are in uncached input tokens: one read from the cache costs {}, one written to it {}.\n",
+        prices.cache_read.get(),
+        prices.cache_write.get()
     )?;
     for level in 1..=5 {
-        let acted = || {
-            picture
-                .happened
-                .iter()
-                .filter(move |one| one.actor == Actor::Level(level))
-        };
-        let times = acted().count();
-        if times > 0 {
-            let freed: u64 = acted().filter_map(|one| one.freed).map(u64::from).sum();
-            let name = LEVELS[usize::from(level) - 1];
-            writeln!(
-                out,
-                "level {level}  {name:<28} {:>9}  {:>9} tokens freed",
-                count(times, "time"),
-                number(freed)
-            )?;
+        let acted = picture.happened.iter();
+        let acted = acted.filter(|one| one.actor == Actor::Level(level));
+        let freed: Vec<u64> = acted.map(|one| one.freed.unwrap_or(0).into()).collect();
+        if freed.is_empty() {
+            continue;
         }
+        writeln!(
+            out,
+            "level {level}  {:<27} {:>8} {:>9} tokens freed",
+            LEVELS[usize::from(level) - 1],
+            count(freed.len(), "time"),
+            number(freed.iter().sum())
+        )?;
     }
     let memory = &picture.memory;
     writeln!(
         out,
-        "memory   summary.md, version {:<15} {:>9}  {:>9} tokens\n",
-        memory.version,
-        "",
+        "memory   {:<27} {:>8} {:>9} tokens\n",
+        "summary.md",
+        count(
+            usize::try_from(memory.version).unwrap_or(usize::MAX),
+            "version"
+        ),
         number(memory.tokens.into())
     )?;
+    let (checked, back) = (number(outcome.checked as u64), &outcome.read_back);
     writeln!(
         out,
-        "Every view was valid: {} checked by the provider's rules.",
-        number(outcome.checked as u64)
+        "checked    {checked} views by the provider's rules, all valid"
     )?;
-    let back = &outcome.read_back;
     writeln!(
         out,
-        "Nothing was lost: {} of {} that left the view came back byte for byte through ReadTranscript, {} in all.",
+        "read back  {} of {} that left the view, byte for byte, through ReadTranscript ({})",
         number(back.same as u64),
         count(back.messages, "message"),
         bytes(back.bytes as u64)
@@ -65,7 +74,8 @@ fn write(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
     if let Some((same, all)) = outcome.undone {
         writeln!(
             out,
-            "The last compaction was undone: {same} of {all} messages are the bytes that were sent before it."
+            "undone     the last compaction: {same} of {} are the bytes that were sent before it",
+            count(all, "message")
         )?;
     }
     writeln!(

@@ -1,10 +1,12 @@
 //! One frame of the picture, for a screen of any size.
 
 use anstyle::{AnsiColor, Style};
+use palimpsest_proto::context::v1::MemorySectionKind;
 
 use super::chart::{self, short};
 use super::grid::Grid;
 use super::look::{self, Share, bold, colour, dim};
+use crate::cli::demo::happened::count;
 use crate::cli::demo::picture::Picture;
 use crate::cli::output::number;
 
@@ -14,6 +16,8 @@ const MARGIN: usize = 2;
 const FIXED_ROWS: usize = 13;
 const MIN_CHART: usize = 4;
 const MAX_CHART: usize = 14;
+/// How wide the names of sections are.
+const NAME: usize = 10;
 /// From this height on there is room for blank rows.
 const ROOMY: usize = 30;
 
@@ -34,7 +38,7 @@ pub(super) fn draw(picture: &Picture, (width, height): (usize, usize), coloured:
     frame.window(1 + gap);
     frame.y += gap;
     let rest = height.saturating_sub(FIXED_ROWS + 5 * gap);
-    let chart = (rest / 2).clamp(MIN_CHART, MAX_CHART);
+    let chart = (rest * 3 / 5).clamp(MIN_CHART, MAX_CHART);
     frame.chart(chart);
     frame.y += gap;
     frame.cost();
@@ -63,15 +67,11 @@ impl Frame<'_> {
     fn title(&mut self) {
         let picture = self.picture;
         let x = self.grid.put(self.left, self.y, "palimpsest", bold());
-        self.grid
-            .put(x + 1, self.y, "a coding session, live", dim());
+        let what = format!("a coding session, seed {}", picture.seed);
+        self.grid.put(x + 1, self.y, &what, dim());
         let right = if picture.done {
-            format!(
-                "{} requests, {} messages, seed {}",
-                picture.with.sent.len(),
-                picture.messages,
-                picture.seed
-            )
+            let requests = count(picture.with.sent.len(), "request");
+            format!("{requests}, {}", count(picture.messages, "message"))
         } else {
             format!(
                 "turn {} of {}   request {} of {}",
@@ -194,7 +194,7 @@ impl Frame<'_> {
         let x = self
             .grid
             .put(x, self.y, &number(with), colour(AnsiColor::Green).bold());
-        let words = format!(" of {} uncached tokens ", number(without));
+        let words = format!(" instead of {} uncached tokens  ", number(without));
         let x = self.grid.put(x, self.y, &words, Style::new());
         let percent = format!("{}.{} %", share / 10, share % 10);
         let x = self.grid.put(x, self.y, &percent, bold());
@@ -212,7 +212,7 @@ impl Frame<'_> {
 
     /// What happened, and what is remembered.
     fn lists(&mut self, height: usize) {
-        let half = self.width() / 2;
+        let half = self.width() * 11 / 20;
         let rows = height.saturating_sub(1);
         self.happened(self.left, half.saturating_sub(2), rows);
         let x = self.left + half;
@@ -252,7 +252,7 @@ impl Frame<'_> {
         let sections: Vec<(&str, Vec<&str>)> = memory
             .sections
             .iter()
-            .map(|section| (section.title.as_str(), lines(&section.body)))
+            .map(|section| (name(section.kind()), lines(&section.body)))
             .filter(|(_, lines)| !lines.is_empty())
             .collect();
         if sections.is_empty() || rows == 0 {
@@ -260,19 +260,18 @@ impl Frame<'_> {
         }
         let mut y = self.y + 1;
         let mut left = rows;
-        for (at, (title, lines)) in sections.iter().enumerate() {
+        for (at, (name, lines)) in sections.iter().enumerate() {
             // What is left is shared by the sections that are left; each has its name first.
             let share = (left / (sections.len() - at)).max(1).min(left);
             if share == 0 {
                 return;
             }
-            let name = title.split([' ', ',']).next().unwrap_or(title);
             self.grid
-                .put_cut(x, y, name, 13, colour(AnsiColor::Magenta));
+                .put_cut(x, y, name, NAME, colour(AnsiColor::Magenta));
             let shown = lines.len().min(share);
             for line in &lines[lines.len() - shown..] {
                 self.grid
-                    .put_cut(x + 14, y, line, width.saturating_sub(14), Style::new());
+                    .put_cut(x + NAME, y, line, width.saturating_sub(NAME), Style::new());
                 y += 1;
             }
             left -= shown;
@@ -312,4 +311,21 @@ fn lines(body: &str) -> Vec<&str> {
     lines
         .filter(|line| !line.is_empty() && !line.starts_with("```"))
         .collect()
+}
+
+/// The short name of a section.
+fn name(kind: MemorySectionKind) -> &'static str {
+    match kind {
+        MemorySectionKind::SessionTitle => "title",
+        MemorySectionKind::CurrentState => "state",
+        MemorySectionKind::TaskSpecification => "task",
+        MemorySectionKind::FilesAndFunctions => "files",
+        MemorySectionKind::Workflow => "workflow",
+        MemorySectionKind::ErrorsAndCorrections => "errors",
+        MemorySectionKind::Documentation => "system",
+        MemorySectionKind::Learnings => "learnings",
+        MemorySectionKind::KeyResults => "results",
+        MemorySectionKind::Worklog => "worklog",
+        MemorySectionKind::Unspecified => "",
+    }
 }

@@ -1,7 +1,9 @@
 //! Frames of all sizes.
 
 use palimpsest_core::policy::Prices;
-use palimpsest_proto::context::v1::{Budget, BudgetState, MemorySection, TokenBreakdown};
+use palimpsest_proto::context::v1::{
+    Budget, BudgetState, MemorySection, MemorySectionKind, TokenBreakdown,
+};
 
 use super::grid::Grid;
 use super::{frame, progress, svg};
@@ -37,7 +39,7 @@ fn picture() -> Picture {
     });
     picture.memory.version = 3;
     picture.memory.sections = vec![MemorySection {
-        title: "Current State".into(),
+        kind: MemorySectionKind::CurrentState.into(),
         body: "Working on posting.rs.\n".into(),
         ..MemorySection::default()
     }];
