@@ -305,7 +305,8 @@ async fn create(
         }),
         ..CreateSessionRequest::default()
     };
-    let created = sessions.create_session(request).await;
+    // A policy is large, and so is a call that holds one.
+    let created = Box::pin(sessions.create_session(request)).await;
     created.map_err(|status| said(&status))?;
     Ok(())
 }

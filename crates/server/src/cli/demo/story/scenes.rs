@@ -99,7 +99,7 @@ impl Writer {
             Rule => self.rule(),
             Detour => self.detour(&place),
             Recall => self.recall(),
-            Lunch => self.steps.push(Step::Pause(Duration::from_secs(93 * 60))),
+            Lunch => self.steps.push(Step::Pause(Duration::from_mins(93))),
         }
     }
 
