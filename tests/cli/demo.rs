@@ -1,15 +1,21 @@
 //! `palimpsest demo`: it ends well and in time, its figures add up, and nothing is left of it.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use palimpsest_tests::binary;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 /// A newcomer is promised half a minute. This allows for a build without optimisation.
 const IN_TIME: Duration = Duration::from_mins(1);
+
+const ENTER_SCREEN: &str = "\u{1b}[?1049h";
+const LEAVE_SCREEN: &str = "\u{1b}[?1049l";
+const SHOW_CURSOR: &str = "\u{1b}[?25h";
 
 fn demo(temporary: &Path) -> Command {
     let mut command = Command::new(binary());
@@ -157,5 +163,67 @@ fn whoever_has_seen_enough_ends_the_demo() {
     said.read_line(&mut String::new()).unwrap();
     drop(said);
     child.wait().unwrap();
+    assert_eq!(left_in(temporary.path()), [""; 0]);
+}
+
+/// A terminal: what reads its screen, and what a process writes to.
+fn terminal(columns: u16, rows: u16) -> (File, File) {
+    let screen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&screen).unwrap();
+    unlockpt(&screen).unwrap();
+    let name = ptsname(&screen, Vec::new()).unwrap();
+    let process = File::options()
+        .read(true)
+        .write(true)
+        .open(name.to_str().unwrap())
+        .unwrap();
+    let size = Winsize {
+        ws_row: rows,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    tcsetwinsize(&process, size).unwrap();
+    (File::from(screen), process)
+}
+
+#[test]
+fn a_terminal_is_given_back_as_it_was() {
+    let temporary = tempfile::tempdir().unwrap();
+    let (mut screen, process) = terminal(80, 24);
+    let before = tcgetattr(&process).unwrap();
+    assert!(before.local_modes.contains(LocalModes::ECHO));
+    let mut child = demo(temporary.path())
+        .env("TERM", "xterm-256color")
+        .stdin(process.try_clone().unwrap())
+        .stdout(process.try_clone().unwrap())
+        .spawn()
+        .unwrap();
+    let mut shown = Vec::new();
+    let mut chunk = [0; 4_096];
+    let mut read_until = |shown: &mut Vec<u8>, wanted: &str| {
+        let began = Instant::now();
+        while !String::from_utf8_lossy(shown).contains(wanted) {
+            assert!(began.elapsed() < IN_TIME, "no {wanted} came");
+            let read = screen.read(&mut chunk).unwrap();
+            shown.extend_from_slice(&chunk[..read]);
+        }
+    };
+    read_until(&mut shown, "request 2 of");
+    let silent = tcgetattr(&process).unwrap();
+    assert!(!silent.local_modes.contains(LocalModes::ECHO));
+    let pid = child.id().to_string();
+    let kill = Command::new("kill").args(["-s", "INT", &pid]).status();
+    assert!(kill.unwrap().success());
+    read_until(&mut shown, LEAVE_SCREEN);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let after = tcgetattr(&process).unwrap();
+    assert_eq!(after.local_modes, before.local_modes);
+    assert_eq!(after.input_modes, before.input_modes);
+    let shown = String::from_utf8_lossy(&shown);
+    assert!(
+        shown.contains(ENTER_SCREEN) && shown.contains(SHOW_CURSOR),
+        "{shown}"
+    );
     assert_eq!(left_in(temporary.path()), [""; 0]);
 }
