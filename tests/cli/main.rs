@@ -1,7 +1,12 @@
 //! The commands that people type, run as they are typed, and the README's among them.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a process takes real time to end"
+)]
 
+mod demo;
 mod readme;
 mod replay;
 mod replay_settings;

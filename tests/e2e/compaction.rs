@@ -2,7 +2,7 @@
 //! hand, and gets everything back.
 
 use palimpsest_proto::context::v1::{
-    CompactRequest, CompactionMode, CompactionState, CompactionStrategy, Level,
+    CompactRequest, CompactionMode, CompactionState, CompactionStrategy, EventKind, Level,
     ListMessagesRequest, MessageInput, PrepareContextRequest, PrepareContextResponse,
     RestoreContextRequest, SkipReason, StageAction, Target, Trigger, Visibility,
 };
@@ -73,6 +73,17 @@ fn text_of(message: &Value) -> String {
     message.to_string()
 }
 
+/// What a compaction takes from the view is told with the revision that brings it back.
+#[track_caller]
+fn leads_back(reply: &PrepareContextResponse, messages: u32) {
+    let left = &reply.fidelity.as_ref().unwrap().items;
+    assert_eq!(left.iter().map(|item| item.messages).sum::<u32>(), messages);
+    for item in left {
+        assert_eq!(item.cause(), EventKind::Compacted, "{item:?}");
+        assert!(item.restore_to_revision > 0 && item.restore_to_revision < reply.revision);
+    }
+}
+
 #[tokio::test]
 async fn p06_a_view_over_its_threshold_is_compacted_and_the_last_words_stay() {
     let folder = tempfile::tempdir().unwrap();
@@ -97,6 +108,7 @@ async fn p06_a_view_over_its_threshold_is_compacted_and_the_last_words_stay() {
     assert!(effect.after_tokens < effect.before_tokens / 2, "{effect:?}");
     assert_eq!(effect.trigger(), Trigger::Auto);
     assert!(before.sendable);
+    leads_back(&before, 24);
     // The summary leads, and what the user said last stands as it was said.
     let values = array.values();
     let first = text_of(&values[0]);

@@ -115,6 +115,14 @@ impl Server {
         })
     }
 
+    /// Tells the time by another clock than the machine's.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.context.ids = Arc::new(IdSource::random(Arc::clone(&clock)));
+        self.context.clock = clock;
+        self
+    }
+
     /// Where the gRPC services listen, with the port that port 0 became.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()

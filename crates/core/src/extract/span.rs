@@ -1,20 +1,20 @@
 //! A span of old rounds in one paragraph, and what there is to know before it is put in their place.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::call::Act;
 use super::facts::{Deed, Fact, Facts};
 use super::lessons::lessons;
 use super::notes::Notes;
 use super::outcome::Outcome;
-use super::steps::{Naming, repeats, steps};
+use super::steps::{Likeness, Naming, steps};
 use super::text::{clip, gist, quoted, sentences};
 use crate::message::{Block, Message, ResultContent};
 use crate::tokens::{estimate_message, estimate_text};
 
 /// What a paragraph has at most.
 const MAX_TOKENS: u32 = 120;
-/// A call is compared with so many before it.
+/// A call repeats one that is at most so many calls back.
 const MAX_COMPARED: usize = 400;
 
 /// With what sentences begin, or what they hold, in which a model chooses; in lower case.
@@ -161,7 +161,9 @@ pub fn features<'a>(messages: impl IntoIterator<Item = &'a Message> + Clone) -> 
         ..SpanFeatures::default()
     };
     let facts = Facts::of(messages);
-    let mut before: Vec<&Deed> = Vec::new();
+    // Where a call like it was made last.
+    let mut last: HashMap<Likeness<'_>, usize> = HashMap::new();
+    let mut known = Known::default();
     let mut repeated = 0_usize;
     for fact in facts.iter() {
         match fact {
@@ -170,12 +172,12 @@ pub fn features<'a>(messages: impl IntoIterator<Item = &'a Message> + Clone) -> 
                 features.decisions += sentences(text).filter(|sentence| decides(sentence)).count();
             }
             Fact::Did(deed) => {
+                let earlier = last.insert(Likeness::of(deed), features.calls);
+                let is_near = |at: usize| features.calls - at <= MAX_COMPARED;
+                repeated += usize::from(earlier.is_some_and(is_near));
                 features.calls += 1;
                 features.errors += usize::from(deed.failed());
-                let compared = &before[before.len().saturating_sub(MAX_COMPARED)..];
-                repeated += usize::from(compared.iter().any(|earlier| repeats(earlier, deed)));
-                before.push(deed);
-                features.take(deed);
+                features.take(deed, &mut known);
             }
         }
     }
@@ -186,18 +188,25 @@ pub fn features<'a>(messages: impl IntoIterator<Item = &'a Message> + Clone) -> 
     features
 }
 
+/// What is listed already.
+#[derive(Default)]
+struct Known<'d> {
+    paths: HashSet<&'d str>,
+    symbols: HashSet<&'d str>,
+}
+
 impl SpanFeatures {
-    fn take(&mut self, deed: &Deed) {
+    fn take<'d>(&mut self, deed: &'d Deed, known: &mut Known<'d>) {
         let path = match deed.call.act {
             Act::Read | Act::Edit | Act::Write => &deed.call.target,
             Act::Search => &deed.call.place,
             _ => return,
         };
-        if !path.is_empty() && deed.outcome != Outcome::Open && !self.paths.contains(path) {
+        if !path.is_empty() && deed.outcome != Outcome::Open && known.paths.insert(path) {
             self.paths.push(path.clone());
         }
         for name in &deed.call.symbols {
-            if !self.symbols.contains(name) {
+            if known.symbols.insert(name) {
                 self.symbols.push(name.clone());
             }
         }
@@ -256,5 +265,67 @@ fn in_texts(block: &Block, take: &mut impl FnMut(&str)) {
             }
         },
         Block::Media(_) | Block::Thinking(_) | Block::Opaque { .. } => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::ids::MessageId;
+    use crate::json::Extra;
+    use crate::message::{Role, ToolInput, ToolUse};
+
+    fn run(command: &str) -> Message {
+        let call = Block::ToolUse(ToolUse {
+            id: "id".into(),
+            name: "Bash".into(),
+            input: ToolInput::parse(&serde_json::json!({ "command": command }).to_string()),
+            extra: Extra::default(),
+        });
+        Message::new(MessageId::new(Uuid::nil()), Role::Assistant, vec![call])
+    }
+
+    /// How many calls repeat one of those shortly before them, by comparing each with each.
+    fn repeated(commands: &[String]) -> usize {
+        let is_repeated = |at: &usize| {
+            let before = &commands[at.saturating_sub(MAX_COMPARED)..*at];
+            before.contains(&commands[*at])
+        };
+        (0..commands.len()).filter(is_repeated).count()
+    }
+
+    fn share(commands: &[String]) -> u32 {
+        features(
+            &commands
+                .iter()
+                .map(|command| run(command))
+                .collect::<Vec<_>>(),
+        )
+        .repetition_milli
+    }
+
+    #[test]
+    fn a_call_repeats_one_that_is_not_too_far_back() {
+        let with = |between: usize| {
+            let mut commands = vec!["make all".to_owned()];
+            commands.extend((0..between).map(|n| format!("make part-{n}")));
+            commands.push("cd /work && make all".to_owned());
+            share(&commands)
+        };
+        assert_eq!(with(0), 500);
+        assert_eq!(with(MAX_COMPARED - 1), 1_000 / 401);
+        assert_eq!(with(MAX_COMPARED), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn repetitions_are_those_that_comparing_all_of_them_finds(numbers in prop::collection::vec(0..600_u16, 0..1_200)) {
+            let commands: Vec<String> = numbers.iter().map(|n| format!("make part-{n}")).collect();
+            let share_of_all = repeated(&commands) * 1_000 / commands.len().max(1);
+            prop_assert_eq!(u64::from(share(&commands)), share_of_all as u64);
+        }
     }
 }

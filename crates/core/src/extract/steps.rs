@@ -1,5 +1,7 @@
 //! Chains of similar calls, folded into phrases: `searched P in A and B: 7 matches in A, none in B`.
 
+use std::borrow::Cow;
+
 use super::call::Act;
 use super::facts::Deed;
 use super::outcome::Outcome;
@@ -74,15 +76,30 @@ pub(crate) fn steps(deeds: &[&Deed], naming: Naming<'_>, max: usize) -> Vec<Stri
     first.into_iter().chain(phrases).collect()
 }
 
-/// Whether two calls are alike enough for the later to repeat the earlier.
-pub(crate) fn repeats(earlier: &Deed, later: &Deed) -> bool {
-    let (a, b) = (&earlier.call, &later.call);
-    a.act == b.act
-        && a.tool == b.tool
-        && match a.act {
-            Act::Run => shell::tidy(&a.target, 200) == shell::tidy(&b.target, 200),
-            _ => a.target == b.target && a.place == b.place,
+/// What two calls have in common when the later repeats the earlier.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Likeness<'d> {
+    act: Act,
+    tool: &'d str,
+    target: Cow<'d, str>,
+    place: &'d str,
+}
+
+impl<'d> Likeness<'d> {
+    pub(crate) fn of(deed: &'d Deed) -> Self {
+        let call = &deed.call;
+        let (target, place) = match call.act {
+            // The same command is written in many ways, and from many places.
+            Act::Run => (shell::tidy(&call.target, 200).into(), ""),
+            _ => (Cow::Borrowed(&*call.target), &*call.place),
+        };
+        Self {
+            act: call.act,
+            tool: &call.tool,
+            target,
+            place,
         }
+    }
 }
 
 fn together(groups: Vec<(Group, Vec<&Deed>)>) -> Vec<(Group, Vec<&Deed>)> {

@@ -4,6 +4,7 @@ mod client;
 mod compact_store;
 mod completions;
 mod config;
+mod demo;
 mod each_file;
 mod export;
 mod files;
@@ -24,6 +25,7 @@ use clap::{Parser, Subcommand};
 #[derive(Debug, Parser)]
 #[command(name = "palimpsest", version, arg_required_else_help = true)]
 #[command(after_help = "Examples:
+  palimpsest demo                           a long session, live: a good place to begin
   palimpsest serve                          everything on this machine, nothing to set up
   palimpsest serve --data-dir /var/lib/palimpsest --log-format json
   palimpsest config                         every setting, its value, and where it is set")]
@@ -34,6 +36,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Demo(demo::Demo),
     Serve(serve::Serve),
     Worker(worker::Work),
     Import(import::Import),
@@ -52,6 +55,7 @@ impl Cli {
     /// Does what the command says.
     pub(crate) fn run(self) -> anyhow::Result<()> {
         match self.command {
+            Command::Demo(command) => command.run(),
             Command::Serve(command) => command.run(),
             Command::Worker(command) => command.run(),
             Command::Import(command) => command.run(),

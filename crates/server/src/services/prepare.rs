@@ -64,6 +64,15 @@ impl Done {
             .map(|(revision, event)| (*revision, event))
     }
 
+    /// What changed the view: the levels, and the compaction after them.
+    fn changes(&self) -> impl Iterator<Item = (Revision, &Event)> {
+        let compacted = self.compacted.as_ref().and_then(|ended| match ended {
+            Ended::Event(event, revision) => Some((*revision, &**event)),
+            Ended::Skipped(_) | Ended::Before(_) => None,
+        });
+        self.levels().chain(compacted)
+    }
+
     fn stages(&self, session: &Session, dry_run: bool) -> Vec<v1::StageReport> {
         let done = self.levels.iter();
         let done = done.filter_map(|(_, event)| convert::stage(event, session, dry_run));
@@ -326,7 +335,7 @@ impl Call {
             cache_edits: self.edits(session, &target, view.length, &done.levels)?,
             cache_breakpoints: self.cache_breakpoints(session, &target, view.length)?,
             context_management_json: management(session, &target),
-            fidelity: removed(session, self.target.as_ref(), done.levels()),
+            fidelity: removed(session, self.target.as_ref(), done.changes()),
             ..PrepareContextResponse::default()
         };
         if !self.incoming.is_empty() {

@@ -1,0 +1,142 @@
+//! A frame as SVG: what the terminal shows, for a page that has none.
+
+use std::fmt::Write as _;
+
+use anstyle::{AnsiColor, Color, Effects, Style};
+
+use super::grid::{Cell, Grid};
+
+/// A cell of a common monospaced font at 14 pixels.
+const CELL: (f64, f64) = (8.4, 18.0);
+const PADDING: f64 = 18.0;
+/// Where the text stands in its cell.
+const BASE: f64 = 13.5;
+
+/// Draws a frame.
+pub(super) fn draw(grid: &Grid) -> String {
+    let mut svg = String::new();
+    // Writing to a string cannot fail.
+    let _ = write_all(&mut svg, grid);
+    svg
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a place on a sheet")]
+fn write_all(svg: &mut String, grid: &Grid) -> std::fmt::Result {
+    let width = grid.width as f64 * CELL.0 + 2.0 * PADDING;
+    let height = grid.height as f64 * CELL.1 + 2.0 * PADDING;
+    writeln!(
+        svg,
+        r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0} {height:.0}" width="{width:.0}" height="{height:.0}" role="img" aria-label="palimpsest demo: the last picture" font-family="ui-monospace, 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', monospace" font-size="14">
+<title>palimpsest demo: the last picture</title>
+<rect width="100%" height="100%" rx="8" fill="#12161d"/>"##
+    )?;
+    for y in 0..grid.height {
+        let top = PADDING + y as f64 * CELL.1;
+        let row = grid.row(y);
+        let mut x = 0;
+        while x < row.len() {
+            let end = (x..row.len()).find(|at| !alike(&row[*at], &row[x]));
+            let end = end.unwrap_or(row.len());
+            let left = PADDING + x as f64 * CELL.0;
+            let width = (end - x) as f64 * CELL.0;
+            run(svg, &row[x..end], (left, top, width))?;
+            x = end;
+        }
+    }
+    svg.push_str("</svg>\n");
+    Ok(())
+}
+
+/// Whether two cells are drawn as one.
+fn alike(a: &Cell, b: &Cell) -> bool {
+    let same = a.style == b.style || (a.glyph == ' ' && b.glyph == ' ');
+    match (shape(a.glyph), shape(b.glyph)) {
+        (None, None) => same,
+        (a_shape, b_shape) => same && a_shape == b_shape,
+    }
+}
+
+/// A block sign as what share of a cell is filled, from below, and how densely.
+fn shape(glyph: char) -> Option<(f64, f64)> {
+    const EIGHTHS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let share = |at: usize| [0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0][at];
+    match glyph {
+        '░' => Some((1.0, 0.28)),
+        '▒' => Some((1.0, 0.5)),
+        '▓' => Some((1.0, 0.75)),
+        _ => EIGHTHS
+            .iter()
+            .position(|one| *one == glyph)
+            .map(|at| (share(at), 1.0)),
+    }
+}
+
+fn run(svg: &mut String, cells: &[Cell], (left, top, width): (f64, f64, f64)) -> std::fmt::Result {
+    let Some(first) = cells.first() else {
+        return Ok(());
+    };
+    let fill = fill(first.style);
+    if let Some((share, density)) = shape(first.glyph) {
+        let tall = CELL.1 * share;
+        let y = top + CELL.1 - tall;
+        // A hair wider, so that neighbours leave no seam.
+        return writeln!(
+            svg,
+            r#"<rect x="{left:.1}" y="{y:.1}" width="{:.1}" height="{:.1}" fill="{fill}" fill-opacity="{density}"/>"#,
+            width + 0.2,
+            tall + 0.2
+        );
+    }
+    let text: String = cells.iter().map(|cell| cell.glyph).collect();
+    if text.trim().is_empty() {
+        return Ok(());
+    }
+    let is_bold = first.style.get_effects().contains(Effects::BOLD);
+    let weight = if is_bold { r#" font-weight="700""# } else { "" };
+    writeln!(
+        svg,
+        r#"<text x="{left:.1}" y="{:.1}" fill="{fill}"{weight} textLength="{width:.1}" xml:space="preserve">{}</text>"#,
+        top + BASE,
+        escaped(&text)
+    )
+}
+
+/// The colours of a quiet dark theme.
+fn fill(style: Style) -> &'static str {
+    match style.get_fg_color() {
+        Some(Color::Ansi(AnsiColor::Red)) => "#e5707a",
+        Some(Color::Ansi(AnsiColor::Green)) => "#7fbf7f",
+        Some(Color::Ansi(AnsiColor::Yellow)) => "#dcb05a",
+        Some(Color::Ansi(AnsiColor::Blue)) => "#6ca5e8",
+        Some(Color::Ansi(AnsiColor::Magenta)) => "#c58fe0",
+        Some(Color::Ansi(AnsiColor::Cyan)) => "#5fc2c9",
+        Some(Color::Ansi(AnsiColor::BrightBlack)) => "#6f7a8a",
+        _ => "#d5dae2",
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_text_and_blocks_are_shapes() {
+        let mut grid = Grid::new(12, 2);
+        grid.put(0, 0, "a<b", Style::new().bold());
+        grid.put(4, 1, "██▄", Style::new());
+        let svg = draw(&grid);
+        assert!(
+            svg.contains(">a&lt;b<") && svg.contains("font-weight"),
+            "{svg}"
+        );
+        // The sheet, the two full cells as one, and the half.
+        assert_eq!(svg.matches("<rect").count(), 3, "{svg}");
+        assert!(svg.trim_end().ends_with("</svg>"));
+    }
+}
