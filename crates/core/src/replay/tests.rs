@@ -190,6 +190,7 @@ proptest! {
             policy: Arc::new(policies().swap_remove(which)),
             pace: Pace::PerLine,
             levels: true,
+            calibration: crate::tokens::Calibration::default(),
         };
         let mut bytes_of = HashMap::new();
         let mut number_of = HashMap::new();

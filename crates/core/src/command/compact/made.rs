@@ -108,12 +108,17 @@ impl Made {
         mark.meta = true;
         let tools = &session.policy().model_tools;
         let read_tool = tools.name_of(ModelTool::ReadTranscript);
+        let search_tool = tools.name_of(ModelTool::SearchTranscript);
+        let number = |at: &Ordinal| u64::from(at.get()) + 1;
+        let (first, last) = (what.kept.leaving.first(), what.kept.leaving.last());
         let text = frame(
             what.summary,
             Framing {
                 automatic: what.asked != Asked::Manual,
                 recent_follow: !what.kept.kept.is_empty(),
                 read_tool: read_tool.as_deref(),
+                search_tool: search_tool.as_deref(),
+                stands_for: first.map(number).zip(last.map(number)),
             },
         );
         let mut summary = Message::new(self.summary, Role::User, vec![Block::text(text)]);
