@@ -1,9 +1,11 @@
 //! The summary of what a compaction replaces, from a session: what leaves, upon what earlier notes say.
 
 use super::facts::Facts;
-use super::summary::summary;
+use super::memory::before_latest;
+use super::summary::{Inputs, summary};
+use super::words::user_words;
 use crate::ids::Ordinal;
-use crate::memory::Memory;
+use crate::memory::{Memory, SectionKind};
 use crate::message::{Block, Message};
 use crate::session::Session;
 use crate::summary::Document;
@@ -19,9 +21,30 @@ pub fn summary_of(session: &Session, leaving: &[Ordinal], inputs: &[String]) -> 
     let new = leaving.iter().filter(|at| Some(**at) > covers);
     let new = new.filter_map(|at| transcript.content(*at));
     let facts = Facts::of(new.map(|message| -> &Message { message }));
-    let inputs = inputs.iter().map(String::as_str);
-    let style = session.policy().summary.style;
-    summary(style, &memory, &facts, inputs, MAX_INPUT_TOKENS)
+    let said: Vec<&str> = inputs.iter().map(String::as_str).collect();
+    let inputs = Inputs {
+        said: &said,
+        last_follows: latest(session).is_some_and(|at| leaving.binary_search(&at).is_err()),
+        max_tokens: MAX_INPUT_TOKENS,
+    };
+    summary(session.policy().summary.style, &memory, &facts, inputs)
+}
+
+/// The running summary, told to whoever reads it in the place of the messages that it covers.
+pub fn stand_in(session: &Session, text: &str) -> String {
+    let mut memory = Memory::parse(text);
+    let latest = latest(session).and_then(|at| session.transcript().content(at));
+    if let Some(words) = latest.and_then(|message| user_words(message)) {
+        let state = before_latest(memory.body(SectionKind::State), &words);
+        memory.set(SectionKind::State, &state);
+    }
+    memory.told()
+}
+
+/// What the user said last, as long as it is in the view: every compaction keeps it.
+fn latest(session: &Session) -> Option<Ordinal> {
+    let turn = session.current_turn()?;
+    session.turns().start(turn)
 }
 
 /// What the running summary says, and the last message that it covers. Where there is none, an earlier

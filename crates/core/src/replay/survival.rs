@@ -1,14 +1,16 @@
 //! What of the facts in messages that a compaction replaced is still told by what it put in their place.
 //!
-//! A path counts when the whole of it stands there, or the part below the folder that the text names as
-//! the root of its paths. A command counts as what it is at heart: without the folder that it changes to,
-//! its redirections and the pipe that shortens its output, as notes write it.
+//! A path is told when the whole of it stands there, or the part below the folder that the text names as
+//! the root of its paths; a folder also where a path in it does. A command is told as what it is at heart:
+//! without the folder that it changes to, its redirections and the pipe that shortens its output. It is
+//! also told where it was folded into one of its kind, as ten runs of `cargo test` are told by the last;
+//! that is counted apart from what is told word for word.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::facts::facts;
 use super::probes::ProbeKind;
-use crate::extract::{told_command, told_root};
+use crate::extract::{command_kind, told_command, told_root};
 use crate::message::{Block, Message};
 
 /// How many facts there were, and how many are told.
@@ -16,6 +18,8 @@ use crate::message::{Block, Message};
 pub struct Share {
     /// Those that are told.
     pub told: usize,
+    /// Those of them that are told word for word.
+    pub exact: usize,
     /// All.
     pub all: usize,
 }
@@ -24,6 +28,7 @@ impl Share {
     /// Counts others in.
     pub fn add(&mut self, other: Self) {
         self.told += other.told;
+        self.exact += other.exact;
         self.all += other.all;
     }
 }
@@ -74,7 +79,9 @@ pub(super) fn survived<'m>(
             if seen.insert((kind, needle.text.clone())) {
                 let share = survival.0.entry(kind).or_default();
                 share.all += 1;
-                share.told += usize::from(told.tells(kind, &needle.text));
+                let exact = told.tells(kind, &needle.text);
+                share.exact += usize::from(exact);
+                share.told += usize::from(exact || told.folds(kind, &needle.text));
             }
         }
     }
@@ -85,6 +92,8 @@ pub(super) fn survived<'m>(
 struct Told {
     line: String,
     root: Option<String>,
+    /// The kinds of commands that stand in it.
+    families: BTreeSet<String>,
 }
 
 impl Told {
@@ -92,6 +101,12 @@ impl Told {
         Self {
             line: flat(text),
             root: told_root(text),
+            families: text
+                .split('`')
+                .skip(1)
+                .step_by(2)
+                .map(command_kind)
+                .collect(),
         }
     }
 
@@ -101,6 +116,11 @@ impl Told {
             ProbeKind::Command => self.line.contains(&flat(&told_command(fact))),
             ProbeKind::Error | ProbeKind::Sentence => self.line.contains(&flat(fact)),
         }
+    }
+
+    /// Whether a command is told as one of its kind.
+    fn folds(&self, kind: ProbeKind, fact: &str) -> bool {
+        kind == ProbeKind::Command && self.families.contains(&command_kind(fact))
     }
 
     /// A path is named between marks that no path has at its ends.
@@ -113,7 +133,10 @@ impl Told {
         let is_root = self.root.as_deref().map(|root| root.trim_end_matches('/')) == Some(path);
         is_root
             || self.line.contains(path)
-            || below.is_some_and(|below| self.line.contains(&format!("'{below}'")))
+            || below.is_some_and(|below| {
+                let named = |end| self.line.contains(&format!("'{below}{end}"));
+                named('\'') || named('/')
+            })
     }
 }
 

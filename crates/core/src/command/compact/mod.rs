@@ -6,6 +6,7 @@ mod made;
 
 use super::{Context, Decision, Rejection, Skip, answered, check_revision};
 use crate::event::{Asked, CompactionFailed, CompactionStarted, Event, WhyFailed};
+use crate::extract::stand_in;
 use crate::ids::{CompactionKey, MessageId, Ordinal, Revision, Timestamp};
 use crate::levels::compaction::{Keep, Kept, keep};
 use crate::message::Usage;
@@ -124,7 +125,7 @@ impl CompactWithMemory {
                 key: session.compactions().next_key(),
                 asked: self.asked,
                 strategy: Strategy::SessionMemory,
-                summary: &version.text,
+                summary: &stand_in(session, &version.text),
                 kept,
             },
         )?;

@@ -12,8 +12,8 @@ mod task;
 mod workflow;
 mod worklog;
 
-pub(super) use files::{headlines, root_in};
-pub(super) use state::pending;
+pub(super) use files::root_in;
+pub(super) use state::{before_latest, pending};
 pub(super) use task::block_quote;
 
 use super::facts::Facts;

@@ -65,6 +65,7 @@ struct Numbers {
 #[derive(Serialize)]
 struct Told {
     told: usize,
+    word_for_word: usize,
     all: usize,
 }
 
@@ -72,6 +73,7 @@ impl From<Share> for Told {
     fn from(share: Share) -> Self {
         Self {
             told: share.told,
+            word_for_word: share.exact,
             all: share.all,
         }
     }

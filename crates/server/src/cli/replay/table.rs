@@ -91,9 +91,20 @@ fn rows_of_compactions(
             share(m.survived().0.get(&kind).copied().unwrap_or_default())
         });
     }
+    row("  told: commands, word for word", &|m| {
+        let share = m.survived().0.get(&ProbeKind::Command).copied();
+        exact(share.unwrap_or_default())
+    });
     row("  told, without errors", &|m| {
         share(m.survived().together())
     });
+}
+
+fn exact(share: Share) -> String {
+    self::share(Share {
+        told: share.exact,
+        ..share
+    })
 }
 
 /// `8 of 10 (80 %)`.

@@ -5,8 +5,6 @@ mod input;
 mod model;
 mod summarise;
 
-use std::sync::Arc;
-
 use palimpsest_core::command::{
     Command, CompactWithMemory, FailCompaction, FinishCompaction, Made, Scope, Skip,
     StartCompaction,
@@ -288,5 +286,3 @@ const NO_USAGE: Usage = Usage {
     cache_write_tokens: 0,
     output_tokens: 0,
 };
-
-type Contents = Vec<Arc<palimpsest_core::message::Message>>;
