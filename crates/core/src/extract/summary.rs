@@ -16,6 +16,8 @@ use crate::summary::{Document, Section};
 /// Of a section that is taken from the memory.
 const MAX_SECTION_TOKENS: u32 = 1_600;
 const MAX_REQUEST: usize = 1_600;
+/// Of the first request, which stands among the user's messages as well.
+const MAX_FIRST: usize = 700;
 const MAX_CORRECTIONS: usize = 12;
 const FOLLOWS: &str = "The latest request follows word for word after this summary.";
 
@@ -99,7 +101,7 @@ fn request(inputs: &[&str], latest: Option<&str>, task: &str) -> String {
     };
     let mut parts = vec![format!(
         "The user asked:\n{}",
-        block_quote(&clip(first, MAX_REQUEST))
+        block_quote(&clip(first, MAX_FIRST))
     )];
     let set_right = rest.iter().flat_map(|words| lessons(words));
     let set_right: Vec<String> = set_right

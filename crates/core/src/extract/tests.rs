@@ -4,7 +4,7 @@ use expect_test::expect;
 use proptest::prelude::*;
 use uuid::Uuid;
 
-use super::{Facts, features, later_references, memory, span, summary, user_words};
+use super::{Facts, Inputs, features, later_references, memory, span, summary, user_words};
 use crate::ids::MessageId;
 use crate::json::Extra;
 use crate::memory::{Memory, SectionKind};

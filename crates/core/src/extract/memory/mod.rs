@@ -48,8 +48,10 @@ pub fn update(previous: &Memory, facts: &Facts) -> Memory {
         prose::learnings(body, facts, &notes)
     });
     let asked = state::asked(previous.body(SectionKind::State));
+    let title = previous.body(SectionKind::Title);
+    let named = asked.as_deref().filter(|words| !task::is_going_on(words));
     write(SectionKind::Results, &|body| {
-        prose::results(body, &notes, asked.as_deref())
+        prose::results(body, &notes, named.or(Some(title)))
     });
     write(SectionKind::Worklog, &|body| worklog::update(body, &notes));
     let failing = errors::failing(next.body(SectionKind::Errors));

@@ -6,7 +6,7 @@ use crate::extract::call::Act;
 use crate::extract::facts::Deed;
 use crate::extract::lines::{Line, join, quote_in, read_names, take, write_names};
 use crate::extract::notes::Notes;
-use crate::extract::outcome::Outcome;
+use crate::extract::outcome::{DECLINED, Outcome};
 use crate::extract::shell;
 use crate::extract::text::{count, first_line, label, quoted, times};
 
@@ -156,7 +156,12 @@ impl Line for Looking {
         let numbers = line
             .strip_prefix("Looking around has taken ")?
             .strip_suffix(" so far.")?;
-        let (commands, searches) = numbers.rsplit_once(" and ")?;
+        let (commands, searches) = match numbers.rsplit_once(" and ") {
+            Some((commands, searches)) => (commands, searches),
+            None if numbers.ends_with(')') => (numbers, "0"),
+            None if numbers.contains("search") => ("0", numbers),
+            None => (numbers, "0"),
+        };
         let (commands, programs) = match commands.split_once(" (`") {
             Some((commands, programs)) => (commands, programs.strip_suffix("`)")?),
             None => (commands, ""),
@@ -180,7 +185,13 @@ impl Line for Looking {
         } else {
             format!(" (`{}`)", self.programs.join("`, `"))
         };
-        format!("Looking around has taken {commands}{programs} and {searches} so far.")
+        let parts = [
+            (self.commands, format!("{commands}{programs}")),
+            (self.searches, searches),
+        ];
+        let parts = parts.into_iter().filter(|(number, _)| *number > 0);
+        let parts: Vec<String> = parts.map(|(_, part)| part).collect();
+        format!("Looking around has taken {} so far.", parts.join(" and "))
     }
 }
 
@@ -230,6 +241,10 @@ pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
 }
 
 fn take_run(commands: &mut Vec<Command>, deed: &Deed) {
+    // What a person would not have was never run.
+    if matches!(&deed.outcome, Outcome::Failed(why) if why.starts_with(DECLINED)) {
+        return;
+    }
     let name = match deed.call.act {
         Act::Run => label(&shell::tidy(&deed.call.target, MAX_LABEL), MAX_LABEL),
         _ => label(&deed.call.tool, MAX_LABEL),
