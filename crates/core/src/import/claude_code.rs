@@ -4,12 +4,14 @@
 //! parallel, so following them back loses messages; the one fork that means something is two inputs
 //! of the user with the same parent: then the earlier branch was abandoned.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Defect, Imported, ImportedMessage, ImportedSession, Step, lines};
+use super::boundaries::{FOLDED, Folded, Mark, OfView};
+use super::{Defect, Imported, ImportedCompaction, ImportedMessage, ImportedSession, Step, lines};
 use crate::event::Attributes;
 use crate::ids::{MessageId, Timestamp};
 use crate::view::Provider;
@@ -101,6 +103,8 @@ struct Chain<'a> {
     order: Vec<MessageId>,
     /// The latest input of the user that has a given parent.
     inputs: HashMap<MessageId, MessageId>,
+    /// A compaction whose summary has not come yet.
+    mark: Option<Mark>,
 }
 
 impl<'a> Reader<'a> {
@@ -127,6 +131,9 @@ impl<'a> Reader<'a> {
                 return;
             }
         };
+        if self.changes_view(number, &line, text) {
+            return;
+        }
         match (line.r#type.as_str(), line.message) {
             ("user" | "assistant" | "system", Some(message)) => {
                 self.message(number, &line, message);
@@ -147,12 +154,45 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn message(&mut self, number: usize, line: &Line<'a>, payload: &'a RawValue) {
-        let agent = match (&line.agent_id, line.is_sidechain) {
-            (Some(agent), true) => agent.clone(),
-            (None, true) => "sidechain".to_owned(),
-            _ => String::new(),
+    /// Takes a line that says how the model's view changed, if it is one.
+    fn changes_view(&mut self, number: usize, line: &Line<'a>, text: &str) -> bool {
+        let chain = self.sessions.entry(line.agent()).or_default();
+        if line.r#type == FOLDED {
+            let folded = Folded::read(text);
+            let step = folded.and_then(|folded| chain.folded(number, line, &folded));
+            if step.is_none() {
+                self.defect(number, "folds messages that are not there");
+                return true;
+            }
+            chain.session.steps.extend(step);
+            return true;
+        }
+        // What a person or a model says may hold the same words.
+        if line.r#type != "system" && !line.is_meta {
+            return false;
+        }
+        let Some(of_view) = OfView::read(text) else {
+            return false;
         };
+        let removed = of_view.removed();
+        let removed: Vec<MessageId> = removed
+            .into_iter()
+            .filter(|id| chain.seen.contains(id))
+            .collect();
+        if !removed.is_empty() {
+            let (line, messages) = (number, removed);
+            chain.session.steps.push(Step::Removed { line, messages });
+        }
+        let mark = of_view.mark(number);
+        if mark.is_some() {
+            chain.mark = mark;
+            return true;
+        }
+        line.message.is_none() && !of_view.removed().is_empty()
+    }
+
+    fn message(&mut self, number: usize, line: &Line<'a>, payload: &'a RawValue) {
+        let agent = line.agent();
         let words = Words::of(payload);
         let is_user = line.r#type == "user";
         let id = line.uuid.as_deref().and_then(MessageId::parse);
@@ -161,7 +201,7 @@ impl<'a> Reader<'a> {
             line: number,
             id,
             provider: Provider::Anthropic,
-            payload,
+            payload: Cow::Borrowed(payload),
             parent,
             at: line.timestamp.as_deref().and_then(timestamp),
             meta: line.is_meta || is_user && (line.is_compact_summary || words.by_machine),
@@ -172,6 +212,15 @@ impl<'a> Reader<'a> {
         let chain = self.sessions.entry(agent.clone()).or_default();
         chain.session.suffix = agent;
         chain.session.subagent = line.is_sidechain;
+        let mark = chain.mark.take();
+        if let Some(mark) = mark {
+            if is_user && !is_input && !words.results_alone && line.is_summary_of(&mark) {
+                chain.compacted(message, &mark);
+                return;
+            }
+            self.defect(mark.line, "marks a compaction without a summary");
+        }
+        let chain = self.sessions.entry(line.agent()).or_default();
         if let Some(problem) = chain.push(message, is_input) {
             self.defect(number, problem);
         }
@@ -194,7 +243,76 @@ impl<'a> Reader<'a> {
     }
 }
 
+impl Line<'_> {
+    /// The subagent that it belongs to; empty for the main conversation.
+    fn agent(&self) -> String {
+        match (&self.agent_id, self.is_sidechain) {
+            (Some(agent), true) => agent.clone(),
+            (None, true) => "sidechain".to_owned(),
+            _ => String::new(),
+        }
+    }
+
+    /// Whether it is the summary that a mark announces: it follows the mark and is no person's.
+    fn is_summary_of(&self, mark: &Mark) -> bool {
+        let id = self.uuid.as_deref().and_then(MessageId::parse);
+        self.is_compact_summary || self.is_meta || (id.is_some() && id == mark.summary)
+    }
+}
+
 impl<'a> Chain<'a> {
+    /// A summary takes the place of all that came before, except what its mark says stayed.
+    fn compacted(&mut self, mut summary: ImportedMessage<'a>, mark: &Mark) {
+        let place = |id: MessageId| self.order.iter().position(|known| *known == id);
+        let segment = mark
+            .segment
+            .and_then(|(head, tail)| Some((place(head)?, place(tail)?)));
+        let of_segment = segment.and_then(|(head, tail)| self.order.get(head..=tail));
+        let named = mark.kept.iter().filter(|id| self.seen.contains(id));
+        let kept = of_segment.into_iter().flatten().chain(named);
+        let kept: BTreeSet<MessageId> = kept.copied().collect();
+        summary.parent = summary.parent.filter(|parent| self.seen.contains(parent));
+        if let Some(id) = summary.id.filter(|id| self.seen.insert(*id)) {
+            self.parents.insert(id, summary.parent);
+            self.order.push(id);
+        }
+        self.session.steps.push(Step::Compacted(ImportedCompaction {
+            summary,
+            first: None,
+            last: None,
+            kept: kept.into_iter().collect(),
+            manual: mark.manual,
+            before_tokens: mark.before_tokens,
+        }));
+    }
+
+    /// A summary takes the place of a span; none when the span is not there.
+    fn folded(&mut self, number: usize, line: &Line<'_>, folded: &Folded) -> Option<Step<'a>> {
+        let (first, last) = folded.span()?;
+        if !(self.seen.contains(&first) && self.seen.contains(&last)) {
+            return None;
+        }
+        let summary = ImportedMessage {
+            line: number,
+            id: folded.id(),
+            provider: Provider::Anthropic,
+            payload: Cow::Owned(folded.payload()?),
+            parent: None,
+            at: line.timestamp.as_deref().and_then(timestamp),
+            meta: true,
+            transcript_only: false,
+            attributes: attributes(line),
+        };
+        Some(Step::Compacted(ImportedCompaction {
+            summary,
+            first: Some(first),
+            last: Some(last),
+            kept: Vec::new(),
+            manual: false,
+            before_tokens: None,
+        }))
+    }
+
     /// Adds a message; says what is wrong with it, if anything is.
     fn push(&mut self, mut message: ImportedMessage<'a>, is_input: bool) -> Option<String> {
         let mut problem = None;
@@ -344,6 +462,7 @@ mod tests {
     const B: &str = "00000000-0000-4000-8000-00000000000b";
     const C: &str = "00000000-0000-4000-8000-00000000000c";
     const D: &str = "00000000-0000-4000-8000-00000000000d";
+    const E: &str = "00000000-0000-4000-8000-00000000000e";
 
     fn user(id: &str, parent: Option<&str>, text: &str) -> String {
         let parent = parent.map_or("null".to_owned(), |parent| format!("\"{parent}\""));
@@ -360,6 +479,14 @@ mod tests {
                 Step::Message(message) if message.meta => format!("{} meta", message.line),
                 Step::Message(message) => message.line.to_string(),
                 Step::Rewind(to) => format!("rewind {to:?}"),
+                Step::Compacted(it) => {
+                    let span = it.first.map_or(String::new(), |_| " of a span".to_owned());
+                    let tokens = it.before_tokens.unwrap_or(0);
+                    let how = if it.manual { "manual" } else { "auto" };
+                    let (line, kept) = (it.summary.line, it.kept.len());
+                    format!("compacted{span} by {line}, {kept} kept, {how}, {tokens}")
+                }
+                Step::Removed { line, messages } => format!("{line} removes {}", messages.len()),
             })
             .collect();
         lines.extend(imported.defects.iter().map(ToString::to_string));
@@ -376,6 +503,90 @@ mod tests {
         ]
         .join("\n");
         assert_eq!(outline(&text), format!("1; 2; 3; rewind Some({A}); 4"));
+    }
+
+    fn mark(metadata: &str) -> String {
+        format!(
+            r#"{{"type":"system","subtype":"compact_boundary","uuid":"{E}","content":"Conversation compacted","isMeta":false,"compactMetadata":{metadata}}}"#
+        )
+    }
+
+    fn summary(id: &str) -> String {
+        user(id, Some(E), "so far").replacen("{", r#"{"isCompactSummary":true,"#, 1)
+    }
+
+    #[test]
+    fn a_summary_takes_the_place_of_what_its_mark_says() {
+        let check = |mark: String, summary: String, expected: &str| {
+            let text = [
+                user(A, None, "one"),
+                user(B, Some(A), "two"),
+                mark,
+                summary,
+                user(D, Some(C), "three"),
+            ];
+            assert_eq!(outline(&text.join("\n")), expected);
+        };
+        let plain = r#"{"trigger":"auto","preTokens":167094}"#;
+        check(
+            mark(plain),
+            summary(C),
+            "1; 2; compacted by 4, 0 kept, auto, 167094; 5",
+        );
+        let segment = format!(
+            r#"{{"trigger":"manual","preTokens":9,"preservedSegment":{{"headUuid":"{B}","anchorUuid":"{A}","tailUuid":"{B}"}}}}"#
+        );
+        check(
+            mark(&segment),
+            summary(C),
+            "1; 2; compacted by 4, 1 kept, manual, 9; 5",
+        );
+        // An older form: the mark is inside, and names what stayed and its summary.
+        let older = format!(
+            r#"{{"type":"system","message":{{"type":"compact_boundary","compactMetadata":{{"compactType":"auto","preCompactTokenCount":7,"preservedSegment":{{"summaryMessageUuid":"{C}","preservedMessageUuids":["{A}","{B}","{D}"]}}}}}}}}"#
+        );
+        let plain_summary = user(C, None, "so far").replacen("{", r#"{"isMeta":true,"#, 1);
+        check(
+            older,
+            plain_summary.clone(),
+            "1; 2; compacted by 4, 2 kept, auto, 7; 5",
+        );
+        // Another: the mark is a message of the user's that no person wrote.
+        let of_user = mark(plain).replace(r#""type":"system""#, r#""type":"user""#);
+        let of_user = of_user.replace(r#""isMeta":false"#, r#""isMeta":true"#);
+        check(
+            of_user,
+            plain_summary,
+            "1; 2; compacted by 4, 0 kept, auto, 167094; 5",
+        );
+        check(
+            mark(plain),
+            user(C, None, "no summary"),
+            "1; 2; 4; 5; line 3: marks a compaction without a summary",
+        );
+    }
+
+    #[test]
+    fn what_was_removed_or_folded_leaves_and_what_people_say_of_it_does_not() {
+        let removal = format!(
+            r#"{{"type":"system","subtype":"snip_boundary","snipMetadata":{{"removedUuids":["{A}","{D}"]}}}}"#
+        );
+        let folded = |last: &str| {
+            format!(
+                r#"{{"type":"marble-origami-commit","collapseId":"1","summaryUuid":"{C}","summaryContent":"<collapsed id=\"1\">so far</collapsed>","firstArchivedUuid":"{A}","lastArchivedUuid":"{last}"}}"#
+            )
+        };
+        let words = user(
+            B,
+            Some(A),
+            r#"{\"removedUuids\":[],\"compactMetadata\":{}}"#,
+        );
+        let text = [user(A, None, "one"), words, removal, folded(B), folded(D)];
+        assert_eq!(
+            outline(&text.join("\n")),
+            "1; 2; 3 removes 1; compacted of a span by 4, 0 kept, auto, 0; \
+             line 5: folds messages that are not there"
+        );
     }
 
     #[test]

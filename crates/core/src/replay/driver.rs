@@ -44,10 +44,10 @@ pub(super) struct Driver {
     pub(super) line: usize,
     /// Every message of the session, with the line that brought it.
     pub(super) log: Vec<(usize, Arc<Message>)>,
-    levels: bool,
+    pub(super) levels: bool,
     pub(super) calibration: Calibration,
     /// Whether the view is not the one any more for which the transcript's usage was reported.
-    diverged: bool,
+    pub(super) diverged: bool,
     limits: Limits,
     /// Everything that happened.
     events: Vec<Recorded>,
@@ -86,6 +86,14 @@ pub(super) fn drive(tape: &Tape, setup: Setup, mut prepared: impl FnMut(&Driver,
                 driver.rewind(*to);
                 continue;
             }
+            TapeStep::Compacted(compacted) => {
+                driver.adopt(compacted);
+                continue;
+            }
+            TapeStep::Removed { line, messages } => {
+                driver.remove(*line, messages);
+                continue;
+            }
             TapeStep::Message { line, message } => (*line, message),
         };
         driver.now = message.at.unwrap_or(driver.now);
@@ -116,6 +124,8 @@ pub(super) fn calibration(tape: &Tape) -> Calibration {
     for step in &tape.steps {
         match step {
             TapeStep::Rewind(to) => driver.rewind(*to),
+            // What it reports from here on was counted in another view.
+            TapeStep::Compacted(_) | TapeStep::Removed { .. } => break,
             TapeStep::Message { line, message } => {
                 if driver.begins_response(message) {
                     sum += u64::from(driver.session.ledger().calibration.milli());
@@ -262,7 +272,7 @@ impl Driver {
         self.caller.look(&self.session)
     }
 
-    fn serve(&mut self) {
+    pub(super) fn serve(&mut self) {
         self.run(Command::Serve(Serve {
             target: self.caller.target().clone(),
             ..Serve::default()

@@ -6,6 +6,7 @@
 //! Both go through one driver, so that what is measured is what is verified. Not here:
 //! files, threads, and how outcomes are shown.
 
+mod adopt;
 mod caller;
 mod compact;
 mod driver;

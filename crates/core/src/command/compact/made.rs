@@ -33,6 +33,9 @@ pub(super) struct What<'a> {
     pub(super) strategy: Strategy,
     pub(super) summary: &'a str,
     pub(super) kept: Kept,
+    /// The summary's message where it came from outside: it stays as it is, and was put in its place there
+    /// already, whatever it freed.
+    pub(super) adopted: Option<Arc<Message>>,
 }
 
 impl Made {
@@ -69,7 +72,7 @@ impl Made {
         })?;
         let ledger = ledger(session, &leaving, &messages);
         let (freed, added) = (size(session, &leaving), added(&messages));
-        if added >= freed {
+        if added >= freed && what.adopted.is_none() {
             return Ok(Err(WhyFailed::NotSmaller));
         }
         let overhead = session.last_served().overhead_tokens;
@@ -126,7 +129,10 @@ impl Made {
         summary.meta = true;
         let mut messages = vec![
             appended(Arc::new(mark), Standing::TranscriptOnly),
-            appended(Arc::new(summary), Standing::Visible),
+            appended(
+                what.adopted.clone().unwrap_or_else(|| Arc::new(summary)),
+                Standing::Visible,
+            ),
         ];
         let attached = self.attached.iter().map(Arc::clone);
         messages.extend(attached.map(|message| appended(message, Standing::Visible)));

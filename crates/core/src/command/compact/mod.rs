@@ -1,6 +1,7 @@
 //! Level 5: a summary takes the place of messages. The running summary can do so at once; any other is
 //! begun, made elsewhere, and finished, while messages go on coming in.
 
+mod adopt;
 mod gate;
 mod made;
 
@@ -12,6 +13,7 @@ use crate::levels::compaction::{Keep, Kept, keep};
 use crate::message::Usage;
 use crate::session::{RequestStamp, Session, Strategy};
 
+pub use self::adopt::Adopt;
 use self::gate::gate;
 pub use self::made::Made;
 
@@ -127,6 +129,7 @@ impl CompactWithMemory {
                 strategy: Strategy::SessionMemory,
                 summary: &stand_in(session, &version.text),
                 kept,
+                adopted: None,
             },
         )?;
         let Ok(mut compacted) = compacted else {
@@ -232,6 +235,7 @@ impl FinishCompaction {
                 strategy: self.strategy,
                 summary: &self.summary,
                 kept,
+                adopted: None,
             },
         )?;
         match compacted {
