@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 
+mod compacted;
 mod readme;
 mod replay;
 mod replay_settings;

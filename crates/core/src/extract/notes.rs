@@ -8,7 +8,7 @@ use super::steps::{Naming, short};
 use super::text::{code, sentences, without_label};
 
 /// What a call is answered with that was not run because another of the same response had failed.
-const SIBLING_FAILED: &str = "Sibling tool call errored";
+pub(super) const SIBLING_FAILED: &str = "Sibling tool call errored";
 
 /// Facts in order.
 pub(crate) struct Notes<'a> {
@@ -177,8 +177,8 @@ impl<'a> Notes<'a> {
 const ANNOUNCING: [&str; 16] = [
     "let me",
     "let's",
-    "now let",
-    "now i",
+    "now ",
+    "next i",
     "now, let",
     "now, i",
     "i'll",

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::extract::call::Act;
 use crate::extract::facts::Deed;
 use crate::extract::lines::{Line, join, quote_in, read_names, take, write_names};
-use crate::extract::notes::Notes;
+use crate::extract::notes::{Notes, SIBLING_FAILED};
 use crate::extract::outcome::{DECLINED, Outcome};
 use crate::extract::shell;
 use crate::extract::text::{count, first_line, label, quoted, times};
@@ -241,8 +241,9 @@ pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
 }
 
 fn take_run(commands: &mut Vec<Command>, deed: &Deed) {
-    // What a person would not have was never run.
-    if matches!(&deed.outcome, Outcome::Failed(why) if why.starts_with(DECLINED)) {
+    // What a person would not have was never run, and neither was what fell with another call.
+    let was_not_run = |why: &str| why.starts_with(DECLINED) || why.contains(SIBLING_FAILED);
+    if matches!(&deed.outcome, Outcome::Failed(why) if was_not_run(why)) {
         return;
     }
     let name = match deed.call.act {
