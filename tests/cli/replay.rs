@@ -82,7 +82,12 @@ fn presets_are_compared_in_a_table_in_json_and_in_a_chart() {
     assert_eq!(cells("recoverable"), ["2", "0", "0"]);
     assert_eq!(cells("lost"), ["0", "0", "0"]);
     assert_eq!(cells("compared with none")[2], "100.0 %");
-    assert!(table.trim_end().ends_with("can be found again."), "{table}");
+    assert!(
+        table
+            .trim_end()
+            .ends_with("what the user said last is in it."),
+        "{table}"
+    );
 
     let svg = fs::read_to_string(plot).unwrap();
     assert!(

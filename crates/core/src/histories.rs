@@ -557,7 +557,10 @@ impl World {
         let summary = Message::new(summary, Role::User, vec![Block::text("what they did")]);
         self.run(Command::Adopt(Adopt {
             summary: Arc::new(summary),
-            first: visible.get(at / 2).copied().filter(|_| place % 3 == 0),
+            first: visible
+                .get(at / 2)
+                .copied()
+                .filter(|_| place.is_multiple_of(3)),
             last: visible.get(at).copied(),
             kept: visible.get(at / 2 + 1).copied().into_iter().collect(),
             asked: Asked::Auto,
