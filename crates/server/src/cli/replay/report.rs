@@ -43,9 +43,9 @@ struct Numbers {
     compacted_tokens_before: u64,
     compacted_tokens_after: u64,
     /// Of the facts in what compactions replaced, those that are told in its place.
-    told_by_kind: BTreeMap<&'static str, Told>,
+    told_by_kind: BTreeMap<&'static str, Survived>,
     /// The same for all kinds but errors.
-    told: Told,
+    told: Survived,
     lost_requests: usize,
     invalid_views: usize,
     prefix_violations: usize,
@@ -63,13 +63,13 @@ struct Numbers {
 }
 
 #[derive(Serialize)]
-struct Told {
+struct Survived {
     told: usize,
     word_for_word: usize,
     all: usize,
 }
 
-impl From<Share> for Told {
+impl From<Share> for Survived {
     fn from(share: Share) -> Self {
         Self {
             told: share.told,
