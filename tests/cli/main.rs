@@ -6,6 +6,7 @@
     reason = "a process takes real time to end"
 )]
 
+mod compacted;
 mod demo;
 mod readme;
 mod replay;

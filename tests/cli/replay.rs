@@ -82,7 +82,12 @@ fn presets_are_compared_in_a_table_in_json_and_in_a_chart() {
     assert_eq!(cells("recoverable"), ["2", "0", "0"]);
     assert_eq!(cells("lost"), ["0", "0", "0"]);
     assert_eq!(cells("compared with none")[2], "100.0 %");
-    assert!(table.trim_end().ends_with("can be found again."), "{table}");
+    assert!(
+        table
+            .trim_end()
+            .ends_with("what the user said last is in it."),
+        "{table}"
+    );
 
     let svg = fs::read_to_string(plot).unwrap();
     assert!(
@@ -132,4 +137,40 @@ fn what_cannot_be_replayed_is_said() {
     );
     fs::write(folder.path().join("empty.jsonl"), "{}\n").unwrap();
     fails(&args, "is --format right?");
+}
+
+#[test]
+fn a_small_window_is_compacted_and_its_summaries_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("session.jsonl");
+    let summaries = folder.path().join("summaries.md");
+    transcript(&file);
+    let replay = |window: &[&str]| -> Value {
+        let args = [
+            "replay",
+            file.to_str().unwrap(),
+            "--format",
+            "claude-code",
+            "--json",
+        ];
+        let more = ["--summaries", summaries.to_str().unwrap()];
+        serde_json::from_str(&said(&[&args[..], &more, window].concat())).unwrap()
+    };
+    let whole = replay(&[]);
+    assert_eq!(whole[0]["compactions"], 0);
+    assert_eq!(fs::read_to_string(&summaries).unwrap(), "");
+    let small = replay(&["--window", "32000"]);
+    assert!(small[0]["compactions"].as_u64() > Some(0), "{small:#}");
+    assert_eq!(
+        small[1]["compactions"], 0,
+        "nothing is compacted under none"
+    );
+    assert_eq!(small[0]["lost_requests"], 0);
+    let after = small[0]["compacted_tokens_after"].as_u64();
+    assert!(after < small[0]["compacted_tokens_before"].as_u64());
+    let told = &small[0]["told"];
+    assert!(told["all"].as_u64() > Some(0), "{told}");
+    assert!(told["told"].as_u64() >= told["word_for_word"].as_u64());
+    let summaries = fs::read_to_string(&summaries).unwrap();
+    assert!(summaries.contains("make step-"), "{summaries}");
 }

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use crate::command::{
-    Append, Clear, Clearing, Collapse, Collapsing, Command, Context, Create, Decision,
+    Adopt, Append, Clear, Clearing, Collapse, Collapsing, Command, Context, Create, Decision,
     FailCompaction, FailMemory, FileMemory, FinishCompaction, Made, Rejection, Restore, Rewind,
     Scope, Serve, Snip, Stage, StartCompaction, StartMemory, UpdateMemory, create, decide,
 };
@@ -526,6 +526,9 @@ impl World {
             };
             return self.run(end);
         }
+        if how % 8 == 5 {
+            return self.adopt(made.mark, made.summary, place);
+        }
         let visible = self.visible();
         let message = visible
             .get(usize::from(place) % visible.len().max(1))
@@ -545,6 +548,27 @@ impl World {
         if how.is_multiple_of(2) {
             self.compact(1, place);
         }
+    }
+
+    /// A summary of another program's, for the messages around a place.
+    fn adopt(&mut self, mark: MessageId, summary: MessageId, place: u8) {
+        let visible = self.visible();
+        let at = usize::from(place) % visible.len().max(1);
+        let summary = Message::new(summary, Role::User, vec![Block::text("what they did")]);
+        self.run(Command::Adopt(Adopt {
+            summary: Arc::new(summary),
+            first: visible
+                .get(at / 2)
+                .copied()
+                .filter(|_| place.is_multiple_of(3)),
+            last: visible.get(at).copied(),
+            kept: visible.get(at / 2 + 1).copied().into_iter().collect(),
+            asked: Asked::Auto,
+            before_tokens: None,
+            mark,
+            expected_revision: None,
+            request: None,
+        }));
     }
 
     fn note(&mut self, what: u8) {

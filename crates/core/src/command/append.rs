@@ -153,7 +153,7 @@ pub fn warnings(session: &Session, event: &MessagesAppended) -> Vec<Warning> {
     warnings
 }
 
-fn check(
+pub(super) fn check(
     index: usize,
     message: &Message,
     limits: &Limits,

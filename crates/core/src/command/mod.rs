@@ -23,7 +23,7 @@ pub use append::{Append, Receipt, Warning, receipts, warnings};
 pub use clear::{Clear, Clearing};
 pub use collapse::{Collapse, Collapsing, Stage};
 pub use compact::{
-    CompactWithMemory, FailCompaction, FinishCompaction, Made, Scope, StartCompaction,
+    Adopt, CompactWithMemory, FailCompaction, FinishCompaction, Made, Scope, StartCompaction,
 };
 pub use create::{Create, create};
 pub use memory::{
@@ -74,6 +74,8 @@ pub enum Command {
     Clear(Clear),
     /// Put the running summary in the place of what it covers.
     CompactWithMemory(CompactWithMemory),
+    /// Put a summary that came from outside in the place of messages.
+    Adopt(Adopt),
     /// Begin to summarise.
     StartCompaction(StartCompaction),
     /// Put a summary in the place of what it covers.
@@ -154,6 +156,7 @@ pub fn decide(
         Command::Snip(snip) => snip.decide(session, context),
         Command::Clear(clear) => clear.decide(session, context),
         Command::CompactWithMemory(compact) => compact.decide(session, context),
+        Command::Adopt(adopt) => adopt.decide(session, context),
         Command::StartCompaction(start) => start.decide(session, context),
         Command::FinishCompaction(finish) => finish.decide(session),
         Command::FailCompaction(fail) => Ok(fail.decide(session)),

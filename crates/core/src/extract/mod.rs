@@ -7,6 +7,7 @@
 //! (`summary`).
 
 pub(crate) mod call;
+mod compaction;
 mod facts;
 mod lessons;
 mod lines;
@@ -24,8 +25,27 @@ pub(crate) mod text;
 mod user_messages;
 mod words;
 
+pub use compaction::{stand_in, summary_of};
 pub use facts::Facts;
 pub use span::{SpanFeatures, features, later_references, span};
-pub use summary::summary;
+pub use summary::{Inputs, summary};
 pub use user_messages::user_messages;
 pub use words::user_words;
+
+/// The most characters of a command in notes.
+pub(crate) const MAX_COMMAND: usize = 120;
+
+/// A command as notes name it.
+pub(crate) fn told_command(command: &str) -> String {
+    shell::tidy(command, MAX_COMMAND)
+}
+
+/// What commands have in common that notes fold into one line.
+pub(crate) fn command_kind(command: &str) -> String {
+    shell::family(command)
+}
+
+/// The folder that a text of notes says its paths are relative to.
+pub(crate) fn told_root(text: &str) -> Option<String> {
+    memory::root_in(text)
+}

@@ -5,7 +5,10 @@ use super::facts::{Asked, Deed, Fact, Facts};
 use super::outcome::Outcome;
 use super::shell;
 use super::steps::{Naming, short};
-use super::text::code;
+use super::text::{code, sentences, without_label};
+
+/// What a call is answered with that was not run because another of the same response had failed.
+pub(super) const SIBLING_FAILED: &str = "Sibling tool call errored";
 
 /// Facts in order.
 pub(crate) struct Notes<'a> {
@@ -43,10 +46,10 @@ pub(crate) struct Failure<'a> {
 }
 
 impl<'a> Turn<'a> {
-    /// What the model said after it had done everything.
+    /// What the model said after it had done everything. Where it says what it does next, it has not.
     pub(crate) fn answer(&self) -> Option<&'a str> {
         let (done, text) = self.said.last()?;
-        (*done == self.deeds.len()).then_some(text)
+        (*done == self.deeds.len() && !announces(text)).then_some(text)
     }
 
     pub(crate) fn last_words(&self) -> Option<&'a str> {
@@ -127,6 +130,8 @@ impl<'a> Notes<'a> {
                 }
             }
             match &deed.outcome {
+                // It was never run.
+                Outcome::Failed(why) if why.contains(SIBLING_FAILED) => {}
                 Outcome::Failed(why) => {
                     self.passed.retain(|passed| *passed != key);
                     if let Some(at) = known {
@@ -166,6 +171,39 @@ impl<'a> Notes<'a> {
             }
         }
     }
+}
+
+/// With what the model says what it is about to do, in lower case.
+const ANNOUNCING: [&str; 16] = [
+    "let me",
+    "let's",
+    "now ",
+    "next i",
+    "now, let",
+    "now, i",
+    "i'll",
+    "i’ll",
+    "i will",
+    "i need to",
+    "i should",
+    "next, i",
+    "next, let",
+    "first, i",
+    "first, let",
+    "good, now",
+];
+
+/// Whether a text begins or ends with what the model is about to do.
+fn announces(text: &str) -> bool {
+    let text = without_label(text).trim();
+    let mut all = sentences(text);
+    let first = all.next();
+    let last = all.last().or(first);
+    let is_plan = |sentence: &str| {
+        let lower = sentence.to_lowercase();
+        ANNOUNCING.iter().any(|begin| lower.starts_with(begin)) || lower.contains(", let me ")
+    };
+    text.ends_with(':') || first.is_some_and(is_plan) || last.is_some_and(is_plan)
 }
 
 /// By what a later success is known to be one of the same thing. Who only looks cannot fail in a way that

@@ -85,6 +85,14 @@ fn parts(command: &str) -> Vec<&str> {
     // A backslash at the very end steps over it.
     let last = command.get(from..at.min(command.len())).unwrap_or_default();
     parts.push(last);
+    // A group is what stands in it.
+    for part in &mut parts {
+        let bare = part.trim();
+        *part = bare.strip_prefix('(').unwrap_or(bare);
+        if part.len() < bare.len() || !part.contains('(') {
+            *part = part.strip_suffix(')').unwrap_or(part);
+        }
+    }
     parts.retain(|part| !part.trim().is_empty());
     parts
 }
@@ -93,7 +101,8 @@ fn parts(command: &str) -> Vec<&str> {
 fn words(part: &str) -> Vec<&str> {
     let before_pipe = unquoted_pipe(part).map_or(part, |at| &part[..at]);
     let words = before_pipe.split_whitespace();
-    let words = words.skip_while(|word| is_assignment(word) || *word == "sudo" || *word == "time");
+    let words = words
+        .skip_while(|word| is_assignment(word) || matches!(*word, "sudo" | "time" | "command"));
     let words = words.take_while(|word| !is_redirection(word));
     words
         .filter(|word| !matches!(*word, "\\" | "\"$(cat"))

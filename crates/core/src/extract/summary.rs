@@ -3,7 +3,7 @@
 use super::call::Act;
 use super::facts::Facts;
 use super::lessons::lessons;
-use super::memory::{block_quote, headlines, pending, root_in, update};
+use super::memory::{before_latest, block_quote, pending, root_in, update};
 use super::notes::Notes;
 use super::shell;
 use super::steps::steps;
@@ -16,19 +16,41 @@ use crate::summary::{Document, Section};
 /// Of a section that is taken from the memory.
 const MAX_SECTION_TOKENS: u32 = 1_600;
 const MAX_REQUEST: usize = 1_600;
+/// Of the first request, which stands among the user's messages as well.
+const MAX_FIRST: usize = 700;
 const MAX_CORRECTIONS: usize = 12;
+const FOLLOWS: &str = "The latest request follows word for word after this summary.";
+
+/// What people said in a session, across earlier boundaries.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Inputs<'a> {
+    /// All of it, from the first to the last.
+    pub said: &'a [&'a str],
+    /// Whether the last one stays in the view: whoever reads the summary reads it word for word after it.
+    pub last_follows: bool,
+    /// What all of it may have, in tokens.
+    pub max_tokens: u32,
+}
+
+impl<'a> Inputs<'a> {
+    /// Those that nobody reads elsewhere, and the latest if it is not one of them.
+    fn split(self) -> (&'a [&'a str], Option<&'a str>) {
+        match self.said.split_last() {
+            Some((last, before)) if self.last_follows => (before, Some(last)),
+            _ => (self.said, None),
+        }
+    }
+}
 
 /// A summary of what the facts tell, built upon `previous` where an earlier summary or memory says what
-/// came before. `inputs` are all the user's messages of the session, across earlier boundaries; they get
-/// `max_input_tokens`.
-pub fn summary<'a>(
+/// came before.
+pub fn summary(
     style: SummaryStyle,
     previous: &Memory,
     facts: &Facts,
-    inputs: impl IntoIterator<Item = &'a str>,
-    max_input_tokens: u32,
+    said: Inputs<'_>,
 ) -> Document {
-    let inputs: Vec<&str> = inputs.into_iter().collect();
+    let (inputs, latest) = said.split();
     let memory = update(previous, facts)
         .fit(MAX_SECTION_TOKENS, u32::MAX)
         .memory;
@@ -37,34 +59,34 @@ pub fn summary<'a>(
     notes.root = root.as_deref();
     let mut document = Document::new(style);
     let body = |kind| memory.body(kind);
+    let state = match latest {
+        Some(latest) => before_latest(body(SectionKind::State), latest),
+        None => body(SectionKind::State).to_owned(),
+    };
+    let messages = || user_messages(inputs.iter().copied(), said.max_tokens);
     match style {
         SummaryStyle::NineSections => {
-            document.set(Section::Request, &request(&inputs, body(SectionKind::Task)));
+            document.set(
+                Section::Request,
+                &request(inputs, latest, body(SectionKind::Task)),
+            );
             document.set(Section::Concepts, &concepts(&notes, &memory));
             document.set(Section::Files, body(SectionKind::Files));
             document.set(Section::Errors, body(SectionKind::Errors));
             document.set(Section::Problems, &problems(&memory));
-            document.set(
-                Section::UserMessages,
-                &user_messages(inputs, max_input_tokens),
-            );
-            document.set(
-                Section::Pending,
-                &pending(body(SectionKind::State)).join("\n\n"),
-            );
-            document.set(Section::Current, &current(&notes, body(SectionKind::State)));
-            document.set(Section::Next, &next_step(&notes));
+            document.set(Section::UserMessages, &messages());
+            document.set(Section::Pending, &pending(&state).join("\n\n"));
+            document.set(Section::Current, &current(&notes, &state));
+            document.set(Section::Next, &next_step(&notes, latest));
         }
         SummaryStyle::Brief => {
             document.set(Section::Done, &done(&memory));
-            document.set(Section::Doing, &current(&notes, body(SectionKind::State)));
+            document.set(Section::Doing, &current(&notes, &state));
             document.set(Section::BriefFiles, body(SectionKind::Files));
-            let pending = pending(body(SectionKind::State));
-            document.set(
-                Section::BriefNext,
-                &[pending.join("\n\n"), next_step(&notes)].join("\n\n"),
-            );
-            document.set(Section::Constraints, &constraints(&notes, &memory));
+            let mut next = pending(&state);
+            next.push(next_step(&notes, latest));
+            document.set(Section::BriefNext, &next.join("\n\n"));
+            document.set(Section::Constraints, &constraints(&notes, &messages()));
             document.set(Section::Decisions, &decisions(&notes));
         }
     }
@@ -72,14 +94,14 @@ pub fn summary<'a>(
 }
 
 /// The first request, what the user set right on the way, and the latest request: all that lies between
-/// stands among the user's messages.
-fn request(inputs: &[&str], task: &str) -> String {
+/// stands among the user's messages. `latest` is the latest where it follows the summary.
+fn request(inputs: &[&str], latest: Option<&str>, task: &str) -> String {
     let Some((first, rest)) = inputs.split_first() else {
-        return task.to_owned();
+        return latest.map_or_else(|| task.to_owned(), |_| FOLLOWS.to_owned());
     };
     let mut parts = vec![format!(
         "The user asked:\n{}",
-        block_quote(&clip(first, MAX_REQUEST))
+        block_quote(&clip(first, MAX_FIRST))
     )];
     let set_right = rest.iter().flat_map(|words| lessons(words));
     let set_right: Vec<String> = set_right
@@ -92,16 +114,18 @@ fn request(inputs: &[&str], task: &str) -> String {
             set_right[skip..].join("; ")
         ));
     }
-    if let Some(latest) = rest.last() {
-        parts.push(format!(
+    match (latest, rest.last()) {
+        (Some(_), _) => parts.push(FOLLOWS.to_owned()),
+        (None, Some(latest)) => parts.push(format!(
             "The latest request is:\n{}",
             block_quote(&clip(latest, MAX_REQUEST))
-        ));
+        )),
+        (None, None) => {}
     }
     parts.join("\n\n")
 }
 
-/// What was used: programs, kinds of files, and what the model explained.
+/// What was used: programs, kinds of files, what the model explained, and the commands of the work.
 fn concepts(notes: &Notes<'_>, memory: &Memory) -> String {
     let mut programs: Vec<String> = Vec::new();
     let mut kinds: Vec<String> = Vec::new();
@@ -150,12 +174,19 @@ fn concepts(notes: &Notes<'_>, memory: &Memory) -> String {
         parts.push(format!("It is done with {}.", named(&programs)));
     }
     parts.push(memory.body(SectionKind::Documentation).to_owned());
+    parts.push(memory.body(SectionKind::Workflow).to_owned());
     parts.retain(|part| !part.is_empty());
     parts.join("\n\n")
 }
 
 fn problems(memory: &Memory) -> String {
-    let parts = [SectionKind::Learnings, SectionKind::Results].map(|kind| memory.body(kind));
+    // What made a command pass stands among the errors.
+    let is_of_errors = |line: &&str| line.starts_with('`') && line.contains("` failed with ");
+    let learnings = memory.body(SectionKind::Learnings).lines();
+    let learnings: Vec<&str> = learnings
+        .filter(|line| !line.is_empty() && !is_of_errors(line))
+        .collect();
+    let parts = [&learnings.join("\n\n"), memory.body(SectionKind::Results)];
     let parts = parts.into_iter().filter(|body| !body.is_empty());
     parts.collect::<Vec<_>>().join("\n\n")
 }
@@ -178,7 +209,11 @@ fn current(notes: &Notes<'_>, state: &str) -> String {
 }
 
 /// What the user and the model said last, word for word: what comes next is theirs to say.
-fn next_step(notes: &Notes<'_>) -> String {
+fn next_step(notes: &Notes<'_>, latest: Option<&str>) -> String {
+    if latest.is_some() {
+        return "Go on with the latest request, which follows word for word after this summary."
+            .into();
+    }
     let Some(asked) = notes.inputs().next_back() else {
         return String::new();
     };
@@ -219,28 +254,25 @@ fn last_of(words: &str) -> String {
 }
 
 fn done(memory: &Memory) -> String {
-    let results = memory.body(SectionKind::Results);
-    if results.is_empty() {
-        memory.body(SectionKind::Worklog).to_owned()
-    } else {
-        results.to_owned()
-    }
+    let results = match memory.body(SectionKind::Results) {
+        "" => memory.body(SectionKind::Worklog),
+        results => results,
+    };
+    let parts = [results, memory.body(SectionKind::Workflow)];
+    let parts = parts.into_iter().filter(|body| !body.is_empty());
+    parts.collect::<Vec<_>>().join("\n\n")
 }
 
-fn constraints(notes: &Notes<'_>, memory: &Memory) -> String {
+/// Everything that the user said, and the rules in it.
+fn constraints(notes: &Notes<'_>, messages: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
-    let first = memory.body(SectionKind::Task);
-    if !first.is_empty() {
-        lines.push(first.to_owned());
+    if !messages.is_empty() {
+        lines.push(format!("The user said, one after another:\n\n{messages}"));
     }
     for asked in notes.inputs() {
         for (_, sentence) in lessons(&asked.words) {
             lines.push(format!("The user said: {}.", quoted(sentence, 300)));
         }
-    }
-    let files = headlines(memory.body(SectionKind::Files));
-    if lines.is_empty() && !files.is_empty() {
-        lines.push("The user has named no constraint.".into());
     }
     lines.join("\n\n")
 }

@@ -4,7 +4,7 @@ use expect_test::expect;
 use proptest::prelude::*;
 use uuid::Uuid;
 
-use super::{Facts, features, later_references, memory, span, summary, user_words};
+use super::{Facts, Inputs, features, later_references, memory, span, summary, user_words};
 use crate::ids::MessageId;
 use crate::json::Extra;
 use crate::memory::{Memory, SectionKind};
@@ -209,13 +209,17 @@ fn p25_a_tools_words_never_become_the_users() {
     assert_eq!(Memory::parse(&memory.render()), memory);
     let inputs: Vec<String> = all.iter().filter_map(user_words).collect();
     assert_eq!(inputs, ["Look at the log.", "Thanks."]);
-    let inputs = inputs.iter().map(|words| &**words);
+    let said: Vec<&str> = inputs.iter().map(|words| &**words).collect();
+    let inputs = Inputs {
+        said: &said,
+        last_follows: false,
+        max_tokens: 1_000,
+    };
     let document = summary(
         SummaryStyle::NineSections,
         &Memory::template(),
         &Facts::of(&all),
         inputs,
-        1_000,
     );
     for section in [
         Section::Request,
@@ -401,14 +405,18 @@ fn a_span_says_what_mattered_in_it() {
 fn a_summary_has_what_the_next_one_needs() {
     let all = session();
     let inputs: Vec<String> = all.iter().filter_map(user_words).collect();
-    let inputs = || inputs.iter().map(|words| &**words);
+    let said: Vec<&str> = inputs.iter().map(|words| &**words).collect();
+    let inputs = |last_follows| Inputs {
+        said: &said,
+        last_follows,
+        max_tokens: 1_000,
+    };
     let facts = Facts::of(&all);
     let nine = summary(
         SummaryStyle::NineSections,
         &Memory::template(),
         &facts,
-        inputs(),
-        1_000,
+        inputs(false),
     );
     let body = |section| nine.body(section).unwrap_or_default();
     assert!(body(Section::Request).contains("> Please make the parser accept empty input."));
@@ -422,8 +430,7 @@ fn a_summary_has_what_the_next_one_needs() {
         SummaryStyle::Brief,
         &Memory::template(),
         &facts,
-        inputs(),
-        1_000,
+        inputs(false),
     );
     for section in [
         Section::Done,

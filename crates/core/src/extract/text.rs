@@ -38,6 +38,13 @@ pub(crate) fn quoted(text: &str, max: usize) -> String {
     format!("“{}”", clip(&line, max))
 }
 
+/// What stands before the first end of a line, also where the ends are written as `\n`, as programs do
+/// that print what others have said.
+pub(crate) fn first_line(text: &str) -> &str {
+    let text = text.trim_start_matches("\\n");
+    text.split("\\n").next().unwrap_or(text)
+}
+
 /// On one line, within backticks, which do not occur inside.
 pub(crate) fn code(text: &str, max: usize) -> String {
     format!("`{}`", label(text, max))

@@ -28,6 +28,9 @@ const ECHOES: [&str; 6] = [
     "Observation:",
 ];
 
+/// What a program says behind its note that a task has ended: an order to itself.
+const AFTER_NOTE: &str = "Read the output file to retrieve the result:";
+
 /// The user's own words in a message; none when a person says nothing in it. Results of tools are
 /// never among them, and neither is text that looks like one.
 pub fn user_words(message: &Message) -> Option<String> {
@@ -40,6 +43,8 @@ pub fn user_words(message: &Message) -> Option<String> {
         match block {
             Block::Text { text, .. } => {
                 let text = without_machines(text);
+                let text = text.lines().filter(|line| !line.starts_with(AFTER_NOTE));
+                let text = text.collect::<Vec<_>>().join("\n");
                 if !text.trim().is_empty() {
                     if !words.is_empty() {
                         words.push('\n');

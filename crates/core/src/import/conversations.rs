@@ -1,5 +1,7 @@
 //! Arrays of a provider's own messages, however they are wrapped.
 
+use std::borrow::Cow;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -80,7 +82,7 @@ fn session(
             line,
             id: None,
             provider,
-            payload,
+            payload: Cow::Borrowed(payload),
             parent: None,
             at: None,
             meta: false,

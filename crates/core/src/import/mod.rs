@@ -4,9 +4,11 @@
 //! nothing about the view, except that a branch which its program had abandoned is left by a rewind.
 //! Not here: opening files, and bringing the messages into a session.
 
+mod boundaries;
 mod claude_code;
 mod conversations;
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde_json::value::RawValue;
@@ -59,6 +61,32 @@ pub enum Step<'a> {
     Message(ImportedMessage<'a>),
     /// What came after this message was abandoned; everything, when there is none.
     Rewind(Option<MessageId>),
+    /// A summary took the place of messages.
+    Compacted(ImportedCompaction<'a>),
+    /// Messages left the model's view.
+    Removed {
+        /// The line that says so.
+        line: usize,
+        /// Which.
+        messages: Vec<MessageId>,
+    },
+}
+
+/// A compaction that the program made. What it replaced is all that came before, unless it says otherwise.
+#[derive(Debug)]
+pub struct ImportedCompaction<'a> {
+    /// The summary.
+    pub summary: ImportedMessage<'a>,
+    /// The first message that it stands for.
+    pub first: Option<MessageId>,
+    /// The last one.
+    pub last: Option<MessageId>,
+    /// The messages that stayed word for word.
+    pub kept: Vec<MessageId>,
+    /// Whether a person had asked for it.
+    pub manual: bool,
+    /// What the view had before, in tokens; none when the program did not say.
+    pub before_tokens: Option<u32>,
 }
 
 /// A message, not yet decoded: its content is still the file's own text.
@@ -71,7 +99,7 @@ pub struct ImportedMessage<'a> {
     /// Whose JSON `payload` is.
     pub provider: Provider,
     /// One message object.
-    pub payload: &'a RawValue,
+    pub payload: Cow<'a, RawValue>,
     /// The message before it.
     pub parent: Option<MessageId>,
     /// When it was said.

@@ -60,6 +60,14 @@ impl Memory {
         out
     }
 
+    /// The sections that say something, without the guidance for who writes them: for a reader.
+    pub fn told(&self) -> String {
+        let kinds = SectionKind::ALL.into_iter();
+        let kinds = kinds.filter(|kind| self.says_something(*kind));
+        let parts = kinds.map(|kind| format!("# {}\n\n{}\n", kind.title(), self.body(kind)));
+        parts.collect::<Vec<_>>().join("\n")
+    }
+
     /// What stands in a section.
     pub fn body(&self, kind: SectionKind) -> &str {
         &self.bodies[kind.index()]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::caller::{Caller, Look};
+use super::compact::Compaction;
 use super::tape::{Tape, TapeStep};
 use super::verify::Pace;
 use crate::command::{
@@ -15,9 +16,9 @@ use crate::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
 use crate::import::Defect;
 use crate::levels::collapse::{choose, is_due};
 use crate::limits::Limits;
-use crate::message::{Message, Role};
+use crate::message::{Message, Role, Usage};
 use crate::policy::Policy;
-use crate::session::{Session, Standing};
+use crate::session::{Session, Standing, Strategy};
 use crate::tokens::Calibration;
 use crate::view::{Provider, Target};
 
@@ -28,6 +29,8 @@ pub(super) struct Setup {
     pub(super) pace: Pace,
     /// Whether the levels run, as they do when a server prepares a view.
     pub(super) levels: bool,
+    /// How far off estimates are.
+    pub(super) calibration: Calibration,
 }
 
 /// A session under way, and the caller that follows it.
@@ -41,7 +44,10 @@ pub(super) struct Driver {
     pub(super) line: usize,
     /// Every message of the session, with the line that brought it.
     pub(super) log: Vec<(usize, Arc<Message>)>,
-    levels: bool,
+    pub(super) levels: bool,
+    pub(super) calibration: Calibration,
+    /// Whether the view is not the one any more for which the transcript's usage was reported.
+    pub(super) diverged: bool,
     limits: Limits,
     /// Everything that happened.
     events: Vec<Recorded>,
@@ -63,6 +69,7 @@ pub(super) struct Tally {
     /// Messages that level 4 folded.
     pub(super) folded: usize,
     pub(super) defects: Vec<Defect>,
+    pub(super) compactions: Vec<Compaction>,
 }
 
 /// Plays a tape from its beginning to its end; `prepared` is told of every view.
@@ -77,6 +84,14 @@ pub(super) fn drive(tape: &Tape, setup: Setup, mut prepared: impl FnMut(&Driver,
         let (line, message) = match step {
             TapeStep::Rewind(to) => {
                 driver.rewind(*to);
+                continue;
+            }
+            TapeStep::Compacted(compacted) => {
+                driver.adopt(compacted);
+                continue;
+            }
+            TapeStep::Removed { line, messages } => {
+                driver.remove(*line, messages);
                 continue;
             }
             TapeStep::Message { line, message } => (*line, message),
@@ -102,12 +117,15 @@ pub(super) fn calibration(tape: &Tape) -> Calibration {
         policy: Arc::new(super::no_levels()),
         pace: Pace::PerResponse,
         levels: false,
+        calibration: Calibration::default(),
     };
     let mut driver = Driver::new(tape, setup);
     let (mut sum, mut responses) = (0_u64, 0_u64);
     for step in &tape.steps {
         match step {
             TapeStep::Rewind(to) => driver.rewind(*to),
+            // What it reports from here on was counted in another view.
+            TapeStep::Compacted(_) | TapeStep::Removed { .. } => break,
             TapeStep::Message { line, message } => {
                 if driver.begins_response(message) {
                     sum += u64::from(driver.session.ledger().calibration.milli());
@@ -160,6 +178,8 @@ impl Driver {
             line: 0,
             log: Vec::new(),
             levels: setup.levels,
+            calibration: setup.calibration,
+            diverged: false,
             limits,
             events: vec![Recorded {
                 at,
@@ -182,16 +202,31 @@ impl Driver {
             self.last_response.clone_from(&message.provider_message_id);
         }
         let from = self.session.transcript().next();
+        let message = self.counted(message);
         self.run(Command::Append(Append {
-            messages: vec![Arc::clone(message)],
+            messages: vec![message],
             ..Append::default()
         }));
-        if self.session.transcript().next() > from {
-            self.log.push((line, Arc::clone(message)));
-        }
         if self.levels {
             self.run(Command::KeepResults { from });
+            self.keep_memory();
         }
+    }
+
+    /// A message with the usage that a provider would have reported for the view as it is here. What the
+    /// transcript says was counted in another one, as soon as a level has changed this one.
+    fn counted(&self, message: &Arc<Message>) -> Arc<Message> {
+        let Some(usage) = message.usage.filter(|_| self.diverged) else {
+            return Arc::clone(message);
+        };
+        let mut message = Message::clone(message);
+        let sent = self.caller.tokens(self.caller.flat(), self.calibration);
+        message.usage = Some(Usage {
+            input_tokens: sent,
+            output_tokens: usage.output_tokens,
+            ..Usage::default()
+        });
+        Arc::new(message)
     }
 
     fn rewind(&mut self, to: Option<MessageId>) {
@@ -227,14 +262,21 @@ impl Driver {
     }
 
     fn prepare(&mut self) -> Look {
+        self.serve();
+        if self.levels {
+            self.run_levels();
+            if self.compact() {
+                self.serve();
+            }
+        }
+        self.caller.look(&self.session)
+    }
+
+    pub(super) fn serve(&mut self) {
         self.run(Command::Serve(Serve {
             target: self.caller.target().clone(),
             ..Serve::default()
         }));
-        if self.levels {
-            self.run_levels();
-        }
-        self.caller.look(&self.session)
     }
 
     /// What the levels do to a view before it is sent, in the order in which a server runs them.
@@ -261,7 +303,7 @@ impl Driver {
         }
     }
 
-    fn run(&mut self, command: Command) {
+    pub(super) fn run(&mut self, command: Command) {
         let context = Context {
             now: self.now,
             limits: &self.limits,
@@ -293,6 +335,13 @@ impl Driver {
             self.session
                 .apply(&recorded)
                 .expect("an event applies to the session that it was decided upon");
+            let new = recorded.event.messages().iter();
+            let new = new.map(|appended| (self.line, Arc::clone(&appended.message)));
+            self.log.extend(new);
+            self.diverged |= recorded.event.changes_view() && trigger(&recorded.event) != REWOUND;
+            if let Event::Compacted(event) = &recorded.event {
+                self.compacted(event);
+            }
             self.events.push(recorded);
         }
     }
@@ -339,6 +388,10 @@ fn trigger(event: &Event) -> &'static str {
             ClearMode::Prune => "results cleared by pruning",
         },
         Event::SpansCollapsed(_) => "spans collapsed",
+        Event::Compacted(event) => match event.strategy {
+            Strategy::SessionMemory => "compacted with session memory",
+            _ => "compacted from structure",
+        },
         Event::Restored(_) => "restored",
         Event::PolicyChanged(_) => "policy changed",
         _ => "other",

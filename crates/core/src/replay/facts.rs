@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 
 use super::probes::ProbeKind;
 use crate::extract::call::COMMAND_FIELDS;
+use crate::extract::user_words;
 use crate::json;
 use crate::levels::clear::PATH_FIELDS;
 use crate::message::{Block, Message, ResultContent, Role, ToolInput, ToolResult};
@@ -81,17 +82,24 @@ pub(super) fn facts(message: &Message) -> Vec<(u16, ProbeKind, Needle)> {
                 let line = failure(result).and_then(Needle::new);
                 facts.extend(line.map(|line| (at, ProbeKind::Error, line)));
             }
-            (Role::User, Block::Text { text, .. })
-                if !spoken && !block.is_blank() && message.is_real_user_input() =>
-            {
-                spoken = true;
-                let sentence = Needle::new(first_sentence(text));
+            (Role::User, Block::Text { .. }) if !spoken && !block.is_blank() => {
+                let words = user_words(message).filter(|_| says(block, message));
+                spoken = words.is_some();
+                let sentence = words.and_then(|words| Needle::new(first_sentence(&words)));
                 facts.extend(sentence.map(|sentence| (at, ProbeKind::Sentence, sentence)));
             }
             _ => {}
         }
     }
     facts
+}
+
+/// Whether a block holds what a person says first in a message, and not only what machines put beside it.
+fn says(block: &Block, message: &Message) -> bool {
+    let (Block::Text { text, .. }, Some(words)) = (block, user_words(message)) else {
+        return false;
+    };
+    text.contains(first_sentence(&words))
 }
 
 fn of_input(input: &ToolInput) -> Vec<(ProbeKind, Needle)> {

@@ -43,6 +43,7 @@ fn compare(tape: &Tape, provider: Provider, mut policy: Policy) -> Agreement {
         policy: Arc::new(policy),
         pace: Pace::PerResponse,
         levels: true,
+        calibration: Calibration::default(),
     };
     let mut cache = PrefixCache::default();
     let mut sent: Vec<Shown> = Vec::new();

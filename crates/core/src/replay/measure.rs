@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::compact::Compaction;
 use super::driver::{Driver, REWOUND, Setup, calibration, drive};
 use super::prefix_cache::{PrefixCache, Split};
 use super::probes::{Lost, ProbeKind, Probes, Retained};
+use super::survival::Survival;
 use super::tape::Tape;
 use super::verify::Pace;
 use crate::import::Defect;
 use crate::policy::Policy;
-use crate::tokens::Calibration;
 use crate::validate::Violation;
 use crate::view::Provider;
 
@@ -43,12 +44,16 @@ pub struct Measured {
     pub largest_view: u64,
     /// The tokens of each view that was sent, in order; of one session alone.
     pub curve: Vec<u64>,
+    /// Where in the curve compactions took effect: the places of the views that came after them.
+    pub compacted_at: Vec<usize>,
     /// What became of the probes by the end.
     pub probes: BTreeMap<ProbeKind, Retained>,
     /// Those that the model can neither see nor find, at the last view that was sent or at the end.
     pub lost: Vec<Lost>,
     /// What could not be decoded, or was refused.
     pub defects: Vec<Defect>,
+    /// The compactions, in order.
+    pub compactions: Vec<Compaction>,
 }
 
 impl Measured {
@@ -59,7 +64,23 @@ impl Measured {
 
     /// How many promises were not.
     pub fn broken(&self) -> usize {
-        self.invalid.len() + self.prefix_breaks.len() + self.delta_breaks.len() + self.lost.len()
+        let views = self.invalid.len() + self.prefix_breaks.len() + self.delta_breaks.len();
+        views + self.lost.len() + self.forgotten().count()
+    }
+
+    /// Compactions after which what the user said last was not in the view any more, word for word.
+    pub fn forgotten(&self) -> impl Iterator<Item = &Compaction> {
+        let all = self.compactions.iter();
+        all.filter(|compaction| !compaction.keeps_latest)
+    }
+
+    /// What survived all compactions, by kind.
+    pub fn survived(&self) -> Survival {
+        let mut all = Survival::default();
+        for compaction in &self.compactions {
+            all.add(&compaction.survived);
+        }
+        all
     }
 
     /// View-changing events that a level made, and not the user.
@@ -80,7 +101,7 @@ impl Measured {
         all
     }
 
-    /// Counts another session in. Its curve is its own.
+    /// Counts another session in. Its curve, and what belongs to that, is its own.
     pub fn add(&mut self, other: &Self) {
         self.sessions += other.sessions;
         self.prepares += other.prepares;
@@ -101,21 +122,24 @@ impl Measured {
         }
         self.lost.extend_from_slice(&other.lost);
         self.defects.extend_from_slice(&other.defects);
+        self.compactions.extend_from_slice(&other.compactions);
     }
 }
 
 /// Replays one session for one provider under a policy.
 pub fn measure(tape: &Tape, provider: Provider, policy: &Arc<Policy>) -> Measured {
+    let calibration = calibration(tape);
     let setup = Setup {
         provider,
         policy: Arc::clone(policy),
         pace: Pace::PerResponse,
         levels: true,
+        calibration,
     };
-    let calibration = calibration(tape);
     let mut measured = Measured::default();
     let mut cache = PrefixCache::default();
     let mut probes = Probes::default();
+    let mut compactions = 0;
     let driver = drive(tape, setup, |driver: &Driver, look| {
         let line = driver.line;
         measured.prepares += 1;
@@ -129,7 +153,7 @@ pub fn measure(tape: &Tape, provider: Provider, policy: &Arc<Policy>) -> Measure
         measured.invalid.extend(found.map(|found| (line, found)));
         probes.follow(driver);
         if look.sendable {
-            measured.send(driver, &mut cache, calibration);
+            measured.send(driver, &mut cache, &mut compactions);
             probes.sent(driver);
         }
     });
@@ -142,15 +166,21 @@ pub fn measure(tape: &Tape, provider: Provider, policy: &Arc<Policy>) -> Measure
         cleared: tally.cleared,
         folded: tally.folded,
         defects: tally.defects,
+        compactions: tally.compactions,
         ..measured
     }
 }
 
 impl Measured {
-    fn send(&mut self, driver: &Driver, cache: &mut PrefixCache, calibration: Calibration) {
+    fn send(&mut self, driver: &Driver, cache: &mut PrefixCache, compactions: &mut usize) {
+        let calibration = driver.calibration;
         let tokens = |part: &[_]| driver.caller.tokens(part, calibration);
         let split = cache.send(driver.caller.flat(), driver.now, tokens);
         self.sendable += 1;
+        if driver.tally.compactions.len() > *compactions {
+            *compactions = driver.tally.compactions.len();
+            self.compacted_at.push(self.curve.len());
+        }
         self.split.add(split);
         self.largest_view = self.largest_view.max(split.total());
         self.curve.push(split.total());

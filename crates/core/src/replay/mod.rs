@@ -6,7 +6,9 @@
 //! Both go through one driver, so that what is measured is what is verified. Not here:
 //! files, threads, and how outcomes are shown.
 
+mod adopt;
 mod caller;
+mod compact;
 mod driver;
 mod facts;
 #[cfg(test)]
@@ -15,14 +17,17 @@ mod measure;
 mod prefix_cache;
 mod probes;
 mod recover;
+mod survival;
 mod tape;
 #[cfg(test)]
 mod tests;
 mod verify;
 
+pub use compact::Compaction;
 pub use measure::{Measured, measure};
 pub use prefix_cache::Split;
 pub use probes::{Lost, ProbeKind, Retained};
+pub use survival::{Share, Survival};
 pub use tape::Tape;
 pub use verify::{Pace, Report, name, verify};
 
@@ -36,5 +41,6 @@ pub fn no_levels() -> Policy {
     policy.microcompact.enabled = false;
     policy.collapse.enabled = false;
     policy.autocompact.enabled = false;
+    policy.session_memory.enabled = false;
     policy
 }

@@ -17,7 +17,7 @@ use crate::levels::results::{file_content, file_of, is_json};
 use crate::message::{Block, Message, ToolResult};
 use crate::policy::ModelTool;
 use crate::reading;
-use crate::session::Session;
+use crate::session::{Session, Standing};
 use crate::view::{Form, Piece, Target, WireBlock, WireMessage, WireResult, wire};
 
 /// More calls of tools than these are no way back.
@@ -89,7 +89,9 @@ impl<'d> Reader<'d> {
                     .answers()
                     .is_some_and(|call| self.by_call(call, needle)),
             },
-            Home::Left(message) => self.by_placeholder(*message, needle),
+            Home::Left(message) => {
+                self.by_placeholder(*message, needle) || self.by_summary(*message, needle)
+            }
         }
     }
 
@@ -173,6 +175,31 @@ impl<'d> Reader<'d> {
             let mut results =
                 results.map(|result| needle.is_in(&file_content(result), is_json(result)));
             Some(says(&text) || (self.has_reader() && results.any(|says| says)))
+        };
+        found().unwrap_or(false)
+    }
+
+    /// A summary stands for the message, and tells the model to search the transcript: the message is
+    /// found there, and read.
+    fn by_summary(&self, message: Ordinal, needle: &Needle) -> bool {
+        let found = || {
+            let entry = self.session.transcript().get(message)?;
+            let tools = &self.session.policy().model_tools;
+            let search = tools.name_of(ModelTool::SearchTranscript)?;
+            let read = tools.name_of(ModelTool::ReadTranscript)?;
+            let mut pieces = self.session.sealed().pieces().iter();
+            let summary = pieces.rfind(|piece| piece.form == Form::Summary)?;
+            let Some(WireBlock::Text { text, .. }) = self.rendered(summary) else {
+                return None;
+            };
+            // The model has to be told of both.
+            let is_told = [search, read]
+                .iter()
+                .all(|tool| text.contains(&format!("`{tool}`")));
+            let whole = self.original_message(message)?;
+            let mut texts = whole.blocks.iter().map(reading::text);
+            let says = texts.any(|text| needle.is_in(&text, false) || needle.is_in(&text, true));
+            Some(entry.standing == Standing::Compacted && is_told && says)
         };
         found().unwrap_or(false)
     }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::event::Asked;
 use crate::ids::MessageId;
-use crate::import::{Defect, ImportedSession, Step};
+use crate::import::{Defect, ImportedCompaction, ImportedSession, Step};
 use crate::message::Message;
 
 /// What happened in a session, in order.
@@ -24,6 +25,25 @@ pub(super) enum TapeStep {
     Message { line: usize, message: Arc<Message> },
     /// What came after this message was abandoned; everything, when there is none.
     Rewind(Option<MessageId>),
+    /// The program that wrote the transcript put a summary in the place of messages.
+    Compacted(Box<TapeCompaction>),
+    /// It took messages out of its model's view.
+    Removed {
+        line: usize,
+        messages: Vec<MessageId>,
+    },
+}
+
+/// A compaction of the program that wrote the transcript.
+#[derive(Debug)]
+pub(super) struct TapeCompaction {
+    pub(super) line: usize,
+    pub(super) summary: Arc<Message>,
+    pub(super) first: Option<MessageId>,
+    pub(super) last: Option<MessageId>,
+    pub(super) kept: Vec<MessageId>,
+    pub(super) asked: Asked,
+    pub(super) before_tokens: Option<u64>,
 }
 
 impl Tape {
@@ -41,11 +61,20 @@ impl Tape {
                     tape.steps.push(TapeStep::Rewind(*to));
                     continue;
                 }
+                Step::Removed { line, messages } => {
+                    let (line, messages) = (*line, messages.clone());
+                    tape.steps.push(TapeStep::Removed { line, messages });
+                    continue;
+                }
+                Step::Compacted(compaction) => &compaction.summary,
                 Step::Message(message) => message,
             };
             let line = message.line;
             match message.decode(MessageId::new(uuid::Uuid::from_u128(number))) {
-                Ok(message) => tape.push(line, message),
+                Ok(message) => match step {
+                    Step::Compacted(compaction) => tape.compacted(compaction, message),
+                    _ => tape.push(line, message),
+                },
                 Err(error) => tape.defects.push(Defect {
                     line,
                     what: error.to_string(),
@@ -53,6 +82,24 @@ impl Tape {
             }
         }
         tape
+    }
+
+    fn compacted(&mut self, compaction: &ImportedCompaction<'_>, summary: Message) {
+        let asked = if compaction.manual {
+            Asked::Manual
+        } else {
+            Asked::Auto
+        };
+        let compacted = Box::new(TapeCompaction {
+            line: compaction.summary.line,
+            summary: Arc::new(summary),
+            first: compaction.first,
+            last: compaction.last,
+            kept: compaction.kept.clone(),
+            asked,
+            before_tokens: compaction.before_tokens.map(Into::into),
+        });
+        self.steps.push(TapeStep::Compacted(compacted));
     }
 
     fn push(&mut self, line: usize, message: Message) {

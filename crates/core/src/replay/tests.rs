@@ -15,6 +15,7 @@ use crate::ids::{MessageId, Timestamp};
 use crate::json::Extra;
 use crate::message::{Block, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse};
 use crate::policy::{Percent, Policy, Preset};
+use crate::session::Strategy as Means;
 use crate::view::{Provider, flatten};
 
 /// What happens in a tape.
@@ -139,7 +140,20 @@ pub(super) fn policies() -> Vec<Policy> {
     policies.push(tight);
     policies.push(folding);
     policies.push(no_levels());
+    policies.push(compacting());
     policies
+}
+
+/// Level 5 with numbers that small tapes reach.
+fn compacting() -> Policy {
+    let mut policy = Policy::default();
+    policy.tokens.default_window_tokens = 36_000;
+    policy.autocompact.min_input_tokens = 0;
+    policy.session_memory.start_tokens = 1_000;
+    policy.session_memory.update_tokens = 500;
+    policy.session_memory.keep_min_tokens = 500;
+    policy.session_memory.keep_min_messages = 1;
+    policy
 }
 
 fn measured(ops: &[Op], policy: Policy) -> Measured {
@@ -160,7 +174,7 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
 proptest! {
     #[test]
     fn every_policy_keeps_every_promise(
-        ops in prop::collection::vec(op(), 0..40), which in 0_usize..7, openai in any::<bool>()
+        ops in prop::collection::vec(op(), 0..40), which in 0_usize..8, openai in any::<bool>()
     ) {
         let provider = if openai { Provider::OpenAi } else { Provider::Anthropic };
         let policy = Arc::new(policies().swap_remove(which));
@@ -183,13 +197,14 @@ proptest! {
     /// What the caller recognises by its place in memory is what it would have written.
     #[test]
     fn equal_numbers_are_equal_bytes(
-        ops in prop::collection::vec(op(), 0..40), which in 0_usize..7, openai in any::<bool>()
+        ops in prop::collection::vec(op(), 0..40), which in 0_usize..8, openai in any::<bool>()
     ) {
         let setup = Setup {
             provider: if openai { Provider::OpenAi } else { Provider::Anthropic },
             policy: Arc::new(policies().swap_remove(which)),
             pace: Pace::PerLine,
             levels: true,
+            calibration: crate::tokens::Calibration::default(),
         };
         let mut bytes_of = HashMap::new();
         let mut number_of = HashMap::new();
@@ -210,6 +225,58 @@ proptest! {
             assert_eq!(look.bytes, json.len());
         });
     }
+}
+
+#[test]
+fn a_full_view_is_compacted_and_tells_what_left() {
+    let mut ops = Vec::new();
+    for _ in 0..6 {
+        ops.push(Op::Say);
+        let run = Op::Run {
+            chars: 3_000,
+            fails: false,
+        };
+        ops.extend([run.clone(), run, Op::Answer]);
+    }
+    let with_memory = measured(&ops, compacting());
+    let mut without = compacting();
+    without.session_memory.enabled = false;
+    let from_structure = measured(&ops, without);
+    for (measured, strategy) in [
+        (&with_memory, Means::SessionMemory),
+        (&from_structure, Means::Extractive),
+    ] {
+        let all = &measured.compactions;
+        assert!(all.iter().any(|it| it.strategy == strategy), "{all:#?}");
+        assert!(all.iter().all(|it| it.after_tokens < it.before_tokens));
+        assert_eq!(measured.compacted_at.len(), all.len());
+        assert!(measured.holds(), "{measured:#?}");
+        let told = measured.survived().together();
+        assert!(told.all > 0 && told.told * 2 >= told.all, "{told:?}");
+        // All of it is still found, through what the summary says of the way.
+        let retained = measured.retained();
+        assert!(retained.recoverable > 0 && retained.lost == 0);
+    }
+}
+
+#[test]
+fn without_a_way_back_what_a_summary_leaves_out_is_lost() {
+    let mut ops = vec![Op::Say];
+    ops.extend(vec![
+        Op::Run {
+            chars: 4_000,
+            fails: true
+        };
+        8
+    ]);
+    ops.extend([Op::Say, Op::Answer]);
+    let found = measured(&ops, compacting());
+    assert!(found.retained().recoverable > 0 && found.lost.is_empty());
+    let mut policy = compacting();
+    policy.model_tools.enabled_tools.clear();
+    let lost = measured(&ops, policy);
+    assert!(!lost.lost.is_empty());
+    assert_eq!(lost.lost.len(), lost.retained().lost);
 }
 
 /// A failure, then enough results for it to be an old one, and then a long pause.

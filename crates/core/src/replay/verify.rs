@@ -8,6 +8,7 @@ use super::driver::{Driver, Setup, drive};
 use super::tape::Tape;
 use crate::import::Defect;
 use crate::policy::Policy;
+use crate::tokens::Calibration;
 use crate::validate::Violation;
 use crate::view::{Provider, RepairKind};
 
@@ -63,6 +64,7 @@ pub fn verify(tape: &Tape, provider: Provider, pace: Pace) -> Report {
         policy: Arc::new(Policy::default()),
         pace,
         levels: false,
+        calibration: Calibration::default(),
     };
     let mut report = Report::default();
     let driver = drive(tape, setup, |driver: &Driver, look| {

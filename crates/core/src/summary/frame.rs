@@ -9,6 +9,10 @@ pub struct Framing<'a> {
     pub recent_follow: bool,
     /// The tool with which the model reads the transcript; none when it has no such tool.
     pub read_tool: Option<&'a str>,
+    /// The tool with which it searches it.
+    pub search_tool: Option<&'a str>,
+    /// The numbers of the first and the last message that the summary stands for.
+    pub stands_for: Option<(u64, u64)>,
 }
 
 /// The text of the message.
@@ -26,11 +30,7 @@ pub fn frame(summary: &str, framing: Framing<'_>) -> String {
             .replace("</conversation-summary>", "<\\/conversation-summary>"),
     );
     out.push_str("\n</conversation-summary>\n\n");
-    if let Some(tool) = framing.read_tool {
-        out.push_str("The full transcript is kept. When you need exact details from before (code, error messages, what was said), read it with the tool `");
-        out.push_str(tool);
-        out.push_str("`, by message id or by range, instead of guessing.\n\n");
-    }
+    out.push_str(&way_back(framing));
     if framing.recent_follow {
         out.push_str("The most recent messages follow word for word. Where they and the summary differ, the messages are right.");
     } else {
@@ -44,4 +44,24 @@ pub fn frame(summary: &str, framing: Framing<'_>) -> String {
         );
     }
     out
+}
+
+/// How what the summary leaves out is found again.
+fn way_back(framing: Framing<'_>) -> String {
+    let Some(read) = framing.read_tool else {
+        return String::new();
+    };
+    let place = framing
+        .stands_for
+        .map_or_else(String::new, |(first, last)| {
+            format!(": the summary stands for messages {first} to {last} of it")
+        });
+    let way = framing.search_tool.map_or_else(
+        || format!("read it with the tool `{read}`, by message id or by number"),
+        |search| format!("find the place with the tool `{search}` and read it with `{read}`"),
+    );
+    format!(
+        "The full transcript is kept{place}. When you need exact details from before (code, error \
+         messages, what was said), {way}, instead of guessing.\n\n"
+    )
 }

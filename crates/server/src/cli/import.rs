@@ -1,5 +1,6 @@
 //! `palimpsest import`: brings transcripts of other programs into a server.
 
+mod change;
 mod report;
 mod upload;
 

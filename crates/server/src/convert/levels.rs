@@ -14,6 +14,7 @@ use palimpsest_core::view::Provider;
 use palimpsest_proto::context::v1;
 use serde::Serialize;
 
+use super::FieldError;
 use super::appended::call_ref;
 use super::cache_ledger;
 use super::compaction;
@@ -309,6 +310,21 @@ pub(super) const fn trigger(asked: Asked) -> v1::Trigger {
         Asked::Manual => v1::Trigger::Manual,
         Asked::Model => v1::Trigger::Model,
         Asked::Provider => v1::Trigger::PromptTooLong,
+    }
+}
+
+/// Who had asked for what a caller says was started by something.
+pub fn asked(trigger: i32, field: &str) -> Result<Asked, FieldError> {
+    match v1::Trigger::try_from(trigger) {
+        Ok(v1::Trigger::Unspecified | v1::Trigger::Auto) => Ok(Asked::Auto),
+        Ok(v1::Trigger::Manual) => Ok(Asked::Manual),
+        Ok(v1::Trigger::Model) => Ok(Asked::Model),
+        Ok(v1::Trigger::PromptTooLong) => Ok(Asked::Provider),
+        Ok(v1::Trigger::Time) => Err(FieldError::invalid(
+            field,
+            "must not be TIME: a summary is never made because of that",
+        )),
+        Err(_) => Err(super::scalars::unknown(field)),
     }
 }
 

@@ -44,8 +44,8 @@ pub use events::{event_kind, event_kinds, events, rewind_effect, rewound};
 pub use fidelity::{fidelity, model_tool, returned};
 pub use filter::{Filter, message_filter, messages_of_span};
 pub use levels::{
-    cache_edit, edited_tokens, level_effect, persisted_result, reference_of, reference_to, refused,
-    restored, skip_reason, skipped, snipped, stage,
+    asked, cache_edit, edited_tokens, level_effect, persisted_result, reference_of, reference_to,
+    refused, restored, skip_reason, skipped, snipped, stage,
 };
 pub use memory::MemoryView;
 pub use messages_in::{InputMessage, messages};

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use palimpsest_core::command::{Append, Command, Rejection, Warning, warnings};
 use palimpsest_core::event::{Event, MessagesAppended, ResultsPersisted};
 use palimpsest_core::ids::{Revision, SessionKey};
-use palimpsest_core::message::Message;
+use palimpsest_core::message::{Kind, Message};
 use palimpsest_core::session::{LastServed, Method, RequestStamp, Session};
 use palimpsest_proto::context::v1::{
     self, AppendMessagesRequest, AppendMessagesResponse, AppendResult, MessageInput,
 };
 
 use super::Service;
+use super::adopt::Adopted;
 use crate::convert::{self, PrefixTokens};
 use crate::errors::ServiceError;
 use crate::sessions::{Outcome, Transaction};
@@ -24,6 +25,8 @@ pub(super) struct Incoming {
     inputs: Vec<u32>,
     expected_revision: Option<Revision>,
     request: Option<RequestStamp>,
+    /// The one message is a summary that has taken the place of others already.
+    adopted: Option<Adopted>,
 }
 
 impl Incoming {
@@ -48,17 +51,24 @@ impl Incoming {
             inputs,
             expected_revision: expected_revision.map(Revision::new),
             request,
+            adopted: None,
         })
     }
 
     /// Runs the append; the answer is made of what comes back.
     pub(super) fn run(&self, transaction: &mut Transaction<'_>) -> Result<Appended, Rejection> {
         let expected_revision = expected(self.expected_revision, transaction)?;
-        let outcome = transaction.run(Command::Append(Append {
-            messages: self.messages.clone(),
-            expected_revision,
-            request: self.request.clone(),
-        }))?;
+        let outcome = match (&self.adopted, self.messages.as_slice()) {
+            (Some(adopted), [summary]) => {
+                let request = self.request.as_ref();
+                adopted.run(transaction, summary, expected_revision, request)?
+            }
+            _ => transaction.run(Command::Append(Append {
+                messages: self.messages.clone(),
+                expected_revision,
+                request: self.request.clone(),
+            }))?,
+        };
         let created = transaction.revision_before() == Revision::ZERO;
         Ok(match outcome {
             Outcome::Answered(revision) => Appended::Before(revision),
@@ -178,6 +188,16 @@ impl Appended {
 fn appended(event: Option<&Event>) -> Option<MessagesAppended> {
     match event {
         Some(Event::MessagesAppended(event)) => Some(event.clone()),
+        // Of what an adopted summary brings, the caller has given the summary alone.
+        Some(Event::Compacted(event)) => {
+            let mut messages = event.messages.iter();
+            let summary = messages.find(|one| one.message.kind == Kind::Summary)?;
+            Some(MessagesAppended {
+                messages: vec![summary.clone()],
+                request: event.request.clone(),
+                ..MessagesAppended::default()
+            })
+        }
         _ => None,
     }
 }
@@ -212,9 +232,13 @@ pub(super) async fn append(
         expected_revision,
         messages,
         target,
+        adopted_compaction,
         ..
     } = request;
-    let incoming = Incoming::read(service, messages, expected_revision, stamp)?;
+    let mut incoming = Incoming::read(service, messages, expected_revision, stamp)?;
+    let messages = incoming.messages.len();
+    let adopted = adopted_compaction.map(|said| Adopted::read(service, &said, messages));
+    incoming.adopted = adopted.transpose()?;
     // Wrong targets are refused before anything happens.
     convert::target(target.clone(), &LastServed::default())?;
     let missing = service.create_if_missing(&key.project);

@@ -3,6 +3,7 @@
 //! What is common to all of them (limits, deadlines, load, logs) is done before they are reached; what
 //! the parts of a request or a reply mean is `convert`'s.
 
+mod adopt;
 mod append;
 mod change;
 mod compact;

@@ -33,6 +33,9 @@ pub(super) struct What<'a> {
     pub(super) strategy: Strategy,
     pub(super) summary: &'a str,
     pub(super) kept: Kept,
+    /// The summary's message where it came from outside: it stays as it is, and was put in its place there
+    /// already, whatever it freed.
+    pub(super) adopted: Option<Arc<Message>>,
 }
 
 impl Made {
@@ -69,7 +72,7 @@ impl Made {
         })?;
         let ledger = ledger(session, &leaving, &messages);
         let (freed, added) = (size(session, &leaving), added(&messages));
-        if added >= freed {
+        if added >= freed && what.adopted.is_none() {
             return Ok(Err(WhyFailed::NotSmaller));
         }
         let overhead = session.last_served().overhead_tokens;
@@ -108,12 +111,17 @@ impl Made {
         mark.meta = true;
         let tools = &session.policy().model_tools;
         let read_tool = tools.name_of(ModelTool::ReadTranscript);
+        let search_tool = tools.name_of(ModelTool::SearchTranscript);
+        let number = |at: &Ordinal| u64::from(at.get()) + 1;
+        let (first, last) = (what.kept.leaving.first(), what.kept.leaving.last());
         let text = frame(
             what.summary,
             Framing {
                 automatic: what.asked != Asked::Manual,
                 recent_follow: !what.kept.kept.is_empty(),
                 read_tool: read_tool.as_deref(),
+                search_tool: search_tool.as_deref(),
+                stands_for: first.map(number).zip(last.map(number)),
             },
         );
         let mut summary = Message::new(self.summary, Role::User, vec![Block::text(text)]);
@@ -121,7 +129,10 @@ impl Made {
         summary.meta = true;
         let mut messages = vec![
             appended(Arc::new(mark), Standing::TranscriptOnly),
-            appended(Arc::new(summary), Standing::Visible),
+            appended(
+                what.adopted.clone().unwrap_or_else(|| Arc::new(summary)),
+                Standing::Visible,
+            ),
         ];
         let attached = self.attached.iter().map(Arc::clone);
         messages.extend(attached.map(|message| appended(message, Standing::Visible)));

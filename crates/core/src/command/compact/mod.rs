@@ -1,16 +1,19 @@
 //! Level 5: a summary takes the place of messages. The running summary can do so at once; any other is
 //! begun, made elsewhere, and finished, while messages go on coming in.
 
+mod adopt;
 mod gate;
 mod made;
 
 use super::{Context, Decision, Rejection, Skip, answered, check_revision};
 use crate::event::{Asked, CompactionFailed, CompactionStarted, Event, WhyFailed};
+use crate::extract::stand_in;
 use crate::ids::{CompactionKey, MessageId, Ordinal, Revision, Timestamp};
 use crate::levels::compaction::{Keep, Kept, keep};
 use crate::message::Usage;
 use crate::session::{RequestStamp, Session, Strategy};
 
+pub use self::adopt::Adopt;
 use self::gate::gate;
 pub use self::made::Made;
 
@@ -124,8 +127,9 @@ impl CompactWithMemory {
                 key: session.compactions().next_key(),
                 asked: self.asked,
                 strategy: Strategy::SessionMemory,
-                summary: &version.text,
+                summary: &stand_in(session, &version.text),
                 kept,
+                adopted: None,
             },
         )?;
         let Ok(mut compacted) = compacted else {
@@ -231,6 +235,7 @@ impl FinishCompaction {
                 strategy: self.strategy,
                 summary: &self.summary,
                 kept,
+                adopted: None,
             },
         )?;
         match compacted {

@@ -6,7 +6,7 @@ use crate::extract::lessons::{Lesson, lessons};
 use crate::extract::lines::{Line, join};
 use crate::extract::notes::{Failure, Notes, key_of_note};
 use crate::extract::outcome::DECLINED;
-use crate::extract::text::{outside_of_quotes, quoted, times};
+use crate::extract::text::{first_line, outside_of_quotes, quoted, times};
 
 const MAX_WHY: usize = 200;
 
@@ -93,7 +93,7 @@ impl Failing {
         Self {
             what: failure.what.clone(),
             times: failure.times,
-            why: quoted(failure.why, MAX_WHY),
+            why: quoted(first_line(failure.why), MAX_WHY),
             next: failure
                 .change
                 .clone()
@@ -126,7 +126,7 @@ pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
         if let Some((at, new)) = again {
             begun.push(at);
             failing.times += new.times;
-            failing.why = quoted(new.why, MAX_WHY);
+            failing.why = quoted(first_line(new.why), MAX_WHY);
             failing.next = Failing::new(new).next.or(failing.next);
             failing.end = if new.mended { End::Passed } else { End::Open };
         } else if key.is_some_and(|key| notes.passed.contains(&key)) {
@@ -137,7 +137,7 @@ pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
     let mut parts = vec![lines.join("\n")];
     for (at, failure) in notes.failures.iter().enumerate() {
         if !begun.contains(&at) && is_worth_a_note(failure) {
-            let line = Failing::new(failure).write();
+            let line = line_of(failure);
             if !body.contains(&line) {
                 parts.push(line);
             }
@@ -155,6 +155,18 @@ pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
         }
     }
     join(parts)
+}
+
+/// What a person would not have is no failure of the work.
+fn line_of(failure: &Failure<'_>) -> String {
+    match failure.why.strip_prefix(DECLINED) {
+        Some("") => format!("The user declined {}.", failure.what),
+        Some(why) => {
+            let why = quoted(why.trim_start_matches(':').trim(), MAX_WHY);
+            format!("The user declined {}, saying {why}.", failure.what)
+        }
+        None => Failing::new(failure).write(),
+    }
 }
 
 /// An edit that missed once or twice and then hit teaches nothing.

@@ -259,9 +259,3 @@ impl Changed {
         self.symbols.drain(..over);
     }
 }
-
-/// The paths of the files that a body names as changed, the last ones first.
-pub(in crate::extract) fn headlines(body: &str) -> Vec<String> {
-    let (changed, _) = take_changed(body);
-    changed.into_iter().rev().map(|file| file.path).collect()
-}

@@ -12,8 +12,8 @@ mod task;
 mod workflow;
 mod worklog;
 
-pub(super) use files::{headlines, root_in};
-pub(super) use state::pending;
+pub(super) use files::root_in;
+pub(super) use state::{before_latest, pending};
 pub(super) use task::block_quote;
 
 use super::facts::Facts;
@@ -48,8 +48,10 @@ pub fn update(previous: &Memory, facts: &Facts) -> Memory {
         prose::learnings(body, facts, &notes)
     });
     let asked = state::asked(previous.body(SectionKind::State));
+    let title = previous.body(SectionKind::Title);
+    let named = asked.as_deref().filter(|words| !task::is_going_on(words));
     write(SectionKind::Results, &|body| {
-        prose::results(body, &notes, asked.as_deref())
+        prose::results(body, &notes, named.or(Some(title)))
     });
     write(SectionKind::Worklog, &|body| worklog::update(body, &notes));
     let failing = errors::failing(next.body(SectionKind::Errors));

@@ -20,7 +20,12 @@ const MIN_RESULT: usize = 50;
 
 /// With what the model announces what it does, or goes on from a sentence before, in lower case: by itself,
 /// that explains nothing.
-const NOT_EXPLAINING: [&str; 64] = [
+const NOT_EXPLAINING: [&str; 69] = [
+    "expected",
+    "right",
+    "correct",
+    "the only",
+    "my ",
     "let me",
     "let's",
     "i'll",
@@ -164,7 +169,11 @@ fn explains(sentence: &str) -> bool {
     let is_whole = sentence.ends_with(['.', '。'])
         && !sentence.starts_with(['#', '|', '('])
         && !sentence.starts_with(|c: char| c.is_ascii_digit());
-    (40..=300).contains(&chars) && names_something && !is_announcing && is_whole
+    // What the model says of itself is about the work, and not about what it works on.
+    let is_of_itself = [" I ", " I've", " I'll", " I'm", "— I"]
+        .iter()
+        .any(|word| sentence.contains(word));
+    (40..=300).contains(&chars) && names_something && !is_announcing && !is_of_itself && is_whole
 }
 
 /// Rules that the user gave, and what made failing things pass.
@@ -213,7 +222,10 @@ pub(super) fn learnings(body: &str, facts: &Facts, notes: &Notes<'_>) -> String 
 /// notes.
 pub(super) fn results(body: &str, notes: &Notes<'_>, asked: Option<&str>) -> String {
     let mut lines = Vec::new();
+    let mut request = asked.filter(|words| !is_going_on(words));
     for turn in &notes.turns {
+        let words = turn.asked.map(|asked| &*asked.words);
+        request = words.filter(|words| !is_going_on(words)).or(request);
         let Some(answer) = turn.answer() else {
             continue;
         };
@@ -222,8 +234,6 @@ pub(super) fn results(body: &str, notes: &Notes<'_>, asked: Option<&str>) -> Str
         if is_short || said.is_empty() {
             continue;
         }
-        let request = turn.asked.map(|asked| &*asked.words).or(asked);
-        let request = request.filter(|words| !is_going_on(words));
         lines.push(match request {
             Some(words) => format!("On {}: {said}", quoted(&name_of(words), 90)),
             None => format!("On the request before: {said}"),

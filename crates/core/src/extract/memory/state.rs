@@ -23,6 +23,8 @@ const STEPS: &str = "The last steps: it ";
 const WAITING: &str = "No result has come yet for ";
 const FAILING: &str = "Not passing at the moment: ";
 const ANSWERED: &str = "That request has been answered.";
+const ASKED_BEFORE: &str = "Before the latest request, the user had asked: ";
+const ANSWERED_LATEST: &str = "The latest request has been answered.";
 
 /// A line of ours.
 enum State {
@@ -264,6 +266,22 @@ pub(super) fn update(body: &str, notes: &Notes<'_>, failing: &[String]) -> Strin
     ];
     let ours = paragraphs.into_iter().flatten().map(|line| line.write());
     join(ours.chain([theirs]))
+}
+
+/// What a body says, told to somebody who has the latest request word for word and reads this before it.
+pub(in crate::extract) fn before_latest(body: &str, latest: &str) -> String {
+    let latest = unquoted(&quoted(latest, MAX_ASKED));
+    let mut is_of_latest = false;
+    let mut lines: Vec<String> = Vec::new();
+    for line in body.lines() {
+        match quote_in(line, ASKED, "") {
+            Some(words) if words == latest => is_of_latest = true,
+            Some(words) => lines.push(format!("{ASKED_BEFORE}“{words}”")),
+            None if line == ANSWERED && is_of_latest => lines.push(ANSWERED_LATEST.into()),
+            None => lines.push(line.into()),
+        }
+    }
+    lines.join("\n").trim().to_owned()
 }
 
 /// The request that a body says was the last.

@@ -5,13 +5,30 @@ use std::fmt::Write as _;
 use crate::extract::call::Act;
 use crate::extract::facts::Deed;
 use crate::extract::lines::{Line, join, quote_in, read_names, take, write_names};
-use crate::extract::notes::Notes;
-use crate::extract::outcome::Outcome;
+use crate::extract::notes::{Notes, SIBLING_FAILED};
+use crate::extract::outcome::{DECLINED, Outcome};
 use crate::extract::shell;
-use crate::extract::text::{count, label, quoted, times};
+use crate::extract::text::{count, first_line, label, quoted, times};
 
-const MAX_LABEL: usize = 120;
+const MAX_LABEL: usize = crate::extract::MAX_COMMAND;
 const MAX_SAID: usize = 100;
+/// How many programs are named with which the model has only looked.
+const MAX_PROGRAMS: usize = 16;
+const MAX_PROGRAM: usize = 30;
+
+/// Tools by which a program keeps itself in order, and by which it asks its user: other sections tell what
+/// came of them.
+const OF_THE_PROGRAM: [&str; 9] = [
+    "AskUserQuestion",
+    "BashOutput",
+    "EnterPlanMode",
+    "ExitPlanMode",
+    "KillBash",
+    "KillShell",
+    "TaskOutput",
+    "TaskStop",
+    "ToolSearch",
+];
 
 /// Runs of similar commands.
 struct Command {
@@ -127,10 +144,11 @@ impl Command {
     }
 }
 
-/// How much was only looked at.
+/// How much was only looked at, and with which programs.
 struct Looking {
     commands: usize,
     searches: usize,
+    programs: Vec<String>,
 }
 
 impl Line for Looking {
@@ -138,11 +156,22 @@ impl Line for Looking {
         let numbers = line
             .strip_prefix("Looking around has taken ")?
             .strip_suffix(" so far.")?;
-        let (commands, searches) = numbers.split_once(" and ")?;
+        let (commands, searches) = match numbers.rsplit_once(" and ") {
+            Some((commands, searches)) => (commands, searches),
+            None if numbers.ends_with(')') => (numbers, "0"),
+            None if numbers.contains("search") => ("0", numbers),
+            None => (numbers, "0"),
+        };
+        let (commands, programs) = match commands.split_once(" (`") {
+            Some((commands, programs)) => (commands, programs.strip_suffix("`)")?),
+            None => (commands, ""),
+        };
+        let programs = programs.split("`, `").filter(|name| !name.is_empty());
         let number = |text: &str| text.split(' ').next()?.parse().ok();
         Some(Self {
             commands: number(commands)?,
             searches: number(searches)?,
+            programs: programs.map(Into::into).collect(),
         })
     }
 
@@ -151,7 +180,28 @@ impl Line for Looking {
             count(self.commands, "command"),
             count(self.searches, "search"),
         );
-        format!("Looking around has taken {commands} and {searches} so far.")
+        let programs = if self.programs.is_empty() {
+            String::new()
+        } else {
+            format!(" (`{}`)", self.programs.join("`, `"))
+        };
+        let parts = [
+            (self.commands, format!("{commands}{programs}")),
+            (self.searches, searches),
+        ];
+        let parts = parts.into_iter().filter(|(number, _)| *number > 0);
+        let parts: Vec<String> = parts.map(|(_, part)| part).collect();
+        format!("Looking around has taken {} so far.", parts.join(" and "))
+    }
+}
+
+impl Looking {
+    fn take(&mut self, command: &str) {
+        self.commands += 1;
+        let program = label(&shell::family(command), MAX_PROGRAM);
+        if self.programs.len() < MAX_PROGRAMS && !self.programs.contains(&program) {
+            self.programs.push(program);
+        }
     }
 }
 
@@ -164,11 +214,16 @@ pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
     let mut looking = Looking {
         commands: looked.iter().map(|looked| looked.commands).sum(),
         searches: looked.iter().map(|looked| looked.searches).sum(),
+        programs: looked
+            .into_iter()
+            .flat_map(|looked| looked.programs)
+            .collect(),
     };
     for deed in notes.deeds() {
         match deed.call.act {
             Act::Search => looking.searches += 1,
-            Act::Run if shell::is_looking(&deed.call.target) => looking.commands += 1,
+            Act::Run if shell::is_looking(&deed.call.target) => looking.take(&deed.call.target),
+            Act::Other if OF_THE_PROGRAM.contains(&&*deed.call.tool) => {}
             Act::Run | Act::Other => take_run(&mut commands, deed),
             _ => {}
         }
@@ -186,6 +241,11 @@ pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
 }
 
 fn take_run(commands: &mut Vec<Command>, deed: &Deed) {
+    // What a person would not have was never run, and neither was what fell with another call.
+    let was_not_run = |why: &str| why.starts_with(DECLINED) || why.contains(SIBLING_FAILED);
+    if matches!(&deed.outcome, Outcome::Failed(why) if was_not_run(why)) {
+        return;
+    }
     let name = match deed.call.act {
         Act::Run => label(&shell::tidy(&deed.call.target, MAX_LABEL), MAX_LABEL),
         _ => label(&deed.call.tool, MAX_LABEL),
@@ -209,7 +269,7 @@ fn take_run(commands: &mut Vec<Command>, deed: &Deed) {
         said: if said.is_empty() {
             String::new()
         } else {
-            quoted(said, MAX_SAID)
+            quoted(first_line(said), MAX_SAID)
         },
     });
 }

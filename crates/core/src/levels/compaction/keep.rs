@@ -75,7 +75,27 @@ pub fn keep(session: &Session, what: Keep) -> Result<Kept, NotHeld> {
             }
         }
     }
-    let kept = groups.widened(&kept);
+    Ok(parted(session, &order, &groups.widened(&kept)))
+}
+
+/// Parts the messages of a view where it was decided elsewhere which of them leave. What belongs to a
+/// message that stays, stays with it, and so do the operator's words.
+pub fn replace(session: &Session, leaves: impl Fn(Ordinal) -> bool) -> Result<Kept, NotHeld> {
+    if !session.transcript().is_whole() {
+        return Err(NotHeld);
+    }
+    let order = in_order(session);
+    let is_operators = |message: &Ordinal| {
+        let entry = session.transcript().get(*message);
+        entry.is_some_and(|entry| entry.role.is_system())
+    };
+    let stays = |message: &Ordinal| is_operators(message) || !leaves(*message);
+    let kept: BTreeSet<Ordinal> = order.iter().copied().filter(stays).collect();
+    let kept = Groups::of(session, &order).widened(&kept);
+    Ok(parted(session, &order, &kept))
+}
+
+fn parted(session: &Session, order: &[Ordinal], kept: &BTreeSet<Ordinal>) -> Kept {
     let stays: Vec<Ordinal> = order
         .iter()
         .copied()
@@ -97,10 +117,10 @@ pub fn keep(session: &Session, what: Keep) -> Result<Kept, NotHeld> {
         entry.is_some_and(|entry| entry.standing.takes_part())
     };
     leaving.retain(folded);
-    Ok(Kept {
+    Kept {
         kept: stays,
         leaving: leaving.into_iter().collect(),
-    })
+    }
 }
 
 /// The messages of the view in its order; of a span that is folded, the one that its placeholder names.

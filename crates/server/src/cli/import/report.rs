@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use palimpsest_proto::context::v1::{AppendOutcome, AppendResult};
 use serde::Serialize;
 
 use crate::cli::output::{align_right, number, print, table};
@@ -34,6 +35,10 @@ pub(super) struct SessionReport {
     pub(super) re_emissions: usize,
     /// Abandoned branches that were left.
     pub(super) rewinds: usize,
+    /// Summaries that took the place of messages.
+    pub(super) compactions: usize,
+    /// Changes by which messages left the view.
+    pub(super) removals: usize,
 }
 
 impl FileReport {
@@ -56,6 +61,19 @@ impl SessionReport {
             duplicates: 0,
             re_emissions: 0,
             rewinds: 0,
+            compactions: 0,
+            removals: 0,
+        }
+    }
+
+    /// Counts what became of messages that were handed in.
+    pub(super) fn count(&mut self, result: &AppendResult) {
+        for message in &result.messages {
+            match message.outcome() {
+                AppendOutcome::Duplicate => self.duplicates += 1,
+                AppendOutcome::ReEmission => self.re_emissions += 1,
+                AppendOutcome::Appended | AppendOutcome::Unspecified => self.messages += 1,
+            }
         }
     }
 }
@@ -64,15 +82,25 @@ pub(super) fn show(reports: &[FileReport], json: bool) -> anyhow::Result<()> {
     if json {
         return print(&format!("{}\n", serde_json::to_string_pretty(reports)?));
     }
-    let header = ["session", "messages", "known", "repeated", "rewinds"];
+    let header = [
+        "session",
+        "messages",
+        "known",
+        "repeated",
+        "rewinds",
+        "compactions",
+        "removals",
+    ];
     let mut table = table(&header);
-    let mut sum = [0_usize; 4];
+    let mut sum = [0_usize; 6];
     for session in reports.iter().flat_map(|report| &report.sessions) {
         let counts = [
             session.messages,
             session.duplicates,
             session.re_emissions,
             session.rewinds,
+            session.compactions,
+            session.removals,
         ];
         for (sum, count) in sum.iter_mut().zip(counts) {
             *sum += count;
@@ -80,7 +108,7 @@ pub(super) fn show(reports: &[FileReport], json: bool) -> anyhow::Result<()> {
         table.add_row(row(&session.name, &counts));
     }
     table.add_row(row("all", &sum));
-    align_right(&mut table, &[1, 2, 3, 4]);
+    align_right(&mut table, &[1, 2, 3, 4, 5, 6]);
     print(&format!("{table}\n"))?;
     for report in reports {
         for defect in report.defects.iter().take(MAX_SHOWN) {

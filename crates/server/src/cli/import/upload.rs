@@ -8,12 +8,13 @@ use palimpsest_core::import::{Imported, ImportedMessage, Step};
 use palimpsest_core::message::Digest;
 use palimpsest_core::view::Provider;
 use palimpsest_proto::context::v1::{
-    AppendMessagesRequest, AppendOutcome, CreateSessionRequest, Format, MessageInput,
-    MessageMetadata, Payload, RewindSessionRequest, Session, message_input, rewind_session_request,
+    AppendMessagesRequest, CreateSessionRequest, Format, MessageInput, MessageMetadata, Payload,
+    RewindSessionRequest, Session, message_input, rewind_session_request,
 };
 use tonic::{Code, Status};
 use uuid::Builder;
 
+use super::change::Change;
 use super::report::{FileReport, SessionReport};
 use crate::cli::client::{Clients, said};
 use crate::cli::files;
@@ -43,6 +44,7 @@ enum Call {
         messages: Vec<MessageInput>,
     },
     Rewind(Option<MessageId>),
+    Change(Change),
 }
 
 /// Turns a file that was read into calls.
@@ -87,7 +89,7 @@ fn calls(name: &str, steps: &[Step<'_>]) -> Vec<Call> {
                     continue;
                 }
             }
-            Step::Rewind(_) => {}
+            Step::Rewind(_) | Step::Compacted(_) | Step::Removed { .. } => {}
         }
         if !messages.is_empty() {
             calls.push(Call::Append {
@@ -96,8 +98,16 @@ fn calls(name: &str, steps: &[Step<'_>]) -> Vec<Call> {
             });
             bytes = 0;
         }
-        if let Step::Rewind(to) = step {
-            calls.push(Call::Rewind(*to));
+        match step {
+            Step::Message(_) => {}
+            Step::Rewind(to) => calls.push(Call::Rewind(*to)),
+            Step::Compacted(compaction) => {
+                let summary = input(name, index, &compaction.summary);
+                calls.push(Call::Change(Change::compacted(compaction, summary)));
+            }
+            Step::Removed { line, messages } => {
+                calls.push(Call::Change(Change::removed(*line, messages)));
+            }
         }
     }
     if !messages.is_empty() {
@@ -190,6 +200,11 @@ async fn bring(
                 append(clients, lines, messages, report, defects).await?;
             }
             Call::Rewind(to) => rewind(clients, to, report).await?,
+            Call::Change(change) => {
+                if let Some(defect) = change.run(clients, report).await? {
+                    defects.push(defect);
+                }
+            }
         }
     }
     Ok(())
@@ -221,7 +236,7 @@ async fn append(
 }
 
 /// Whether the server refuses what it was given, so that giving it again is of no use.
-fn is_refusal(status: &Status) -> bool {
+pub(super) fn is_refusal(status: &Status) -> bool {
     matches!(
         status.code(),
         Code::InvalidArgument | Code::AlreadyExists | Code::NotFound
@@ -239,13 +254,7 @@ async fn send(
         ..AppendMessagesRequest::default()
     };
     let response = clients.context.append_messages(request).await?.into_inner();
-    for message in response.append.unwrap_or_default().messages {
-        match message.outcome() {
-            AppendOutcome::Duplicate => report.duplicates += 1,
-            AppendOutcome::ReEmission => report.re_emissions += 1,
-            AppendOutcome::Appended | AppendOutcome::Unspecified => report.messages += 1,
-        }
-    }
+    report.count(&response.append.unwrap_or_default());
     Ok(())
 }
 

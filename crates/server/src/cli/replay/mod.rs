@@ -3,6 +3,7 @@
 mod plot;
 mod report;
 mod run;
+mod summaries;
 mod table;
 
 use std::path::{Path, PathBuf};
@@ -24,14 +25,17 @@ const NONE: &str = "none";
 #[derive(Debug, Args)]
 #[command(
     after_help = "Every transcript is driven turn by turn through the whole pipeline, with its own clock
-and usage, for each preset and for `none`, which leaves everything as it came. Nothing is
-sent anywhere, no model is asked and no server is needed. The exit code is 1 when a view
-is not valid, when one breaks the prompt cache without an event that says why, or when
-something that left a view cannot be found again.
+and usage, for each preset and for `none`, which leaves everything as it came. A view that
+grows too large is compacted with session memory, else with a summary from structure.
+Nothing is sent anywhere, no model is asked and no server is needed. The exit code is 1
+when a view is not valid, when one breaks the prompt cache without an event that says why,
+when something that left a view cannot be found again, or when the user's latest message
+did not stay word for word in a view that was compacted.
 
 Examples:
   palimpsest replay ~/.claude/projects/my-project --format claude-code --preset claude-code,opencode
   palimpsest replay session.jsonl --format claude-code --preset claude-code,mine.toml --plot tokens.svg
+  palimpsest replay session.jsonl --format claude-code --window 64000 --summaries summaries.md
   palimpsest replay conversations.jsonl --format openai --json"
 )]
 pub(super) struct Replay {
@@ -43,12 +47,19 @@ pub(super) struct Replay {
     #[arg(long = "preset", value_name = "PRESET", value_delimiter = ',', value_parser = choice)]
     #[arg(default_value = "claude-code")]
     presets: Vec<Choice>,
+    /// The model's window in tokens, in place of what each preset takes it for. An eighth of it, but no
+    /// more than the preset says, is set aside for the answer
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(8_000..=10_000_000))]
+    window: Option<u32>,
     /// Print the numbers as JSON, also those of each file
     #[arg(long)]
     json: bool,
     /// Draw the tokens of each request of the longest session
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
+    /// Write the summaries of all compactions down
+    #[arg(long, value_name = "FILE.md")]
+    summaries: Option<PathBuf>,
     /// Files, or folders of them
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
@@ -86,6 +97,15 @@ fn none() -> Choice {
     }
 }
 
+/// A policy for a model with another window.
+fn with_window(policy: &Policy, window: u32) -> Policy {
+    let mut policy = policy.clone();
+    policy.tokens.default_window_tokens = window;
+    let reserve = &mut policy.autocompact.output_reserve_tokens;
+    *reserve = (*reserve).min(window / 8);
+    policy
+}
+
 /// Settings over a preset, as `[policy]` has them in the server's configuration.
 fn of_file(path: &Path) -> Result<Choice, String> {
     let text = std::fs::read_to_string(path);
@@ -113,6 +133,10 @@ impl Replay {
             std::fs::write(path, plot::draw(&replayed))
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
+        if let Some(path) = &self.summaries {
+            std::fs::write(path, summaries::write(&replayed))
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
         if self.json {
             print(&format!("{}\n", report::json(&replayed)?))?;
         } else {
@@ -131,6 +155,11 @@ impl Replay {
             }
         }
         choices.push(none());
+        if let Some(window) = self.window {
+            for choice in &mut choices {
+                choice.policy = Arc::new(with_window(&choice.policy, window));
+            }
+        }
         choices
     }
 }
@@ -141,7 +170,7 @@ fn conclude(replayed: &Replayed, json: bool) -> anyhow::Result<()> {
     if broken > 0 {
         let broken = number(broken as u64);
         bail!(
-            "{broken} promises broken: invalid views, prefix violations or lost probes, see above"
+            "{broken} promises broken: invalid views, prefix violations, lost probes or lost requests, see above"
         );
     }
     if json {
@@ -149,6 +178,6 @@ fn conclude(replayed: &Replayed, json: bool) -> anyhow::Result<()> {
     }
     print(
         "Every view that was sent is valid and continues the one before, except where an event says \
-         otherwise; what left a view can be found again.\n",
+         otherwise; what left a view can be found again, and what the user said last is in it.\n",
     )
 }

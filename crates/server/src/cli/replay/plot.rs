@@ -94,6 +94,15 @@ fn chart(svg: &mut String, replayed: &Replayed, file: &FileReplayed) -> std::fmt
     for (index, (policy, curve)) in lines {
         line(svg, &class(index, policy), curve, &scale)?;
     }
+    let places = file.longest.iter().zip(&file.compacted_at).enumerate();
+    for (index, (curve, places)) in places {
+        marks(
+            svg,
+            &class(index, &replayed.policies[index]),
+            (curve, places),
+            &scale,
+        )?;
+    }
     svg.push_str("</svg>\n");
     Ok(())
 }
@@ -181,6 +190,26 @@ fn line(svg: &mut String, class: &str, curve: &[u64], scale: &Scale) -> std::fmt
     Ok(())
 }
 
+/// A ring on each request that came after a compaction.
+fn marks(
+    svg: &mut String,
+    class: &str,
+    (curve, places): (&[u64], &[usize]),
+    scale: &Scale,
+) -> std::fmt::Result {
+    for place in places {
+        if let Some(tokens) = curve.get(*place) {
+            let (x, y) = (scale.x(*place as u64 + 1), scale.y(*tokens));
+            writeln!(
+                svg,
+                r#"<circle class="line {class}" cx="{x:.1}" cy="{y:.1}" r="4"><title>compacted to {} tokens</title></circle>"#,
+                number(*tokens)
+            )?;
+        }
+    }
+    Ok(())
+}
+
 /// The distance between the lines of a grid: one, two or five with zeros.
 fn step(most: u64) -> u64 {
     let mut unit = 1_u64;
@@ -224,6 +253,7 @@ mod tests {
                 measured: Vec::new(),
                 unreadable: Vec::new(),
                 longest: vec![flat, curve],
+                compacted_at: vec![vec![1], Vec::new()],
             }],
             totals: Vec::new(),
         })
@@ -233,6 +263,7 @@ mod tests {
     fn a_chart_has_a_line_for_each_policy_and_escapes_names() {
         let svg = drawn(vec![1_000, 90_000, 181_000], "a&b<.jsonl");
         assert_eq!(svg.matches("<polyline").count(), 2);
+        assert_eq!(svg.matches("<circle").count(), 1);
         assert!(svg.contains("a&amp;b&lt;.jsonl, 3 requests"), "{svg}");
         assert!(svg.contains(">200 K<") && svg.contains(">50 K<"), "{svg}");
         assert!(svg.contains("76.0,") && svg.contains("936.0,"), "{svg}");

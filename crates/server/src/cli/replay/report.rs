@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use palimpsest_core::policy::Prices;
-use palimpsest_core::replay::{Measured, Retained};
+use palimpsest_core::replay::{Measured, Retained, Share};
 use serde::Serialize;
 
 use super::run::Replayed;
@@ -38,6 +38,15 @@ struct Numbers {
     stored_results: usize,
     cleared_results: usize,
     folded_messages: usize,
+    compactions: usize,
+    compactions_by_strategy: BTreeMap<&'static str, usize>,
+    compacted_tokens_before: u64,
+    compacted_tokens_after: u64,
+    /// Of the facts in what compactions replaced, those that are told in its place.
+    told_by_kind: BTreeMap<&'static str, Survived>,
+    /// The same for all kinds but errors.
+    told: Survived,
+    lost_requests: usize,
     invalid_views: usize,
     prefix_violations: usize,
     delta_violations: usize,
@@ -51,6 +60,23 @@ struct Numbers {
     largest_view_tokens: u64,
     probes: Probes,
     probes_by_kind: BTreeMap<&'static str, Probes>,
+}
+
+#[derive(Serialize)]
+struct Survived {
+    told: usize,
+    word_for_word: usize,
+    all: usize,
+}
+
+impl From<Share> for Survived {
+    fn from(share: Share) -> Self {
+        Self {
+            told: share.told,
+            word_for_word: share.exact,
+            all: share.all,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -75,6 +101,7 @@ impl Numbers {
     fn new(measured: &Measured, all: &[Measured]) -> Self {
         let split = &measured.split;
         let by_kind = measured.probes.iter();
+        let survived = measured.survived();
         Self {
             sessions: measured.sessions,
             prepares: measured.prepares,
@@ -84,6 +111,17 @@ impl Numbers {
             stored_results: measured.stored,
             cleared_results: measured.cleared,
             folded_messages: measured.folded,
+            compactions: measured.compactions.len(),
+            compactions_by_strategy: by_strategy(measured),
+            compacted_tokens_before: measured.compactions.iter().map(|it| it.before_tokens).sum(),
+            compacted_tokens_after: measured.compactions.iter().map(|it| it.after_tokens).sum(),
+            told_by_kind: survived
+                .0
+                .iter()
+                .map(|(kind, share)| (kind.name(), (*share).into()))
+                .collect(),
+            told: survived.together().into(),
+            lost_requests: measured.forgotten().count(),
             invalid_views: measured.invalid.len(),
             prefix_violations: measured.prefix_breaks.len(),
             delta_violations: measured.delta_breaks.len(),
@@ -100,6 +138,14 @@ impl Numbers {
                 .collect(),
         }
     }
+}
+
+fn by_strategy(measured: &Measured) -> BTreeMap<&'static str, usize> {
+    let mut by_strategy = BTreeMap::new();
+    for compaction in &measured.compactions {
+        *by_strategy.entry(compaction.means()).or_default() += 1;
+    }
+    by_strategy
 }
 
 pub(super) fn json(replayed: &Replayed) -> anyhow::Result<String> {

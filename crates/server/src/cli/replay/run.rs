@@ -32,6 +32,8 @@ pub(super) struct FileReplayed {
     pub(super) unreadable: Vec<String>,
     /// Its longest session: the tokens of each request, by policy.
     pub(super) longest: Vec<Vec<u64>>,
+    /// And the requests that came after compactions, counted from 0.
+    pub(super) compacted_at: Vec<Vec<usize>>,
 }
 
 impl Replayed {
@@ -83,6 +85,7 @@ fn replay_file(
         measured: vec![Measured::default(); policies.len()],
         unreadable: imported.defects.iter().map(ToString::to_string).collect(),
         longest: Vec::new(),
+        compacted_at: Vec::new(),
     };
     for session in &imported.sessions {
         let tape = Tape::new(session);
@@ -93,9 +96,13 @@ fn replay_file(
         for (sum, measured) in replayed.measured.iter_mut().zip(&of_session) {
             sum.add(measured);
         }
-        let curves: Vec<Vec<u64>> = of_session.into_iter().map(|one| one.curve).collect();
+        let curves = of_session
+            .into_iter()
+            .map(|one| (one.curve, one.compacted_at));
+        let (curves, compacted_at): (Vec<_>, Vec<_>) = curves.unzip();
         if curves.iter().map(Vec::len).max().unwrap_or(0) > replayed.requests() {
             replayed.longest = curves;
+            replayed.compacted_at = compacted_at;
         }
     }
     Ok(replayed)

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use palimpsest_core::policy::Prices;
-use palimpsest_core::replay::Measured;
+use palimpsest_core::replay::{Compaction, Measured, ProbeKind, Share};
 
 use super::report::relative_cost;
 use super::run::Replayed;
@@ -34,6 +34,10 @@ pub(super) fn show(replayed: &Replayed) -> anyhow::Result<()> {
     row("results stored", &|m| count(m.stored));
     row("results cleared", &|m| count(m.cleared));
     row("messages folded", &|m| count(m.folded));
+    let compacted = |m: &Measured| !m.compactions.is_empty();
+    if totals.iter().any(compacted) {
+        rows_of_compactions(totals, &mut row);
+    }
     row("invalid views", &|m| count(m.invalid.len()));
     row("prefix violations", &|m| count(m.prefix_breaks.len()));
     row("delta violations", &|m| count(m.delta_breaks.len()));
@@ -59,6 +63,59 @@ pub(super) fn show(replayed: &Replayed) -> anyhow::Result<()> {
     align_right(&mut table, &(1..header.len()).collect::<Vec<_>>());
     print(&format!("{table}\n"))?;
     show_problems(replayed)
+}
+
+/// What compactions made of the views, and what of the facts in what left their summaries tell.
+fn rows_of_compactions(
+    totals: &[Measured],
+    row: &mut impl FnMut(&str, &dyn Fn(&Measured) -> String),
+) {
+    let sum = |m: &Measured, of: fn(&Compaction) -> u64| {
+        number(m.compactions.iter().map(of).sum::<u64>())
+    };
+    row("compactions", &|m| number(m.compactions.len() as u64));
+    for means in Compaction::MEANS {
+        row(&format!("  {means}"), &|m| {
+            let all = m.compactions.iter();
+            number(all.filter(|it| it.means() == means).count() as u64)
+        });
+    }
+    row("  tokens before", &|m| sum(m, |it| it.before_tokens));
+    row("  tokens after", &|m| sum(m, |it| it.after_tokens));
+    let kinds: BTreeSet<ProbeKind> = totals
+        .iter()
+        .flat_map(|total| total.survived().0.into_keys())
+        .collect();
+    for kind in kinds {
+        row(&format!("  told: {}", kind.name()), &|m| {
+            share(m.survived().0.get(&kind).copied().unwrap_or_default())
+        });
+    }
+    row("  told: commands, word for word", &|m| {
+        let share = m.survived().0.get(&ProbeKind::Command).copied();
+        exact(share.unwrap_or_default())
+    });
+    row("  told, without errors", &|m| {
+        share(m.survived().together())
+    });
+}
+
+fn exact(share: Share) -> String {
+    self::share(Share {
+        told: share.exact,
+        ..share
+    })
+}
+
+/// `8 of 10 (80 %)`.
+fn share(share: Share) -> String {
+    match (share.told * 100).checked_div(share.all) {
+        None => "–".to_owned(),
+        Some(percent) => {
+            let (told, all) = (number(share.told as u64), number(share.all as u64));
+            format!("{told} of {all} ({percent} %)")
+        }
+    }
 }
 
 /// What changed views under any policy.
@@ -104,10 +161,15 @@ pub(super) fn problems(measured: &Measured) -> Vec<String> {
         let (kind, line, block) = (lost.kind.name(), lost.line, lost.block);
         format!("LOST: line {line}, block {block}: one of the {kind} cannot be found again")
     });
+    let forgotten = measured.forgotten().map(|compaction| {
+        let line = compaction.line;
+        format!("FORGOTTEN: line {line}: what the user said last did not stay in the view")
+    });
     let mut lines: Vec<String> = refused.take(MAX_SHOWN).collect();
     lines.extend(invalid.take(MAX_SHOWN));
     lines.extend(prefix.take(MAX_SHOWN));
     lines.extend(delta.take(MAX_SHOWN));
     lines.extend(lost.take(MAX_SHOWN));
+    lines.extend(forgotten.take(MAX_SHOWN));
     lines
 }

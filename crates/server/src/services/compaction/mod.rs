@@ -6,8 +6,6 @@ mod model;
 mod patience;
 mod summarise;
 
-use std::sync::Arc;
-
 use palimpsest_core::command::{
     Command, CompactWithMemory, FailCompaction, FinishCompaction, Made, Scope, Skip,
     StartCompaction,
@@ -295,5 +293,3 @@ const NO_USAGE: Usage = Usage {
     cache_write_tokens: 0,
     output_tokens: 0,
 };
-
-type Contents = Vec<Arc<palimpsest_core::message::Message>>;

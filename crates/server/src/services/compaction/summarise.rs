@@ -2,7 +2,7 @@
 //! the structure of the messages.
 
 use palimpsest_core::event::WhyFailed;
-use palimpsest_core::extract::{Facts, summary};
+use palimpsest_core::extract::summary_of;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::message::Usage;
 use palimpsest_core::session::Strategy;
@@ -10,12 +10,9 @@ use palimpsest_core::summary::Document;
 use palimpsest_summarize::redact;
 
 use super::super::Service;
-use super::input::{inputs, leaving, previous};
+use super::input::inputs;
 use super::{Job, NO_USAGE, Wanted, model};
 use crate::errors::ServiceError;
-
-/// What the user's own messages may have in a summary.
-const MAX_INPUT_TOKENS: u32 = 4_000;
 
 /// A summary.
 pub(super) struct Summarised {
@@ -89,18 +86,8 @@ fn from_structure(job: &Job, extracted: &Document) -> Result<Summarised, (WhyFai
 /// a model's.
 async fn extract(service: &Service, key: &SessionKey, job: &Job) -> Result<Document, ServiceError> {
     let words = inputs(service, key, &job.session).await?;
-    let style = job.session.policy().summary.style;
-    let (memory, covers) = previous(job);
-    let transcript = job.session.transcript();
-    let messages: Vec<_> = leaving(job)
-        .into_iter()
-        .filter(|message| transcript.find(message.id) > covers)
-        .collect();
-    let extracted = tokio::task::spawn_blocking(move || {
-        let facts = Facts::of(messages.iter().map(AsRef::as_ref));
-        let words = words.iter().map(String::as_str);
-        summary(style, &memory, &facts, words, MAX_INPUT_TOKENS)
-    });
+    let (session, leaving) = (job.session.clone(), job.leaving.clone());
+    let extracted = tokio::task::spawn_blocking(move || summary_of(&session, &leaving, &words));
     extracted.await.map_err(|error| ServiceError::Internal {
         doing: "extract a summary",
         source: Some(Box::new(error)),

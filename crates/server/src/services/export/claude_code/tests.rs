@@ -47,6 +47,8 @@ fn imported(file: &str) -> (Vec<Message>, Vec<Option<MessageId>>) {
         match step {
             Step::Message(message) => messages.push(decode(message)),
             Step::Rewind(to) => rewinds.push(*to),
+            Step::Compacted(compaction) => messages.push(decode(&compaction.summary)),
+            Step::Removed { line, .. } => panic!("line {line} removes messages"),
         }
     }
     (messages, rewinds)

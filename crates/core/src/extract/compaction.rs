@@ -1,0 +1,66 @@
+//! The summary of what a compaction replaces, from a session: what leaves, upon what earlier notes say.
+
+use super::facts::Facts;
+use super::memory::before_latest;
+use super::summary::{Inputs, summary};
+use super::words::user_words;
+use crate::ids::Ordinal;
+use crate::memory::{Memory, SectionKind};
+use crate::message::{Block, Message};
+use crate::session::Session;
+use crate::summary::Document;
+
+/// What the user's own messages may have in a summary.
+const MAX_INPUT_TOKENS: u32 = 4_000;
+
+/// The summary of messages that leave a session's view. `inputs` is everything that people said in it,
+/// across earlier compactions, from the first to the last.
+pub fn summary_of(session: &Session, leaving: &[Ordinal], inputs: &[String]) -> Document {
+    let (memory, covers) = previous(session);
+    let transcript = session.transcript();
+    let new = leaving.iter().filter(|at| Some(**at) > covers);
+    let new = new.filter_map(|at| transcript.content(*at));
+    let facts = Facts::of(new.map(|message| -> &Message { message }));
+    let said: Vec<&str> = inputs.iter().map(String::as_str).collect();
+    let inputs = Inputs {
+        said: &said,
+        last_follows: latest(session).is_some_and(|at| leaving.binary_search(&at).is_err()),
+        max_tokens: MAX_INPUT_TOKENS,
+    };
+    summary(session.policy().summary.style, &memory, &facts, inputs)
+}
+
+/// The running summary, told to whoever reads it in the place of the messages that it covers.
+pub fn stand_in(session: &Session, text: &str) -> String {
+    let mut memory = Memory::parse(text);
+    let latest = latest(session).and_then(|at| session.transcript().content(at));
+    if let Some(words) = latest.and_then(|message| user_words(message)) {
+        let state = before_latest(memory.body(SectionKind::State), &words);
+        memory.set(SectionKind::State, &state);
+    }
+    memory.told()
+}
+
+/// What the user said last, as long as it is in the view: every compaction keeps it.
+fn latest(session: &Session) -> Option<Ordinal> {
+    let turn = session.current_turn()?;
+    session.turns().start(turn)
+}
+
+/// What the running summary says, and the last message that it covers. Where there is none, an earlier
+/// summary in the view says what came before.
+fn previous(session: &Session) -> (Memory, Option<Ordinal>) {
+    if let Some(version) = session.notes().written() {
+        return (Memory::parse(&version.text), version.covers);
+    }
+    let boundaries = session.compactions().boundaries.iter().rev();
+    let mut summaries = boundaries.filter_map(|boundary| boundary.summary);
+    let text = summaries.find_map(|at| {
+        let message = session.transcript().content(at)?;
+        match message.blocks.first() {
+            Some(Block::Text { text, .. }) => Some(Memory::parse(text)),
+            _ => None,
+        }
+    });
+    (text.unwrap_or_else(Memory::template), None)
+}

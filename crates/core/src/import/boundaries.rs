@@ -1,0 +1,165 @@
+//! What Claude Code writes into a transcript when its model's view changes: the marks of compactions in
+//! the forms of several versions, messages that were removed, and spans that were folded.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::ids::MessageId;
+
+/// What a line may say about the view.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct OfView {
+    #[serde(default)]
+    subtype: String,
+    #[serde(default)]
+    compact_metadata: Option<Metadata>,
+    #[serde(default)]
+    snip_metadata: Option<Removed>,
+    #[serde(default, rename = "removedUuids")]
+    removed: Vec<String>,
+    /// Older versions put the mark where others have the message.
+    #[serde(default)]
+    message: Option<Inner>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Inner {
+    #[serde(default)]
+    r#type: String,
+    #[serde(default)]
+    compact_metadata: Option<Metadata>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Removed {
+    #[serde(default, rename = "removedUuids")]
+    removed: Vec<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    #[serde(default, alias = "compactType")]
+    trigger: String,
+    #[serde(default, alias = "preCompactTokenCount")]
+    pre_tokens: Option<u32>,
+    #[serde(default)]
+    preserved_segment: Option<Segment>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct Segment {
+    #[serde(default)]
+    head_uuid: Option<String>,
+    #[serde(default)]
+    tail_uuid: Option<String>,
+    #[serde(default)]
+    summary_message_uuid: Option<String>,
+    #[serde(default)]
+    preserved_message_uuids: Vec<String>,
+}
+
+/// The mark of a compaction, whose summary comes with the next message.
+#[derive(Debug)]
+pub(super) struct Mark {
+    pub(super) line: usize,
+    pub(super) manual: bool,
+    pub(super) before_tokens: Option<u32>,
+    /// The first and the last message of a part that stayed.
+    pub(super) segment: Option<(MessageId, MessageId)>,
+    /// Messages that stayed.
+    pub(super) kept: Vec<MessageId>,
+    /// The summary, where the mark names it.
+    pub(super) summary: Option<MessageId>,
+}
+
+impl OfView {
+    /// What a line says; none where it says nothing of the view.
+    pub(super) fn read(text: &str) -> Option<Self> {
+        let says = ["compact", "removedUuids"];
+        let may = says.iter().any(|word| text.contains(word));
+        may.then(|| serde_json::from_str(text).ok()).flatten()
+    }
+
+    /// The mark of a compaction, if it is one.
+    pub(super) fn mark(&self, line: usize) -> Option<Mark> {
+        let inner = self.message.as_ref();
+        let inner_type = inner.map_or("", |inner| &*inner.r#type);
+        if [&*self.subtype, inner_type].contains(&"microcompact_boundary") {
+            return None;
+        }
+        let of_inner = inner.and_then(|inner| inner.compact_metadata.as_ref());
+        let metadata = self.compact_metadata.as_ref().or(of_inner);
+        let is_named = [&*self.subtype, inner_type].contains(&"compact_boundary");
+        let nothing = Metadata::default();
+        let metadata = metadata.or(is_named.then_some(&nothing))?;
+        if metadata.trigger == "micro" {
+            return None;
+        }
+        let segment = metadata.preserved_segment.as_ref();
+        let id = |text: &Option<String>| text.as_deref().and_then(MessageId::parse);
+        let kept = segment.map(|segment| &segment.preserved_message_uuids);
+        let kept = kept.into_iter().flatten();
+        Some(Mark {
+            line,
+            manual: metadata.trigger == "manual",
+            before_tokens: metadata.pre_tokens,
+            segment: segment.and_then(|it| id(&it.head_uuid).zip(id(&it.tail_uuid))),
+            kept: kept.filter_map(|id| MessageId::parse(id)).collect(),
+            summary: segment.and_then(|it| id(&it.summary_message_uuid)),
+        })
+    }
+
+    /// The messages that left the view.
+    pub(super) fn removed(&self) -> Vec<MessageId> {
+        let of_snip = self.snip_metadata.iter().flat_map(|snip| &snip.removed);
+        let all = self.removed.iter().chain(of_snip);
+        let mut ids: Vec<MessageId> = Vec::new();
+        for id in all.filter_map(|id| MessageId::parse(id)) {
+            if !ids.contains(&id) {
+                ids.push(id);
+            }
+        }
+        ids
+    }
+}
+
+/// The type of the lines that tell of folded spans.
+pub(super) const FOLDED: &str = "marble-origami-commit";
+
+/// A span of messages for which one summary stands.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Folded {
+    #[serde(default)]
+    summary_uuid: Option<String>,
+    summary_content: String,
+    first_archived_uuid: String,
+    last_archived_uuid: String,
+}
+
+impl Folded {
+    pub(super) fn read(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
+    /// The first and the last message.
+    pub(super) fn span(&self) -> Option<(MessageId, MessageId)> {
+        let first = MessageId::parse(&self.first_archived_uuid)?;
+        Some((first, MessageId::parse(&self.last_archived_uuid)?))
+    }
+
+    pub(super) fn id(&self) -> Option<MessageId> {
+        MessageId::parse(self.summary_uuid.as_deref()?)
+    }
+
+    /// The summary as a message.
+    pub(super) fn payload(&self) -> Option<Box<RawValue>> {
+        let message = serde_json::json!({"role": "user", "content": self.summary_content});
+        serde_json::value::to_raw_value(&message).ok()
+    }
+}

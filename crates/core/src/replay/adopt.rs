@@ -1,0 +1,77 @@
+//! What the program that wrote a transcript did to its model's view itself.
+//!
+//! Where a policy is measured, that policy decides, and what the program did is left out. Where a
+//! transcript is verified, its view becomes what the program's was, as in an import.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::driver::Driver;
+use super::tape::TapeCompaction;
+use crate::command::{Adopt, Append, Command, Snip};
+use crate::event::Asked;
+use crate::ids::MessageId;
+use crate::message::Message;
+use crate::session::Standing;
+
+impl Driver {
+    /// A summary took the place of messages.
+    pub(super) fn adopt(&mut self, compacted: &TapeCompaction) {
+        self.line = compacted.line;
+        // Usage is reported for the program's view from here on.
+        self.diverged = true;
+        if self.levels {
+            return;
+        }
+        self.serve();
+        let before = self.session.revision();
+        self.run(Command::Adopt(Adopt {
+            summary: Arc::clone(&compacted.summary),
+            first: compacted.first,
+            last: compacted.last,
+            kept: compacted.kept.clone(),
+            asked: compacted.asked,
+            before_tokens: compacted.before_tokens,
+            mark: MessageId::new(Uuid::from_u128(u128::MAX - self.log.len() as u128)),
+            expected_revision: None,
+            request: None,
+        }));
+        if self.session.revision() == before {
+            let mut message = Message::clone(&compacted.summary);
+            message.meta = true;
+            self.run(Command::Append(Append {
+                messages: vec![Arc::new(message)],
+                ..Append::default()
+            }));
+        }
+    }
+
+    /// Messages were taken out of the view.
+    pub(super) fn remove(&mut self, line: usize, messages: &[MessageId]) {
+        self.line = line;
+        self.diverged = true;
+        if self.levels {
+            return;
+        }
+        self.serve();
+        let is_there = |id: &MessageId| {
+            let transcript = self.session.transcript();
+            let entry = transcript.find(*id).and_then(|at| transcript.get(at));
+            entry.is_some_and(|entry| entry.standing == Standing::Visible)
+        };
+        let messages: Vec<MessageId> = messages.iter().copied().filter(is_there).collect();
+        if messages.is_empty() {
+            return;
+        }
+        self.run(Command::Snip(Snip {
+            turns: Vec::new(),
+            messages,
+            blocks: Vec::new(),
+            reason: "removed in the transcript".into(),
+            asked: Asked::Model,
+            expected_revision: None,
+            request: None,
+        }));
+    }
+}

@@ -1,0 +1,237 @@
+//! Level 5 of a replay: the running summary is kept as a worker would keep it, and at the threshold it
+//! stands in for what it covers; where it cannot, the summary is made from structure.
+
+use uuid::Uuid;
+
+use super::driver::Driver;
+use super::survival::{Survival, survived};
+use crate::command::{
+    Command, CompactWithMemory, FailCompaction, FailMemory, FinishCompaction, Made, Scope,
+    StartCompaction, StartMemory, UpdateMemory, memory_due,
+};
+use crate::event::{Asked, Compacted, WhyFailed};
+use crate::extract::{Facts, memory::update, summary_of, user_words};
+use crate::ids::{MessageId, Ordinal};
+use crate::memory::Memory;
+use crate::message::{Block, Message, Usage};
+use crate::session::{Author, Strategy};
+use crate::view::{WireBlock, wire};
+
+/// How long a worker waits after an attempt that came to nothing.
+const RETRY_MS: u64 = 30_000;
+
+/// A compaction of a replay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compaction {
+    /// The line that came last.
+    pub line: usize,
+    /// How its summary was made.
+    pub strategy: Strategy,
+    /// The view before, in tokens.
+    pub before_tokens: u64,
+    /// The view after.
+    pub after_tokens: u64,
+    /// The summary, with the frame around it.
+    pub summary: Box<str>,
+    /// Of the facts in what left, those that its messages show.
+    pub survived: Survival,
+    /// Whether what the user said last is in the view, word for word.
+    pub keeps_latest: bool,
+}
+
+impl Compaction {
+    /// The ways in which summaries are made in a replay.
+    pub const MEANS: [&str; 2] = ["with session memory", "from structure"];
+
+    /// How its summary was made.
+    pub const fn means(&self) -> &'static str {
+        match self.strategy {
+            Strategy::SessionMemory => Self::MEANS[0],
+            _ => Self::MEANS[1],
+        }
+    }
+}
+
+impl Driver {
+    /// Writes the next text of the running summary, if one is due.
+    pub(super) fn keep_memory(&mut self) {
+        if memory_due(&self.session, self.now).is_none_or(|due| due > self.now) {
+            return;
+        }
+        let Some(reach) = self.session.memory_reach() else {
+            return;
+        };
+        self.run(Command::StartMemory(StartMemory));
+        let version = self.session.notes().version.as_ref();
+        // A text that speaks of what was taken back is written anew.
+        let version = version.filter(|_| !self.session.memory_is_false());
+        let (previous, read) = version.map_or_else(
+            || (Memory::template(), None),
+            |version| (Memory::parse(&version.text), version.read),
+        );
+        let begin = read.map_or(0, |read| read.index() + 1);
+        let entries = self.session.transcript().entries();
+        let shown: Vec<Ordinal> = entries
+            .filter(|(at, entry)| *at <= reach && entry.standing.holds())
+            .map(|(at, _)| at)
+            .filter(|at| at.index() >= begin)
+            .collect();
+        let messages = shown.iter().map(|at| &*self.log[at.index()].1);
+        let facts = Facts::of(messages);
+        let policy = &self.session.policy().session_memory;
+        let next = update(&previous, &facts).fit(policy.max_section_tokens, policy.max_tokens);
+        if !next.memory.is_ready() {
+            self.run(Command::FailMemory(FailMemory {
+                of_file: false,
+                detail: "there is nothing to note yet".into(),
+                next: self.now.plus_millis(RETRY_MS),
+            }));
+            return;
+        }
+        let latest = self.session.notes().version.as_ref();
+        self.run(Command::UpdateMemory(UpdateMemory {
+            text: next.memory.render().into(),
+            author: Author::Extractive,
+            upon: latest.map_or(0, |version| version.number),
+            source: self.session.revision(),
+            read_to: Some(reach),
+            file: None,
+            took_ms: 0,
+        }));
+    }
+
+    /// Compacts when the view has grown too large; says whether it did.
+    pub(super) fn compact(&mut self) -> bool {
+        let policy = &self.session.policy().autocompact;
+        let memory_first = policy.session_memory_first;
+        if !policy.enabled || self.session.tokens().tokens < self.session.thresholds().compact {
+            return false;
+        }
+        let before = self.tally.compactions.len();
+        if memory_first {
+            let made = self.made();
+            self.run(Command::CompactWithMemory(CompactWithMemory {
+                asked: Asked::Auto,
+                made,
+                expected_revision: None,
+                request: None,
+            }));
+        }
+        if self.tally.compactions.len() == before {
+            self.compact_from_structure();
+        }
+        self.tally.compactions.len() > before
+    }
+
+    fn compact_from_structure(&mut self) {
+        self.run(Command::StartCompaction(StartCompaction {
+            asked: Asked::Auto,
+            strategy: Strategy::Extractive,
+            scope: Scope::Whole,
+            expected_revision: None,
+            request: None,
+        }));
+        let Some(running) = &self.session.compactions().running else {
+            return;
+        };
+        let (key, leaving) = (running.key, running.leaving.clone());
+        let starts = self.session.turns().starts().iter();
+        let said: Vec<String> = starts
+            .filter_map(|at| user_words(&self.log.get(at.index())?.1))
+            .collect();
+        let summary = summary_of(&self.session, &leaving, &said).render();
+        if summary.trim().is_empty() {
+            self.run(Command::FailCompaction(FailCompaction {
+                key,
+                why: WhyFailed::Empty,
+                detail: "there is nothing to tell".into(),
+                took_ms: 0,
+            }));
+            return;
+        }
+        let made = self.made();
+        self.run(Command::FinishCompaction(FinishCompaction {
+            key,
+            strategy: Strategy::Extractive,
+            summary: summary.into(),
+            made,
+            model: "".into(),
+            usage: Usage::default(),
+            took_ms: 0,
+        }));
+    }
+
+    /// Ids that no message of a tape has.
+    fn made(&self) -> Made {
+        let number = self.log.len() as u128;
+        let id = |what: u128| MessageId::new(Uuid::from_u128(u128::MAX - number * 2 - what));
+        Made {
+            mark: id(0),
+            summary: id(1),
+            attached: Vec::new(),
+        }
+    }
+
+    /// Notes a compaction, after its event was applied.
+    pub(super) fn compacted(&mut self, event: &Compacted) {
+        let added: Vec<&Message> = event
+            .messages
+            .iter()
+            .filter(|one| one.standing.takes_part())
+            .map(|one| &*one.message)
+            .collect();
+        let left = event.leaving.iter();
+        let left = left.filter_map(|at| Some(&*self.log.get(at.index())?.1));
+        let compaction = Compaction {
+            line: self.line,
+            strategy: event.strategy,
+            before_tokens: event.before_tokens,
+            after_tokens: event.after_tokens,
+            summary: added.first().map_or("", |summary| text_of(summary)).into(),
+            survived: survived(left, &added),
+            keeps_latest: self.shows_latest(),
+        };
+        self.tally.compactions.push(compaction);
+    }
+
+    /// Whether what the user said last stands in the view, word for word.
+    fn shows_latest(&self) -> bool {
+        let turns = self.session.turns();
+        let Some(begin) = self.session.current_turn().and_then(|at| turns.start(at)) else {
+            return true;
+        };
+        let Some((_, message)) = self.log.get(begin.index()) else {
+            return false;
+        };
+        let pieces = self.session.sealed().pieces();
+        let mine: Vec<_> = pieces.iter().filter(|it| it.message == begin).collect();
+        // What has not been served yet will be, as it is.
+        if mine.is_empty() {
+            let mut pending = self.session.pending().iter();
+            return pending.any(|item| item.message == begin);
+        }
+        let shown: Vec<_> = mine.into_iter().copied().collect();
+        let shown = wire(&self.session, &shown, self.caller.target()).unwrap_or_default();
+        let shown: Vec<&str> = shown
+            .iter()
+            .flat_map(|message| &message.blocks)
+            .filter_map(|block| match block {
+                WireBlock::Text { text, .. } => Some(&**text),
+                _ => None,
+            })
+            .collect();
+        let mut said = message.blocks.iter().filter_map(|block| match block {
+            Block::Text { text, .. } if !block.is_blank() => Some(&**text),
+            _ => None,
+        });
+        said.all(|said| shown.iter().any(|shown| shown.contains(said)))
+    }
+}
+
+fn text_of(message: &Message) -> &str {
+    let mut texts = message.blocks.iter().filter_map(|block| match block {
+        Block::Text { text, .. } => Some(&**text),
+        _ => None,
+    });
+    texts.next().unwrap_or_default()
+}

@@ -1,0 +1,113 @@
+//! A compaction that the caller's own program has made: what is new before it is placed, and then its
+//! summary takes the place of what it stands for.
+
+use std::sync::Arc;
+
+use palimpsest_core::command::{Adopt, Append, Command, Rejection, Serve};
+use palimpsest_core::event::Asked;
+use palimpsest_core::ids::{MessageId, Revision};
+use palimpsest_core::message::Message;
+use palimpsest_core::session::RequestStamp;
+use palimpsest_proto::context::v1;
+
+use super::Service;
+use crate::convert::{self, FieldError};
+use crate::errors::ServiceError;
+use crate::sessions::{Outcome, Transaction};
+
+/// What is said of the compaction.
+#[derive(Debug, Clone)]
+pub(super) struct Adopted {
+    first: Option<MessageId>,
+    last: Option<MessageId>,
+    kept: Vec<MessageId>,
+    asked: Asked,
+    before_tokens: Option<u64>,
+    mark: MessageId,
+}
+
+impl Adopted {
+    pub(super) fn read(
+        service: &Service,
+        said: &v1::AdoptedCompaction,
+        messages: usize,
+    ) -> Result<Self, ServiceError> {
+        let of = |field: &str| format!("adopted_compaction.{field}");
+        let optional = |id: &str, field: &str| -> Result<_, FieldError> {
+            let named = (!id.is_empty()).then(|| convert::message_id(id, &of(field)));
+            named.transpose()
+        };
+        if messages != 1 {
+            let what = "must hold one message, the summary, where adopted_compaction is set";
+            return Err(FieldError::invalid("messages", what).into());
+        }
+        let limit = service.limits().max_messages;
+        let count = said.kept_message_ids.len();
+        if count > limit {
+            let what = format!("must name at most {limit} messages, names {count}");
+            return Err(FieldError::invalid(of("kept_message_ids"), what).into());
+        }
+        let kept = said.kept_message_ids.iter().enumerate();
+        let kept =
+            kept.map(|(at, id)| convert::message_id(id, &of(&format!("kept_message_ids[{at}]"))));
+        Ok(Self {
+            first: optional(&said.first_message_id, "first_message_id")?,
+            last: optional(&said.last_message_id, "last_message_id")?,
+            kept: kept.collect::<Result<_, _>>()?,
+            asked: convert::asked(said.trigger, &of("trigger"))?,
+            before_tokens: (said.before_tokens > 0).then(|| said.before_tokens.into()),
+            mark: service.next_id()(),
+        })
+    }
+
+    /// Runs it. Where the view holds nothing that could leave, the summary is a message like others.
+    pub(super) fn run(
+        &self,
+        transaction: &mut Transaction<'_>,
+        summary: &Arc<Message>,
+        expected_revision: Option<Revision>,
+        request: Option<&RequestStamp>,
+    ) -> Result<Outcome, Rejection> {
+        if let Some(session) = transaction.session() {
+            let served = session.last_served();
+            let serve = Serve {
+                target: served.target.clone(),
+                window: served.window,
+                ..Serve::default()
+            };
+            check(session.revision(), expected_revision)?;
+            transaction.run(Command::Serve(serve))?;
+        }
+        let outcome = transaction.run(Command::Adopt(Adopt {
+            summary: Arc::clone(summary),
+            first: self.first,
+            last: self.last,
+            kept: self.kept.clone(),
+            asked: self.asked,
+            before_tokens: self.before_tokens,
+            mark: self.mark,
+            // What was placed just now has moved it.
+            expected_revision: None,
+            request: request.cloned(),
+        }))?;
+        if !matches!(outcome, Outcome::Skipped(_)) {
+            return Ok(outcome);
+        }
+        let mut message = Message::clone(summary);
+        message.meta = true;
+        transaction.run(Command::Append(Append {
+            messages: vec![Arc::new(message)],
+            expected_revision: None,
+            request: request.cloned(),
+        }))
+    }
+}
+
+fn check(current: Revision, expected: Option<Revision>) -> Result<(), Rejection> {
+    match expected {
+        Some(expected) if expected != current => {
+            Err(Rejection::RevisionMoved { expected, current })
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,155 @@
+//! A transcript whose agent had compacted, removed and folded messages: its view comes in as that agent
+//! had it left.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::{said, untagged};
+use palimpsest_tests::Server;
+
+fn id(number: u32) -> String {
+    format!("00000000-0000-4000-8000-{number:012}")
+}
+
+/// Lines of a transcript, one after another.
+#[derive(Default)]
+struct Lines(String);
+
+impl Lines {
+    fn add(&mut self, number: u32, mut line: Value) {
+        line["uuid"] = id(number).into();
+        line["timestamp"] = format!("2026-01-01T00:{number:02}:00.000Z").into();
+        writeln!(self.0, "{line}").unwrap();
+    }
+
+    fn says(&mut self, number: u32, role: &str, words: &str) {
+        let content = json!([{"type": "text", "text": words}]);
+        let message = json!({"role": role, "content": content});
+        self.add(
+            number,
+            json!({"type": role, "parentUuid": id(number - 1), "message": message}),
+        );
+    }
+
+    fn mark(&mut self, number: u32, metadata: &Value) {
+        self.add(
+            number,
+            json!({
+                "type": "system", "subtype": "compact_boundary", "content": "Conversation compacted",
+                "parentUuid": null, "compactMetadata": metadata,
+            }),
+        );
+    }
+
+    fn summary(&mut self, number: u32, words: &str) {
+        let message = json!({"role": "user", "content": words});
+        self.add(
+            number,
+            json!({
+                "type": "user", "parentUuid": id(number - 1), "message": message,
+                "isCompactSummary": true, "isVisibleInTranscriptOnly": true,
+            }),
+        );
+    }
+}
+
+fn transcript() -> String {
+    let mut lines = Lines::default();
+    lines.says(1, "user", "the first question");
+    lines.says(2, "assistant", "the first answer");
+    lines.says(3, "user", "a question that stays");
+    lines.says(4, "assistant", "an answer that stays");
+    lines.mark(
+        5,
+        &json!({
+            "trigger": "manual", "preTokens": 1234,
+            "preservedSegment": {"headUuid": id(3), "anchorUuid": id(2), "tailUuid": id(4)},
+        }),
+    );
+    lines.summary(6, "what was said so far");
+    lines.says(7, "user", "a question about something else");
+    lines.says(8, "assistant", "its long answer");
+    lines.add(
+        9,
+        json!({
+            "type": "system", "subtype": "snip_boundary", "content": "removed",
+            "snipMetadata": {"removedUuids": [id(7), id(8)]},
+        }),
+    );
+    lines.says(10, "user", "one thing");
+    lines.says(11, "assistant", "one answer");
+    lines.says(12, "user", "the last question");
+    lines.add(
+        13,
+        json!({
+            "type": "marble-origami-commit", "collapseId": "0000000000000001", "summaryUuid": id(20),
+            "summaryContent": "one thing was answered",
+            "firstArchivedUuid": id(10), "lastArchivedUuid": id(11),
+        }),
+    );
+    lines.0
+}
+
+#[test]
+fn what_its_agent_had_replaced_leaves_the_view() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&folder.path().join("data"), &[]);
+    let address = format!("http://{}", server.address());
+    let file = folder.path().join("session.jsonl");
+    fs::write(&file, transcript()).unwrap();
+    let run = |args: &[&str]| said(&[args, &["--server", &address]].concat());
+    let import = || -> Value {
+        let path = file.to_str().unwrap();
+        let args = ["import", "--format", "claude-code", "--json", path];
+        serde_json::from_str(&run(&args)).unwrap()
+    };
+    let report = import();
+    assert_eq!(report[0]["defects"], json!([]), "{report:#}");
+    let session = &report[0]["sessions"][0];
+    assert_eq!(
+        (&session["compactions"], &session["removals"]),
+        (&json!(2), &json!(1))
+    );
+    let expected = [
+        ("user", "what was said so far"),
+        ("user", "a question that stays"),
+        ("assistant", "an answer that stays"),
+        ("user", "one thing was answered"),
+        ("user", "the last question"),
+    ];
+    let view = || {
+        let view = untagged(&run(&["view", "session"]));
+        let view: Vec<Value> = serde_json::from_str(&view).unwrap();
+        let blocks = view.iter().flat_map(|message| {
+            let blocks = message["content"].as_array().unwrap().iter();
+            blocks.map(|block| {
+                let text = block["text"].as_str().unwrap_or_default().trim();
+                (
+                    message["role"].as_str().unwrap().to_owned(),
+                    text.to_owned(),
+                )
+            })
+        });
+        blocks.collect::<Vec<_>>()
+    };
+    let expected = expected.map(|(role, text)| (role.to_owned(), text.to_owned()));
+    assert_eq!(view(), expected);
+    // Nothing of it is gone from the transcript, and a second import changes nothing.
+    let exported = run(&["export", "session"]);
+    assert!(exported.contains("its long answer") && exported.contains("the first question"));
+    let again = import();
+    let again = &again[0]["sessions"][0];
+    assert_eq!(
+        (&again["messages"], &again["compactions"]),
+        (&json!(0), &json!(0))
+    );
+    assert_eq!(view(), expected);
+    let folder = folder.path().to_str().unwrap();
+    let verified = said(&["verify", "--format", "claude-code", folder]);
+    assert!(
+        verified.contains("Every sendable view is valid"),
+        "{verified}"
+    );
+}
