@@ -10,6 +10,7 @@ use super::levels::trigger;
 use super::memory::message_id;
 use super::scalars::export_timestamp;
 use super::tokens32;
+use super::working::attachment;
 
 /// How a summary is made.
 pub(super) const fn strategy(strategy: Strategy) -> v1::CompactionStrategy {
@@ -127,6 +128,11 @@ pub(super) fn compacted(
             .filter(|_| !(dry_run && event.strategy == Strategy::Model))
             .unwrap_or_default(),
         model: event.model.to_string(),
+        attachments: event
+            .attached
+            .iter()
+            .map(|one| attachment(one, session))
+            .collect(),
         ..v1::Compaction::default()
     };
     if !event.model.is_empty() {
@@ -140,6 +146,9 @@ pub(super) fn compacted(
     if let (true, Some(boundary)) = (dry_run, &mut compaction.boundary) {
         boundary.message_id.clear();
         boundary.summary_message_id.clear();
+        for attachment in &mut compaction.attachments {
+            attachment.message_id.clear();
+        }
     }
     compaction
 }
@@ -173,7 +182,11 @@ fn boundary(boundary: &Boundary, session: &Session) -> v1::Boundary {
         first_kept_message_id: id(boundary.kept.first().copied()),
         last_kept_message_id: id(boundary.kept.last().copied()),
         kept_message_ids: boundary.kept.iter().map(|at| id(Some(*at))).collect(),
-        discovered_tools: Vec::new(),
+        discovered_tools: boundary
+            .discovered
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
         kept_before: is_preceded(boundary, session),
     }
 }

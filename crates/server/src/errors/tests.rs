@@ -143,11 +143,16 @@ fn every_error() -> Vec<ServiceError> {
                 name: "a1b2c3".into(),
                 reason: ErrorReason::TurnNotVisible,
                 visibility: Some(Visibility::Rewound),
+                pin: None,
             }],
         },
         E::TooLarge {
             field: "messages[0].content".into(),
             actual: 20,
+            limit: 10,
+        },
+        E::WorkingStateTooLarge {
+            bytes: 20,
             limit: 10,
         },
         E::RequestTooLarge {

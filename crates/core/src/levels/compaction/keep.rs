@@ -4,12 +4,13 @@
 use std::collections::{BTreeSet, HashMap};
 
 use crate::ids::Ordinal;
+use crate::levels::attachments::is_attachment;
 use crate::message::{Block, Role};
 use crate::session::{CallState, NotHeld, Session};
 use crate::view::Form;
 
 /// What is to be kept beside what always is: the last thing that a person said, rounds with open calls,
-/// and the operator's words.
+/// what is pinned, and the operator's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
     /// Recent messages: at least so many tokens and so many messages with text, and no more than the
@@ -75,6 +76,10 @@ pub fn keep(session: &Session, what: Keep) -> Result<Kept, NotHeld> {
             }
         }
     }
+    // What an earlier compaction attached is attached anew, as things stand now.
+    kept.retain(|message| {
+        !is_attachment(session, *message) || session.pins().within(*message).is_some()
+    });
     let kept = groups.widened(&kept);
     let stays: Vec<Ordinal> = order
         .iter()
@@ -101,6 +106,21 @@ pub fn keep(session: &Session, what: Keep) -> Result<Kept, NotHeld> {
         kept: stays,
         leaving: leaving.into_iter().collect(),
     })
+}
+
+/// Messages that were chosen to leave, less those that were pinned since with all that belongs to them.
+pub fn spared(session: &Session, leaving: &[Ordinal]) -> Result<Vec<Ordinal>, NotHeld> {
+    let is_pinned = |message: &&Ordinal| session.pins().within(**message).is_some();
+    let pinned: BTreeSet<Ordinal> = leaving.iter().filter(is_pinned).copied().collect();
+    if pinned.is_empty() {
+        return Ok(leaving.to_vec());
+    }
+    if !session.transcript().is_whole() {
+        return Err(NotHeld);
+    }
+    let stay = Groups::of(session, &in_order(session)).widened(&pinned);
+    let leaves = |message: &&Ordinal| !stay.contains(message);
+    Ok(leaving.iter().filter(leaves).copied().collect())
 }
 
 /// The messages of the view in its order; of a span that is folded, the one that its placeholder names.
@@ -131,9 +151,10 @@ fn is_always_kept(session: &Session, message: Ordinal) -> bool {
     let turn = session.current_turn();
     let begins = turn.and_then(|turn| session.turns().start(turn)) == Some(message);
     let mut calls = session.calls().of(message);
+    let is_pinned = session.pins().within(message).is_some();
     let mut waits = || calls.any(|(_, call)| call.state == CallState::Open);
     let is_pending = session.pending().iter().any(|item| item.message == message);
-    entry.role.is_system() || begins || is_pending || waits()
+    entry.role.is_system() || is_pinned || begins || is_pending || waits()
 }
 
 fn size(session: &Session, message: Ordinal) -> u64 {

@@ -3,5 +3,5 @@
 mod keep;
 mod told;
 
-pub use keep::{Keep, Kept, keep};
+pub use keep::{Keep, Kept, keep, spared};
 pub use told::{Told, told};

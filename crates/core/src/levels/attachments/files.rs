@@ -1,0 +1,445 @@
+//! What is known of files: from the working state, from what an earlier compaction attached, and from
+//! the calls in the view, each later word upon the earlier ones.
+
+use std::collections::{BTreeSet, HashMap};
+
+use serde_json::{Map, Value};
+
+use super::AttachmentKind;
+use super::numbered::shown;
+use crate::extract::call::{Act, read};
+use crate::ids::{CallKey, Ordinal, Timestamp};
+use crate::levels::clear::PATH_FIELDS;
+use crate::message::{Block, ResultContent, ToolInput, ToolResult, ToolUse};
+use crate::session::{CallState, NotHeld, Session};
+use crate::view::{CLEARED, Form};
+use crate::working::FileState;
+
+/// What stands at the start of a result that is stored elsewhere: a transcript that was imported may
+/// have nothing else.
+const STORED: &str = "<persisted-output>";
+/// Fields that say that only a part of a file is read.
+const PART_FIELDS: [&str; 6] = [
+    "offset",
+    "limit",
+    "view_range",
+    "start_line",
+    "end_line",
+    "pages",
+];
+
+/// A file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Known {
+    pub(super) path: Box<str>,
+    pub(super) content: Option<String>,
+    /// The first line of the content, from 1.
+    pub(super) first_line: usize,
+    /// Whether the end of it is missing.
+    pub(super) is_cut: bool,
+    /// Whether a later edit could not be followed.
+    pub(super) is_stale: bool,
+    pub(super) is_instructions: bool,
+    /// The last call that showed or wrote all of it, and the edits since.
+    calls: Vec<CallKey>,
+    /// When it was touched last: in the transcript, and by the clock.
+    touched: (Ordinal, Timestamp),
+}
+
+impl Known {
+    fn new(path: &str) -> Self {
+        Self {
+            path: path.into(),
+            content: None,
+            first_line: 1,
+            is_cut: false,
+            is_stale: false,
+            is_instructions: false,
+            calls: Vec::new(),
+            touched: (Ordinal::new(0), Timestamp::default()),
+        }
+    }
+
+    fn set(&mut self, content: String) {
+        self.content = Some(content);
+        (self.first_line, self.is_cut, self.is_stale) = (1, false, false);
+    }
+
+    /// Whether the view still shows all of it when some messages have left: the call that brought it, and
+    /// every edit since.
+    pub(super) fn is_shown(&self, session: &Session, leaving: &BTreeSet<Ordinal>) -> bool {
+        let stays = |call: &CallKey| {
+            let Some(known) = session.calls().get(*call) else {
+                return false;
+            };
+            let result = known.result().map(|(message, _)| message);
+            !leaving.contains(&known.message)
+                && result.is_some_and(|result| !leaving.contains(&result))
+        };
+        let Some(first) = self.calls.first() else {
+            return false;
+        };
+        let pieces = session.sealed().pieces().iter();
+        let mut of_first = pieces.filter(|piece| piece.form.answers() == Some(*first));
+        // A result that waits to be served is shown when it is.
+        let is_whole = of_first.next().is_none_or(|piece| {
+            matches!(piece.form, Form::Result(_))
+                || (self.first_is_write(session) && piece.form.is_shown())
+        });
+        is_whole && self.calls.iter().all(stays)
+    }
+
+    fn first_is_write(&self, session: &Session) -> bool {
+        let call = self
+            .calls
+            .first()
+            .and_then(|call| session.calls().get(*call));
+        call.is_some_and(|call| {
+            tool_at(session, call.message, call.block).is_ok_and(|tool| {
+                tool.is_some_and(|tool| {
+                    read(tool)
+                        .first()
+                        .is_some_and(|call| call.act == Act::Write)
+                })
+            })
+        })
+    }
+}
+
+/// What is known of a file's content, for whoever wants no more than that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rebuilt {
+    /// The path.
+    pub path: Box<str>,
+    /// The content; none when it is not known.
+    pub content: Option<String>,
+    /// Whether a later edit could not be followed.
+    pub stale: bool,
+}
+
+/// The contents of files, as the session knows them.
+pub fn rebuilt(session: &Session) -> Result<Vec<Rebuilt>, NotHeld> {
+    let known = files(session)?.into_iter();
+    Ok(known
+        .map(|file| Rebuilt {
+            path: file.path,
+            content: file.content,
+            stale: file.is_stale,
+        })
+        .collect())
+}
+
+/// Something that says what a file holds, in the order of the transcript.
+enum Word<'a> {
+    State(&'a FileState),
+    Attached(&'a str, bool, bool, Option<&'a str>),
+    Call(CallKey, &'a ToolUse, &'a ToolResult),
+}
+
+/// The files that the session knows of, the last that were touched first; not the plan.
+pub(super) fn files(session: &Session) -> Result<Vec<Known>, NotHeld> {
+    let state = &session.working().state;
+    let policy = &session.policy().attachments;
+    let mut known = Files::default();
+    for (at, word) in words(session)? {
+        match word {
+            Word::State(file) => known.state(at, file),
+            Word::Attached(path, cut, stale, content) => {
+                known.attached(at, path, (cut, stale), content)
+            }
+            Word::Call(call, tool, result) => known.call(session, at, (call, tool), result),
+        }
+    }
+    let plan = state.plan.as_ref().map(|plan| &*plan.path);
+    let mut all = known.all;
+    all.retain(|file| Some(&*file.path) != plan);
+    let named: BTreeSet<&str> = state
+        .instruction_files
+        .iter()
+        .map(|file| &*file.path)
+        .collect();
+    for file in &mut all {
+        let name = file.path.rsplit(['/', '\\']).next().unwrap_or_default();
+        let mut by_name = policy.instruction_files.iter();
+        file.is_instructions = named.contains(&*file.path)
+            || by_name.any(|other| **other == *name || *other == file.path);
+    }
+    all.sort_by(|one, other| other.touched.cmp(&one.touched));
+    Ok(all)
+}
+
+/// Everything that says what files hold, in order.
+fn words(session: &Session) -> Result<Vec<(Ordinal, Word<'_>)>, NotHeld> {
+    let state = &session.working().state;
+    let files = state.instruction_files.iter().chain(&state.files);
+    let mut words: Vec<(Ordinal, Word<'_>)> =
+        files.map(|file| (file.since, Word::State(file))).collect();
+    let boundaries = session.compactions().boundaries.iter();
+    for one in boundaries.flat_map(|boundary| boundary.attached.iter().rev()) {
+        let is_file = matches!(
+            one.kind,
+            AttachmentKind::File | AttachmentKind::Instructions
+        );
+        let message = one
+            .message
+            .filter(|at| is_file && session.transcript().is_visible(*at));
+        if let Some(at) = message {
+            let content = session.transcript().held(at)?.blocks.get(1);
+            let content = match content {
+                Some(Block::Text { text, .. }) => Some(&**text),
+                _ => None,
+            };
+            words.push((
+                at,
+                Word::Attached(&one.name, one.truncated, one.stale, content),
+            ));
+        }
+    }
+    for (key, call) in session.calls().iter() {
+        let CallState::Answered { message, block } = call.state else {
+            continue;
+        };
+        let (Some(tool), Some(Block::ToolResult(result))) = (
+            tool_at(session, call.message, call.block)?,
+            block_at(session, message, block)?,
+        ) else {
+            continue;
+        };
+        words.push((message, Word::Call(key, tool, result)));
+    }
+    // Of what stands at one place, calls come last: the state that was told before a message is older.
+    words.sort_by_key(|(at, word)| (*at, matches!(word, Word::Call(..))));
+    Ok(words)
+}
+
+fn tool_at(session: &Session, message: Ordinal, block: u16) -> Result<Option<&ToolUse>, NotHeld> {
+    Ok(match block_at(session, message, block)? {
+        Some(Block::ToolUse(tool)) => Some(tool),
+        _ => None,
+    })
+}
+
+/// A block of a message that the view shows.
+fn block_at(session: &Session, message: Ordinal, block: u16) -> Result<Option<&Block>, NotHeld> {
+    if !session.transcript().is_visible(message) {
+        return Ok(None);
+    }
+    let message = session.transcript().held(message)?;
+    Ok(message.blocks.get(usize::from(block)))
+}
+
+#[derive(Default)]
+struct Files {
+    all: Vec<Known>,
+    places: HashMap<Box<str>, usize>,
+}
+
+impl Files {
+    fn at(&mut self, path: &str) -> &mut Known {
+        let next = self.all.len();
+        let place = *self.places.entry(path.into()).or_insert(next);
+        if place == next {
+            self.all.push(Known::new(path));
+        }
+        &mut self.all[place]
+    }
+
+    fn state(&mut self, at: Ordinal, file: &FileState) {
+        let known = self.at(&file.path);
+        if let Some(content) = &file.content {
+            // What a call showed is what the caller says too: the call still shows it.
+            if known.content.as_deref() != Some(&**content) {
+                known.calls.clear();
+            }
+            known.set(content.to_string());
+        }
+        known.touched = known.touched.max((at, file.accessed));
+    }
+
+    fn attached(
+        &mut self,
+        at: Ordinal,
+        path: &str,
+        (cut, stale): (bool, bool),
+        content: Option<&str>,
+    ) {
+        let known = self.at(path);
+        // What the caller gave is whole; what was attached of it may not be.
+        if known.content.is_some() && cut {
+            return;
+        }
+        known.set(content.unwrap_or_default().to_owned());
+        (known.is_cut, known.is_stale) = (cut, stale);
+        known.calls.clear();
+        known.touched = known.touched.max((at, Timestamp::default()));
+    }
+
+    fn call(
+        &mut self,
+        session: &Session,
+        at: Ordinal,
+        (key, tool): (CallKey, &ToolUse),
+        result: &ToolResult,
+    ) {
+        if result.is_error == Some(true) {
+            return;
+        }
+        let fields = match &tool.input {
+            ToolInput::Object(json) => serde_json::from_str(json.as_str()).unwrap_or_default(),
+            ToolInput::Text(_) => Map::new(),
+        };
+        let path = PATH_FIELDS
+            .iter()
+            .find_map(|name| fields.get(*name)?.as_str());
+        for call in read(tool) {
+            let path = path.unwrap_or(&call.target);
+            let is_of_files = matches!(call.act, Act::Read | Act::Edit | Act::Write);
+            if !is_of_files || path.is_empty() {
+                continue;
+            }
+            let known = self.at(path);
+            known.touched = known.touched.max((at, Timestamp::default()));
+            match call.act {
+                Act::Read => known.read(session, key, &fields, result),
+                Act::Write => known.write(key, &fields),
+                _ => known.edit(key, &fields),
+            }
+        }
+    }
+}
+
+impl Known {
+    fn read(
+        &mut self,
+        session: &Session,
+        key: CallKey,
+        fields: &Map<String, Value>,
+        result: &ToolResult,
+    ) {
+        let Some(output) = text(result) else {
+            return;
+        };
+        let is_elsewhere =
+            output.starts_with(STORED) || output == CLEARED || session.is_replacement(&output);
+        // A shell says more than the file; only a tool that names it shows it and nothing else.
+        let names_it = PATH_FIELDS.iter().any(|name| fields.contains_key(*name));
+        if is_elsewhere || !names_it {
+            return;
+        }
+        let shown = shown(&output);
+        let is_part = shown.first_line > 1
+            || PART_FIELDS
+                .iter()
+                .any(|name| fields.get(*name).is_some_and(|value| !value.is_null()));
+        if !is_part {
+            self.set(shown.content);
+            self.calls = vec![key];
+        } else if self.content.is_none() {
+            self.set(shown.content);
+            (self.first_line, self.is_cut) = (shown.first_line, true);
+        }
+    }
+
+    fn write(&mut self, key: CallKey, fields: &Map<String, Value>) {
+        let content = ["content", "file_text", "contents"];
+        match content.iter().find_map(|name| fields.get(*name)?.as_str()) {
+            Some(content) => {
+                self.set(content.to_owned());
+                self.calls = vec![key];
+            }
+            None => self.is_stale |= self.content.is_some(),
+        }
+    }
+
+    fn edit(&mut self, key: CallKey, fields: &Map<String, Value>) {
+        self.calls.push(key);
+        let several = fields.get("edits").and_then(Value::as_array);
+        let followed = match several {
+            Some(edits) => {
+                let mut edits = edits.iter().filter_map(Value::as_object);
+                edits.all(|edit| self.replace(edit))
+            }
+            None => self.replace(fields) || self.insert(fields),
+        };
+        if !followed {
+            self.is_stale |= self.content.is_some();
+        }
+    }
+
+    /// Follows one replacement of text.
+    fn replace(&mut self, fields: &Map<String, Value>) -> bool {
+        let field = |names: [&str; 4]| names.iter().find_map(|name| fields.get(*name)?.as_str());
+        let old = field(["old_string", "old_str", "oldString", "oldText"]);
+        let new = field(["new_string", "new_str", "newString", "newText"]);
+        let Some(old) = old else {
+            return false;
+        };
+        let new = new.unwrap_or_default();
+        let all = ["replace_all", "replaceAll"];
+        let all = all
+            .iter()
+            .any(|name| fields.get(*name) == Some(&Value::Bool(true)));
+        match &mut self.content {
+            // An edit of nothing makes the file.
+            None if old.is_empty() => {
+                self.set(new.to_owned());
+                true
+            }
+            Some(content) if old.is_empty() && content.is_empty() => {
+                new.clone_into(content);
+                true
+            }
+            Some(content) if !old.is_empty() && content.contains(old) => {
+                *content = if all {
+                    content.replace(old, new)
+                } else {
+                    content.replacen(old, new, 1)
+                };
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Follows text that is put in after a line.
+    fn insert(&mut self, fields: &Map<String, Value>) -> bool {
+        let line = fields.get("insert_line").and_then(Value::as_u64);
+        let text = ["insert_text", "new_str"];
+        let text = text.iter().find_map(|name| fields.get(*name)?.as_str());
+        let (Some(line), Some(text), Some(content)) = (line, text, &mut self.content) else {
+            return false;
+        };
+        if self.first_line > 1 {
+            return false;
+        }
+        let Ok(line) = usize::try_from(line) else {
+            return false;
+        };
+        let mut lines: Vec<&str> = content.split_inclusive('\n').collect();
+        if line > lines.len() {
+            return false;
+        }
+        let text = format!("{}\n", text.trim_end_matches('\n'));
+        lines.insert(line, &text);
+        *content = lines.concat();
+        true
+    }
+}
+
+/// What a result says, when it says it in words alone.
+fn text(result: &ToolResult) -> Option<String> {
+    match &result.content {
+        ResultContent::None => None,
+        ResultContent::Text(text) => Some(text.to_string()),
+        ResultContent::Blocks(blocks) => {
+            let texts = blocks.iter().map(|block| match block {
+                Block::Text { text, .. } => Some(&**text),
+                _ => None,
+            });
+            let texts: Option<Vec<&str>> = texts.collect();
+            texts
+                .filter(|texts| !texts.is_empty())
+                .map(|texts| texts.concat())
+        }
+    }
+}
