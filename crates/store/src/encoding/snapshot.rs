@@ -50,7 +50,7 @@ pub(super) fn write(snapshot: &Snapshot) -> v1::Snapshot {
         notes: Some(notes::write(&snapshot.notes)),
         compactions: Some(compaction::write(&snapshot.compactions)),
         prompt_cache: Some(prompt_cache::write(&snapshot.prompt_cache)),
-        working: Some(working::write(&snapshot.working)),
+        working: working::write(&snapshot.working),
         ..v1::Snapshot::default()
     };
     prompt_cache::write_changes(&snapshot.view_changes, &mut stored);

@@ -102,8 +102,9 @@ pub(super) fn read_updated(
     })
 }
 
-pub(super) fn write(working: &Working) -> v1::Working {
-    v1::Working {
+pub(super) fn write(working: &Working) -> Option<v1::Working> {
+    // Most sessions have none.
+    (*working != Working::default()).then(|| v1::Working {
         state: Some(write_state(&working.state)),
         delisted: working
             .delisted
@@ -114,7 +115,7 @@ pub(super) fn write(working: &Working) -> v1::Working {
                 revision: gone.revision.get(),
             })
             .collect(),
-    }
+    })
 }
 
 pub(super) fn read(stored: Option<v1::Working>) -> Result<Working, DecodeError> {

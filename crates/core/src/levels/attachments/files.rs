@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde_json::{Map, Value};
 
-use super::AttachmentKind;
 use super::numbered::shown;
+use super::{Attached, AttachmentKind};
 use crate::extract::call::{Act, read};
 use crate::ids::{CallKey, Ordinal, Timestamp};
 use crate::levels::clear::PATH_FIELDS;
@@ -39,6 +39,8 @@ pub(super) struct Known {
     pub(super) is_cut: bool,
     /// Whether a later edit could not be followed.
     pub(super) is_stale: bool,
+    /// Whether the content has edits that nothing else has.
+    pub(super) is_edited: bool,
     pub(super) is_instructions: bool,
     /// The last call that showed or wrote all of it, and the edits since.
     calls: Vec<CallKey>,
@@ -54,6 +56,7 @@ impl Known {
             first_line: 1,
             is_cut: false,
             is_stale: false,
+            is_edited: false,
             is_instructions: false,
             calls: Vec::new(),
             touched: (Ordinal::new(0), Timestamp::default()),
@@ -62,7 +65,8 @@ impl Known {
 
     fn set(&mut self, content: String) {
         self.content = Some(content);
-        (self.first_line, self.is_cut, self.is_stale) = (1, false, false);
+        (self.first_line, self.is_cut) = (1, false);
+        (self.is_stale, self.is_edited) = (false, false);
     }
 
     /// Whether the view still shows all of it when some messages have left: the call that brought it, and
@@ -132,7 +136,8 @@ pub fn rebuilt(session: &Session) -> Result<Vec<Rebuilt>, NotHeld> {
 /// Something that says what a file holds, in the order of the transcript.
 enum Word<'a> {
     State(&'a FileState),
-    Attached(&'a str, bool, bool, Option<&'a str>),
+    /// What an earlier compaction attached, its content, and when it had been touched.
+    Attached(&'a Attached, Option<&'a str>, (Ordinal, Timestamp)),
     Call(CallKey, &'a ToolUse, &'a ToolResult),
 }
 
@@ -144,9 +149,7 @@ pub(super) fn files(session: &Session) -> Result<Vec<Known>, NotHeld> {
     for (at, word) in words(session)? {
         match word {
             Word::State(file) => known.state(at, file),
-            Word::Attached(path, cut, stale, content) => {
-                known.attached(at, path, (cut, stale), content)
-            }
+            Word::Attached(one, content, touched) => known.attached(one, content, touched),
             Word::Call(call, tool, result) => known.call(session, at, (call, tool), result),
         }
     }
@@ -174,25 +177,32 @@ fn words(session: &Session) -> Result<Vec<(Ordinal, Word<'_>)>, NotHeld> {
     let files = state.instruction_files.iter().chain(&state.files);
     let mut words: Vec<(Ordinal, Word<'_>)> =
         files.map(|file| (file.since, Word::State(file))).collect();
-    let boundaries = session.compactions().boundaries.iter();
-    for one in boundaries.flat_map(|boundary| boundary.attached.iter().rev()) {
-        let is_file = matches!(
-            one.kind,
-            AttachmentKind::File | AttachmentKind::Instructions
-        );
-        let message = one
-            .message
-            .filter(|at| is_file && session.transcript().is_visible(*at));
-        if let Some(at) = message {
-            let content = session.transcript().held(at)?.blocks.get(1);
+    for boundary in &session.compactions().boundaries {
+        for (index, one) in (0_i64..).zip(&boundary.attached) {
+            let is_file = matches!(
+                one.kind,
+                AttachmentKind::File | AttachmentKind::Instructions
+            );
+            let at = one.message.unwrap_or(boundary.mark);
+            let stands = match (one.message, boundary.summary) {
+                (Some(message), _) => session.transcript().is_visible(message),
+                // What a compaction that was taken back left out was not left out.
+                (None, summary) => summary.is_some_and(|at| holds(session, at)),
+            };
+            if !(is_file && stands) {
+                continue;
+            }
+            let content = match one.message {
+                Some(at) => session.transcript().held(at)?.blocks.get(1),
+                None => None,
+            };
             let content = match content {
                 Some(Block::Text { text, .. }) => Some(&**text),
                 _ => None,
             };
-            words.push((
-                at,
-                Word::Attached(&one.name, one.truncated, one.stale, content),
-            ));
+            // The last that was touched stood first.
+            let touched = (boundary.mark, Timestamp::from_millis(-index));
+            words.push((at, Word::Attached(one, content, touched)));
         }
     }
     for (key, call) in session.calls().iter() {
@@ -210,6 +220,12 @@ fn words(session: &Session) -> Result<Vec<(Ordinal, Word<'_>)>, NotHeld> {
     // Of what stands at one place, calls come last: the state that was told before a message is older.
     words.sort_by_key(|(at, word)| (*at, matches!(word, Word::Call(..))));
     Ok(words)
+}
+
+/// Whether what a message says still counts, shown or not.
+fn holds(session: &Session, message: Ordinal) -> bool {
+    let entry = session.transcript().get(message);
+    entry.is_some_and(|entry| entry.standing.holds())
 }
 
 fn tool_at(session: &Session, message: Ordinal, block: u16) -> Result<Option<&ToolUse>, NotHeld> {
@@ -256,22 +272,17 @@ impl Files {
         known.touched = known.touched.max((at, file.accessed));
     }
 
-    fn attached(
-        &mut self,
-        at: Ordinal,
-        path: &str,
-        (cut, stale): (bool, bool),
-        content: Option<&str>,
-    ) {
-        let known = self.at(path);
-        // What the caller gave is whole; what was attached of it may not be.
-        if known.content.is_some() && cut {
+    fn attached(&mut self, one: &Attached, content: Option<&str>, touched: (Ordinal, Timestamp)) {
+        let known = self.at(&one.name);
+        known.touched = known.touched.max(touched);
+        if one.message.is_none() {
+            // Edits that left with their compaction are not in what is known otherwise.
+            known.is_stale |= one.stale && known.content.is_some();
             return;
         }
         known.set(content.unwrap_or_default().to_owned());
-        (known.is_cut, known.is_stale) = (cut, stale);
+        (known.is_cut, known.is_stale) = (one.truncated, one.stale);
         known.calls.clear();
-        known.touched = known.touched.max((at, Timestamp::default()));
     }
 
     fn call(
@@ -361,9 +372,8 @@ impl Known {
             }
             None => self.replace(fields) || self.insert(fields),
         };
-        if !followed {
-            self.is_stale |= self.content.is_some();
-        }
+        self.is_stale |= !followed && self.content.is_some();
+        self.is_edited = self.content.is_some();
     }
 
     /// Follows one replacement of text.

@@ -30,26 +30,34 @@ const fn importance(kind: AttachmentKind) -> u8 {
     }
 }
 
+/// Whether it is large, and the model can get it again by itself.
+const fn is_bulky(kind: AttachmentKind) -> bool {
+    matches!(kind, AttachmentKind::File | AttachmentKind::Skill)
+}
+
 /// Leaves out as many as must be; of equals the later ones, which are older.
 pub(crate) fn fit(session: &Session, candidates: &mut [Candidate], room: Room) {
     let threshold = session.thresholds().compact;
-    let sum = |candidates: &[Candidate]| -> u64 {
-        let attached = candidates.iter().filter(|one| !one.omitted);
-        attached.map(|one| u64::from(one.size.tokens)).sum()
+    // A view that is over the threshold by itself is not made good by saying less. And what is bulky
+    // leaves half of it free: a view that is nearly full again would soon be compacted again.
+    let most = |bulky: bool| match room.tokens {
+        tokens if tokens >= threshold => u64::MAX,
+        _ if bulky => threshold / 2,
+        _ => threshold.saturating_sub(1),
     };
-    // A view that is over the threshold by itself is not made good by saying less.
-    let can_be_under = room.tokens < threshold;
-    let fits = |candidates: &[Candidate]| {
-        let added = sum(candidates);
-        let after = room.tokens + session.ledger().calibration.apply(added);
-        added < room.freed && (!can_be_under || after < threshold)
-    };
+    let calibration = session.ledger().calibration;
     let mut order: Vec<usize> = (0..candidates.len()).collect();
+    order.retain(|at| !candidates[*at].omitted);
     order.sort_by_key(|at| (importance(candidates[*at].kind), std::cmp::Reverse(*at)));
+    let size = |candidate: &Candidate| u64::from(candidate.size.tokens);
+    let mut added: u64 = order.iter().map(|at| size(&candidates[*at])).sum();
     for at in order {
-        if fits(candidates) {
-            return;
+        let candidate = &mut candidates[at];
+        let after = room.tokens.saturating_add(calibration.apply(added));
+        if added < room.freed && after <= most(is_bulky(candidate.kind)) {
+            continue;
         }
-        candidates[at].omitted = true;
+        candidate.omitted = true;
+        added -= size(candidate);
     }
 }

@@ -6,8 +6,6 @@
 mod files;
 mod fit;
 mod numbered;
-#[cfg(test)]
-mod tests;
 mod words;
 
 use std::collections::BTreeSet;
@@ -82,6 +80,8 @@ pub(crate) struct Candidate {
     pub(crate) texts: Vec<Box<str>>,
     pub(crate) truncated: bool,
     pub(crate) stale: bool,
+    /// Whether leaving it out loses edits.
+    edited: bool,
     /// Whether it is left out.
     pub(crate) omitted: bool,
     pub(crate) size: Size,
@@ -95,6 +95,7 @@ impl Candidate {
             texts,
             truncated: false,
             stale: false,
+            edited: false,
             omitted: false,
             size: Size::default(),
         };
@@ -120,7 +121,7 @@ impl Candidate {
             message,
             tokens: self.size.tokens,
             truncated: self.truncated,
-            stale: self.stale,
+            stale: self.stale || (message.is_none() && self.edited),
         }
     }
 }
@@ -187,6 +188,7 @@ fn of_files(session: &Session, known: &[Known], leaving: &BTreeSet<Ordinal>) -> 
             continue;
         };
         let tokens = u64::from(candidate.size.tokens);
+        candidate.edited = file.is_edited;
         candidate.omitted = count >= policy.max_files || tokens > room;
         if !candidate.omitted {
             count += 1;

@@ -15,15 +15,13 @@ pub(super) fn file(file: &Known, max_tokens: u32) -> Option<Candidate> {
     let content = file.content.as_deref()?;
     let (shown, is_cut) = within(content, max_tokens);
     let mut head = format!("[Attached again: the file {}", file.path);
-    if file.first_line > 1 {
-        let _ = write!(head, ", from line {} on", file.first_line);
-    }
     let truncated = is_cut || file.is_cut;
     if truncated {
-        let lines = shown.lines().count();
+        let (first, lines) = (file.first_line, shown.lines().count());
+        let last = (first + lines).saturating_sub(1);
         let _ = write!(
             head,
-            ", cut after {lines} lines: read it again for the rest"
+            ", lines {first} to {last} of it: read it again for the rest"
         );
     }
     if file.is_stale {
