@@ -473,22 +473,24 @@ impl World {
             }
             Operation::Note(what) => self.note(*what),
             Operation::Work { what, which } => self.work(*what, *which),
-            Operation::Wait => {
-                self.now += 2 * 60 * 60 * 1_000;
-                self.run(Command::Clear(Clear {
-                    clearing: Clearing::Auto {
-                        cache_edits: true,
-                        last: self
-                            .session
-                            .last_place(&self.session.last_served().target, None),
-                    },
-                    expected_revision: None,
-                    request: None,
-                }));
-            }
+            Operation::Wait => self.wait(),
             Operation::Reload => self.session = self.loaded(),
             Operation::Serve { .. } => {}
         }
+    }
+
+    fn wait(&mut self) {
+        self.now += 2 * 60 * 60 * 1_000;
+        let target = &self.session.last_served().target;
+        let last = self.session.last_place(target, None);
+        self.run(Command::Clear(Clear {
+            clearing: Clearing::Auto {
+                cache_edits: true,
+                last,
+            },
+            expected_revision: None,
+            request: None,
+        }));
     }
 
     fn compact(&mut self, how: u8, place: u8) {

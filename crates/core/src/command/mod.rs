@@ -101,7 +101,7 @@ pub enum Command {
     /// Change title or attributes.
     Update(Update),
     /// Change the working state.
-    Working(UpdateWorkingState),
+    Working(Box<UpdateWorkingState>),
     /// Say what becomes of a result, before its message comes.
     Offer(Offering),
 }

@@ -21,11 +21,11 @@ impl World {
             remove.pins.push(id);
             remove.plan = true;
         }
-        let decided = self.try_run(Command::Working(UpdateWorkingState {
+        let decided = self.try_run(Command::Working(Box::new(UpdateWorkingState {
             change: StateChange { remove, set },
             expected_revision: None,
             request: None,
-        }));
+        })));
         let is_expected = matches!(
             decided,
             Ok(_) | Err(Rejection::NotVisible { .. } | Rejection::Invalid { .. })
@@ -76,13 +76,13 @@ impl World {
                 path: "".into(),
                 invoked: Timestamp::from_millis(which.into()),
             }),
-            7..=9 => set.pins.extend(self.pin(what, which, id)),
+            7..=9 => set.pins.push(self.pin(what, which, id)),
             _ => {}
         }
         set
     }
 
-    fn pin(&self, what: u8, which: u8, id: &str) -> Option<Pin> {
+    fn pin(&self, what: u8, which: u8, id: &str) -> Pin {
         let ids = self.session.transcript().entries();
         let ids: Vec<_> = ids.map(|(_, entry)| entry.id).collect();
         let message = ids.get(usize::from(which) % ids.len().max(1)).copied();
@@ -91,9 +91,9 @@ impl World {
             (8, Some(message)) => PinTarget::Block(message, u16::from(what % 2)),
             _ => PinTarget::Text(format!("pinned {which}").into()),
         };
-        Some(Pin {
+        Pin {
             id: id.into(),
             target,
-        })
+        }
     }
 }

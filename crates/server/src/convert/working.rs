@@ -85,7 +85,7 @@ fn key(text: &str, field: &str, limit: usize) -> Result<Box<str>, FieldError> {
 impl Reader<'_> {
     fn state(&self, state: v1::WorkingState) -> Result<WorkingState, FieldError> {
         let listing = |listing| self.listing(listing);
-        let plan = state.plan.map(|plan| self.plan(plan)).transpose();
+        let plan = state.plan.as_ref().map(plan).transpose();
         Ok(WorkingState {
             files: each(state.files, "files", |file| self.file(file))?,
             instruction_files: each(state.instruction_files, "instruction_files", |file| {
@@ -106,7 +106,7 @@ impl Reader<'_> {
                 .map(permissions)
                 .transpose()
                 .under("permissions")?,
-            notes: each(state.notes, "notes", |note| self.note(note))?,
+            notes: each(state.notes, "notes", |note| self.note(&note))?,
             pins: each(state.pins, "pins", |pin| self.pin(pin))?,
         })
     }
@@ -118,15 +118,6 @@ impl Reader<'_> {
             accessed: optional_timestamp(file.access_time, "access_time")?.unwrap_or(self.now),
             since: Ordinal::new(0),
         })
-    }
-
-    fn plan(&self, plan: v1::Plan) -> Result<Plan, FieldError> {
-        let path = match &*plan.path {
-            "" => "".into(),
-            path => key(path, "path", MAX_PATH_BYTES)?,
-        };
-        let content = required(&plan.content, "content")?.into();
-        Ok(Plan { path, content })
     }
 
     fn id(&self, id: &str, field: &str) -> Result<Box<str>, FieldError> {
@@ -177,7 +168,7 @@ impl Reader<'_> {
         })
     }
 
-    fn note(&self, note: v1::Note) -> Result<Note, FieldError> {
+    fn note(&self, note: &v1::Note) -> Result<Note, FieldError> {
         let kind = match v1::NoteKind::try_from(note.kind) {
             Ok(v1::NoteKind::Unspecified) => return Err(FieldError::missing("kind")),
             Ok(v1::NoteKind::Decision) => NoteKind::Decision,
@@ -211,6 +202,15 @@ impl Reader<'_> {
             target,
         })
     }
+}
+
+fn plan(plan: &v1::Plan) -> Result<Plan, FieldError> {
+    let path = match &*plan.path {
+        "" => "".into(),
+        path => key(path, "path", MAX_PATH_BYTES)?,
+    };
+    let content = required(&plan.content, "content")?.into();
+    Ok(Plan { path, content })
 }
 
 fn permissions(permissions: v1::Permissions) -> Result<Permissions, FieldError> {

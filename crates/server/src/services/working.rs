@@ -42,7 +42,9 @@ async fn run(
     let decide = |transaction: &mut Transaction<'_>| {
         let mut update = update.clone();
         update.expected_revision = expected(update.expected_revision, transaction)?;
-        transaction.run(Command::Working(update)).map(drop)
+        transaction
+            .run(Command::Working(Box::new(update)))
+            .map(drop)
     };
     let finish = |session: &Session, (): &()| answer(session);
     let missing = service.create_if_missing(&key.project);

@@ -30,6 +30,7 @@ const PART_FIELDS: [&str; 6] = [
 
 /// A file.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is told apart")]
 pub(super) struct Known {
     pub(super) path: Box<str>,
     pub(super) content: Option<String>,
@@ -167,7 +168,7 @@ pub(super) fn files(session: &Session) -> Result<Vec<Known>, NotHeld> {
         file.is_instructions = named.contains(&*file.path)
             || by_name.any(|other| **other == *name || *other == file.path);
     }
-    all.sort_by(|one, other| other.touched.cmp(&one.touched));
+    all.sort_by_key(|file| std::cmp::Reverse(file.touched));
     Ok(all)
 }
 

@@ -73,6 +73,7 @@ pub struct Attached {
 
 /// Something to attach.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is told apart")]
 pub(crate) struct Candidate {
     pub(crate) kind: AttachmentKind,
     pub(crate) name: Box<str>,

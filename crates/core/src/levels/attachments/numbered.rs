@@ -40,14 +40,12 @@ fn numbered(text: &str) -> Option<Shown> {
         .position(|line| number(line).is_some())?;
     let (first_line, _) = number(lines[start])?;
     let mut content = String::with_capacity(text.len());
-    let mut next = first_line;
-    for line in &lines[start..] {
+    for (next, line) in (first_line..).zip(&lines[start..]) {
         let Some((_, rest)) = number(line).filter(|(number, _)| *number == next) else {
             break;
         };
         content.push_str(rest);
         content.push('\n');
-        next += 1;
     }
     // A tool that numbers lines says nothing of the last line's end; most files have one.
     Some(Shown {
