@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use expect_test::{Expect, expect};
 use palimpsest_core::command::{
-    Append, Command, Decision, FinishCompaction, Made, Scope, Serve, StartCompaction,
-    UpdateWorkingState,
+    Append, Clear, Clearing, Command, Decision, FinishCompaction, Made, Scope, Serve,
+    StartCompaction, UpdateWorkingState,
 };
 use palimpsest_core::event::{Asked, Event};
 use palimpsest_core::histories::World;
@@ -779,4 +779,38 @@ fn p05_a_message_that_is_pinned_while_it_is_summarised_stays() {
     assert!(matches!(events[..], [Event::Compacted(_)]), "{events:?}");
     let place = play.world.session.transcript().find(rule).unwrap();
     assert!(play.world.session.transcript().is_visible(place));
+}
+
+#[test]
+fn p05_what_is_pinned_comes_back_from_behind_an_edit_of_the_cache() {
+    let mut play = Play::with(|policy| policy.microcompact.cached.enabled = true);
+    let results: Vec<_> = (0..14)
+        .map(|n| play.call("Read", &format!(r#"{{"file_path":"/{n}"}}"#), "read"))
+        .collect();
+    play.world.run(Command::Serve(Serve::default()));
+    play.say(Role::Assistant, vec![Block::text("done")]);
+    play.say(Role::User, vec![Block::text("go on")]);
+    play.world.run(Command::Serve(Serve::default()));
+    play.world.run(Command::Clear(Clear {
+        clearing: Clearing::Auto {
+            cache_edits: true,
+            last: None,
+        },
+        expected_revision: None,
+        request: None,
+    }));
+    let edited = |play: &Play| {
+        let pins = play.world.session.cache_edits().pins().iter();
+        pins.map(|pin| pin.calls.len()).sum::<usize>()
+    };
+    let before = edited(&play);
+    assert!(before > 1, "{before}");
+    play.set(WorkingState {
+        pins: vec![Pin {
+            id: "first".into(),
+            target: PinTarget::Block(results[0], 0),
+        }],
+        ..WorkingState::default()
+    });
+    assert_eq!(edited(&play), before - 1);
 }

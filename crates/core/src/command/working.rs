@@ -43,7 +43,7 @@ impl UpdateWorkingState {
             let limit = session.policy().limits.max_working_state_bytes;
             // What makes it smaller is taken, so that a lowered limit can be reached step by step.
             let bytes = after.bytes();
-            if bytes > limit && bytes > state.bytes() {
+            if bytes > limit && bytes > session.working().bytes() {
                 return Err(Rejection::WorkingStateTooLarge { bytes, limit });
             }
         }

@@ -151,6 +151,7 @@ impl Session {
             Event::WorkingStateUpdated(event) => {
                 self.working.updated(self.revision, &event.change);
                 self.pins = Pins::of(&self.working.state, &self.transcript);
+                self.keep_pinned_in_cache();
             }
             Event::Restored(event) => self.restored(event),
             Event::Rewound(event) => self.rewound(event),

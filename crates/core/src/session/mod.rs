@@ -378,7 +378,7 @@ impl Session {
             + self.calls.iter().len() * PER_CALL
             + self.offers.iter().len() * PER_OFFER
             + size_of_val(self.sealed.pieces())
-            + usize::try_from(self.working.state.bytes()).unwrap_or(usize::MAX)
+            + usize::try_from(self.working.bytes()).unwrap_or(usize::MAX)
     }
 
     /// The message that was re-emitted last, when nothing came since.

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::{Call, Session};
 use crate::ids::Revision;
 use crate::working::{ListingKind, StateChange, WorkingState};
 
@@ -27,9 +28,40 @@ pub struct Working {
     pub state: Arc<WorkingState>,
     /// What left its listings and has not come back, oldest first.
     pub delisted: Vec<Delisted>,
+    /// The bytes of the state; they are asked for after every command.
+    bytes: u64,
+}
+
+impl Session {
+    /// What is pinned is not left out by edits of the provider's cache any more.
+    pub(super) fn keep_pinned_in_cache(&mut self) {
+        if self.pins.is_empty() {
+            return;
+        }
+        let (calls, pins) = (&self.calls, &self.pins);
+        let is_pinned = |call| {
+            let place = calls.get(call).and_then(Call::result);
+            place.is_some_and(|(message, block)| pins.at(message, block).is_some())
+        };
+        self.cache_edits.retain(|call| !is_pinned(call), |_| true);
+    }
 }
 
 impl Working {
+    /// Puts it together again from what a snapshot holds.
+    pub fn restore(state: WorkingState, delisted: Vec<Delisted>) -> Self {
+        Self {
+            bytes: state.bytes(),
+            state: Arc::new(state),
+            delisted,
+        }
+    }
+
+    /// The bytes of the state.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     pub(super) fn updated(&mut self, revision: Revision, change: &StateChange) {
         for kind in ListingKind::ALL {
             let gone = change.delisted(kind).map(|name| Delisted {
@@ -46,6 +78,7 @@ impl Working {
             let mut listed = state.listings(gone.kind).iter();
             gone.revision == revision || !listed.any(|listing| listing.name == gone.name)
         });
+        self.bytes = state.bytes();
         let over = self.delisted.len().saturating_sub(MAX_DELISTED);
         self.delisted.drain(..over);
     }

@@ -153,14 +153,35 @@ pub(super) fn compacted(
     compaction
 }
 
-/// Whether messages that were kept stand before the summary.
+/// Whether messages that were kept stand before the summary. What is pinned stays where it stands, with
+/// the rest of its round, and says nothing of the others.
 fn is_preceded(boundary: &Boundary, session: &Session) -> bool {
     let pieces = session.sealed().pieces().iter();
     let mut before = pieces.take_while(|piece| Some(piece.message) != boundary.summary);
     before.any(|piece| {
         let entry = session.transcript().get(piece.message);
-        piece.form.is_shown() && entry.is_some_and(|entry| !entry.role.is_system())
+        piece.form.is_shown()
+            && entry.is_some_and(|entry| !entry.role.is_system())
+            && !is_of_a_pin(session, piece.message)
     })
+}
+
+/// Whether a message is pinned, or has a call or a result whose other half is.
+fn is_of_a_pin(session: &Session, message: Ordinal) -> bool {
+    let pins = session.pins();
+    if pins.is_empty() {
+        return false;
+    }
+    let calls = session.calls().iter().map(|(_, call)| call);
+    let mut others = calls.filter_map(|call| {
+        let (result, _) = call.result()?;
+        match message {
+            at if at == call.message => Some(result),
+            at if at == result => Some(call.message),
+            _ => None,
+        }
+    });
+    pins.within(message).is_some() || others.any(|other| pins.within(other).is_some())
 }
 
 fn boundary(boundary: &Boundary, session: &Session) -> v1::Boundary {

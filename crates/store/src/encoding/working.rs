@@ -1,7 +1,5 @@
 //! Working state, and what compactions attached of it.
 
-use std::sync::Arc;
-
 use palimpsest_core::event::WorkingStateUpdated;
 use palimpsest_core::ids::{MessageId, Ordinal, Revision, Timestamp};
 use palimpsest_core::levels::attachments::{Attached, AttachmentKind};
@@ -127,10 +125,8 @@ pub(super) fn read(stored: Option<v1::Working>) -> Result<Working, DecodeError> 
             revision: Revision::new(gone.revision),
         })
     };
-    Ok(Working {
-        state: Arc::new(read_state(stored.state.unwrap_or_default())?),
-        delisted: all(stored.delisted, gone)?,
-    })
+    let state = read_state(stored.state.unwrap_or_default())?;
+    Ok(Working::restore(state, all(stored.delisted, gone)?))
 }
 
 pub(super) fn write_attached(attached: &[Attached]) -> Vec<v1::Attached> {

@@ -12,12 +12,29 @@ use crate::ids::{CallKey, Ordinal, Timestamp};
 use crate::levels::clear::PATH_FIELDS;
 use crate::message::{Block, ResultContent, ToolInput, ToolResult, ToolUse};
 use crate::session::{CallState, NotHeld, Session};
-use crate::view::{CLEARED, Form};
+use crate::view::{CLEARED, Form, Piece};
 use crate::working::FileState;
 
 /// What stands at the start of a result that is stored elsewhere: a transcript that was imported may
 /// have nothing else.
 const STORED: &str = "<persisted-output>";
+/// The names of tools that show a file, without what is no letter.
+const READERS: [&str; 14] = [
+    "read",
+    "readfile",
+    "fileread",
+    "readtextfile",
+    "view",
+    "viewfile",
+    "open",
+    "openfile",
+    "cat",
+    "catfile",
+    "getfile",
+    "getfilecontents",
+    "strreplacebasededittool",
+    "strreplaceeditor",
+];
 /// Fields that say that only a part of a file is read.
 const PART_FIELDS: [&str; 6] = [
     "offset",
@@ -45,6 +62,8 @@ pub(super) struct Known {
     pub(super) is_instructions: bool,
     /// The last call that showed or wrote all of it, and the edits since.
     calls: Vec<CallKey>,
+    /// Whether the first of them wrote it.
+    is_written: bool,
     /// When it was touched last: in the transcript, and by the clock.
     touched: (Ordinal, Timestamp),
 }
@@ -60,6 +79,7 @@ impl Known {
             is_edited: false,
             is_instructions: false,
             calls: Vec::new(),
+            is_written: false,
             touched: (Ordinal::new(0), Timestamp::default()),
         }
     }
@@ -84,30 +104,18 @@ impl Known {
         let Some(first) = self.calls.first() else {
             return false;
         };
-        let pieces = session.sealed().pieces().iter();
-        let mut of_first = pieces.filter(|piece| piece.form.answers() == Some(*first));
-        // A result that waits to be served is shown when it is.
-        let is_whole = of_first.next().is_none_or(|piece| {
-            matches!(piece.form, Form::Result(_))
-                || (self.first_is_write(session) && piece.form.is_shown())
-        });
+        // Its content is in what a writing call was given, and in what a reading one returned.
+        let content = if self.is_written {
+            |piece: &Piece| piece.form.calls()
+        } else {
+            |piece: &Piece| piece.form.answers()
+        };
+        let mut pieces = session.sealed().pieces().iter();
+        let of_first = pieces.find(|piece| content(piece) == Some(*first));
+        // What waits to be served is shown when it is.
+        let is_whole =
+            of_first.is_none_or(|piece| matches!(piece.form, Form::Result(_) | Form::Call(_)));
         is_whole && self.calls.iter().all(stays)
-    }
-
-    fn first_is_write(&self, session: &Session) -> bool {
-        let call = self
-            .calls
-            .first()
-            .and_then(|call| session.calls().get(*call));
-        call.is_some_and(|call| {
-            tool_at(session, call.message, call.block).is_ok_and(|tool| {
-                tool.is_some_and(|tool| {
-                    read(tool)
-                        .first()
-                        .is_some_and(|call| call.act == Act::Write)
-                })
-            })
-        })
     }
 }
 
@@ -312,7 +320,9 @@ impl Files {
             let known = self.at(path);
             known.touched = known.touched.max((at, Timestamp::default()));
             match call.act {
-                Act::Read => known.read(session, key, &fields, result),
+                Act::Read if is_reader(&tool.name) => known.read(session, key, &fields, result),
+                // Of what another tool says about a file nobody knows how it is made.
+                Act::Read => {}
                 Act::Write => known.write(key, &fields),
                 _ => known.edit(key, &fields),
             }
@@ -333,9 +343,7 @@ impl Known {
         };
         let is_elsewhere =
             output.starts_with(STORED) || output == CLEARED || session.is_replacement(&output);
-        // A shell says more than the file; only a tool that names it shows it and nothing else.
-        let names_it = PATH_FIELDS.iter().any(|name| fields.contains_key(*name));
-        if is_elsewhere || !names_it {
+        if is_elsewhere {
             return;
         }
         let shown = shown(&output);
@@ -345,7 +353,7 @@ impl Known {
                 .any(|name| fields.get(*name).is_some_and(|value| !value.is_null()));
         if !is_part {
             self.set(shown.content);
-            self.calls = vec![key];
+            (self.calls, self.is_written) = (vec![key], false);
         } else if self.content.is_none() {
             self.set(shown.content);
             (self.first_line, self.is_cut) = (shown.first_line, true);
@@ -357,7 +365,7 @@ impl Known {
         match content.iter().find_map(|name| fields.get(*name)?.as_str()) {
             Some(content) => {
                 self.set(content.to_owned());
-                self.calls = vec![key];
+                (self.calls, self.is_written) = (vec![key], true);
             }
             None => self.is_stale |= self.content.is_some(),
         }
@@ -435,6 +443,14 @@ impl Known {
         *content = lines.concat();
         true
     }
+}
+
+/// Whether a tool shows a file and nothing else. Servers put their names before their tools'.
+fn is_reader(tool: &str) -> bool {
+    let name = tool.rsplit("__").next().unwrap_or_default();
+    let letters = name.chars().filter(char::is_ascii_alphanumeric);
+    let name = letters.collect::<String>().to_ascii_lowercase();
+    READERS.contains(&name.as_str())
 }
 
 /// What a result says, when it says it in words alone.
