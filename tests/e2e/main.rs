@@ -33,6 +33,7 @@ mod skeleton;
 mod stream;
 mod tools;
 mod transcripts;
+mod working;
 
 use palimpsest_tests::Shared;
 

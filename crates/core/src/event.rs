@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::ids::{
     CallKey, CompactionKey, MessageId, OfferKey, Ordinal, Revision, SessionKey, Timestamp, Turn,
 };
+use crate::levels::attachments::Attached;
 use crate::levels::results::Stored;
 use crate::memory::SectionKind;
 use crate::message::{Message, Usage};
@@ -19,6 +20,7 @@ use crate::session::{
 };
 use crate::tokens::{Ledger, Size};
 use crate::view::{LayoutChange, Piece, Target};
+use crate::working::StateChange;
 
 /// The version of the rules by which new decisions are taken. A session keeps the rules it has until
 /// a view-changing event moves it to newer ones.
@@ -74,6 +76,8 @@ pub enum Event {
     MemoryFailed(MemoryFailed),
     /// The file of the running summary holds its text, after it could not be written for a while.
     MemoryFiled(MemoryFiled),
+    /// The working state changed.
+    WorkingStateUpdated(WorkingStateUpdated),
     /// The settings changed. View-changing, so that what is decided by them from here on belongs to
     /// an epoch of its own; pieces that were served stay as they are.
     PolicyChanged(PolicyChanged),
@@ -460,6 +464,8 @@ pub struct Compacted {
     pub took_ms: u64,
     /// The request that asked for it, unless its start answered that.
     pub request: Option<RequestStamp>,
+    /// What was attached, or found no room.
+    pub attached: Vec<Attached>,
 }
 
 /// An update of the running summary began.
@@ -510,6 +516,15 @@ pub struct MemoryFailed {
 pub struct MemoryFiled {
     /// The number of the version.
     pub number: u64,
+}
+
+/// The working state changed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct WorkingStateUpdated {
+    /// What is not as it was.
+    pub change: StateChange,
+    /// The request that asked for it.
+    pub request: Option<RequestStamp>,
 }
 
 /// The settings changed.
@@ -564,6 +579,7 @@ impl Event {
             | Self::MemoryUpdated(_)
             | Self::MemoryFailed(_)
             | Self::MemoryFiled(_)
+            | Self::WorkingStateUpdated(_)
             | Self::ResultOffered(_)
             | Self::OffersSettled(_)
             | Self::CacheEditsIssued(_) => None,
@@ -606,6 +622,7 @@ impl Event {
             Self::CompactionStarted(event) => event.request.as_ref(),
             Self::Compacted(event) => event.request.as_ref(),
             Self::ResultOffered(event) => event.request.as_ref(),
+            Self::WorkingStateUpdated(event) => event.request.as_ref(),
             Self::ViewServed(_)
             | Self::OffersSettled(_)
             | Self::PolicyChanged(_)

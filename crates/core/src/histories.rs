@@ -2,6 +2,7 @@
 //! those above it. Compiled only for tests.
 
 mod offers;
+mod working;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -60,6 +61,8 @@ pub enum Operation {
     Restore(u8),
     /// The running summary is begun, written, edited, or could not be.
     Note(u8),
+    /// The working state changes: a file, a task, a list, or a pin of something or of a text.
+    Work { what: u8, which: u8 },
     /// Time passes.
     Wait,
     /// The session is loaded anew.
@@ -164,6 +167,7 @@ pub fn operation() -> impl Strategy<Value = Operation> {
         3 => (any::<u8>(), any::<u8>())
             .prop_map(|(how, place)| Operation::Compact { how, place }),
         4 => any::<u8>().prop_map(Operation::Note),
+        3 => (any::<u8>(), any::<u8>()).prop_map(|(what, which)| Operation::Work { what, which }),
         1 => (0..3_u8).prop_map(Operation::Restore),
         1 => Just(Operation::Wait),
         1 => Just(Operation::Reload),
@@ -468,22 +472,25 @@ impl World {
                 }));
             }
             Operation::Note(what) => self.note(*what),
-            Operation::Wait => {
-                self.now += 2 * 60 * 60 * 1_000;
-                self.run(Command::Clear(Clear {
-                    clearing: Clearing::Auto {
-                        cache_edits: true,
-                        last: self
-                            .session
-                            .last_place(&self.session.last_served().target, None),
-                    },
-                    expected_revision: None,
-                    request: None,
-                }));
-            }
+            Operation::Work { what, which } => self.work(*what, *which),
+            Operation::Wait => self.wait(),
             Operation::Reload => self.session = self.loaded(),
             Operation::Serve { .. } => {}
         }
+    }
+
+    fn wait(&mut self) {
+        self.now += 2 * 60 * 60 * 1_000;
+        let target = &self.session.last_served().target;
+        let last = self.session.last_place(target, None);
+        self.run(Command::Clear(Clear {
+            clearing: Clearing::Auto {
+                cache_edits: true,
+                last,
+            },
+            expected_revision: None,
+            request: None,
+        }));
     }
 
     fn compact(&mut self, how: u8, place: u8) {

@@ -36,3 +36,4 @@ pub mod summary;
 pub mod tokens;
 pub mod validate;
 pub mod view;
+pub mod working;

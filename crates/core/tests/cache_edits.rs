@@ -13,7 +13,7 @@ use palimpsest_core::event::Event;
 use palimpsest_core::histories::{Draft, Operation, Part, World, operation};
 use palimpsest_core::ids::CallKey;
 use palimpsest_core::message::Role;
-use palimpsest_core::session::{CachePin, Session, Standing};
+use palimpsest_core::session::{CachePin, Call, Session, Standing};
 use palimpsest_core::view::{Form, Piece};
 use proptest::prelude::*;
 
@@ -59,7 +59,11 @@ impl Stage {
             assert_eq!(last.unwrap().message, event.message, "not at the end");
         }
         let pins = session.cache_edits().pins();
-        if new.iter().all(|one| one.event.change_kind().is_none()) {
+        // What is pinned comes back from behind an edit.
+        let may_drop = |event: &Event| {
+            event.change_kind().is_some() || matches!(event, Event::WorkingStateUpdated(_))
+        };
+        if !new.iter().any(|one| may_drop(&one.event)) {
             assert!(pins.starts_with(before), "{before:?} became {pins:?}");
         }
         let mut seen = HashSet::new();
@@ -68,6 +72,9 @@ impl Stage {
             for call in &pin.calls {
                 assert!(seen.insert(*call), "{call} twice");
                 assert!(is_live(session, *call), "{call} left the view");
+                let result = session.calls().get(*call).and_then(Call::result);
+                let (message, block) = result.unwrap();
+                assert_eq!(session.pins().at(message, block), None, "{call} is pinned");
             }
         }
     }

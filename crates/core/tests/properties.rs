@@ -276,6 +276,61 @@ impl Stage {
         }
     }
 
+    /// The forms of what is pinned, as it is shown. Reasoning leaves where a provider would refuse it.
+    fn pinned(&self) -> Vec<((Ordinal, u16), Form)> {
+        let session = &self.world.session;
+        let pieces = session.sealed().pieces().iter();
+        let pinned = pieces.filter(|piece| {
+            let content = session.transcript().content(piece.message);
+            let block = content.and_then(|content| content.blocks.get(usize::from(piece.block)));
+            piece.form.is_of_a_block()
+                && session.pins().at(piece.message, piece.block).is_some()
+                && block.is_some_and(|block| !block.is_thinking())
+        });
+        pinned
+            .map(|piece| ((piece.message, piece.block), piece.form))
+            .collect()
+    }
+
+    /// What is pinned stays as it is shown, whatever the levels do.
+    fn check_pins(&self, operation: &Operation, before: &[((Ordinal, u16), Form)]) {
+        let may_take = matches!(
+            operation,
+            Operation::Rewind(_) | Operation::Restore(_) | Operation::Work { .. }
+        );
+        if may_take {
+            return;
+        }
+        let pieces = self.world.session.sealed().pieces().iter();
+        let now: HashMap<_, _> = pieces
+            .filter(|piece| piece.form.is_of_a_block())
+            .map(|piece| ((piece.message, piece.block), piece.form))
+            .collect();
+        for (place, form) in before {
+            let after = now.get(place).copied();
+            // The operator's words are shown the same in both of these.
+            let is_same =
+                after == Some(*form) || (*form == Form::Operator && after == Some(Form::Block));
+            assert!(
+                is_same,
+                "{place:?} is pinned and was {form:?}, is {after:?}"
+            );
+        }
+    }
+
+    /// What compactions attached stands there once: with the last one that was not taken back.
+    fn check_attachments(&self) {
+        let session = &self.world.session;
+        let attached = session.transcript().entries().filter(|(at, entry)| {
+            entry.kind == Kind::Attachment
+                && entry.standing == Standing::Visible
+                && session.is_framing(*at)
+                && session.pins().within(*at).is_none()
+        });
+        let revisions: HashSet<_> = attached.map(|(_, entry)| entry.revision).collect();
+        assert!(revisions.len() <= 1, "attachments of several compactions");
+    }
+
     fn check_replay(&mut self) {
         self.world.fill();
         let replayed = self.world.at(self.world.session.revision());
@@ -306,7 +361,10 @@ proptest! {
         for operation in &operations {
             let mark = stage.world.session.notes().version.as_ref();
             let mark = mark.and_then(|version| version.covers);
+            let pinned = stage.pinned();
             stage.world.step(operation);
+            stage.check_pins(operation, &pinned);
+            stage.check_attachments();
             stage.check_memory(operation, mark);
             stage.check_undo();
             stage.check_folds();

@@ -196,6 +196,7 @@ impl Stage {
                     field: format!("turn_ids[{index}]"),
                     name: self.tags[*turn].clone(),
                     refused: refused(turn)?,
+                    pin: None,
                 })
             })
             .collect();
@@ -225,6 +226,7 @@ impl Stage {
                 field: "blocks[0]".into(),
                 name: format!("{id}#0"),
                 refused: SnipRefused::AlreadySnipped,
+                pin: None,
             };
             return self.refuses(snip, &Rejection::NotSnippable(vec![target]));
         }

@@ -18,6 +18,7 @@ mod rewind;
 mod serve;
 mod snip;
 mod update;
+mod working;
 
 pub use append::{Append, Receipt, Warning, receipts, warnings};
 pub use clear::{Clear, Clearing};
@@ -39,6 +40,7 @@ pub(crate) use snip::shown_tokens;
 pub use snip::{Snip, SnipRefused, SnipTarget};
 
 pub use update::Update;
+pub use working::UpdateWorkingState;
 
 use crate::event::Event;
 use crate::ids::{Ordinal, Revision, Timestamp};
@@ -100,6 +102,8 @@ pub enum Command {
     Rewind(Rewind),
     /// Change title or attributes.
     Update(Update),
+    /// Change the working state.
+    Working(Box<UpdateWorkingState>),
     /// Say what becomes of a result, before its message comes.
     Offer(Offering),
 }
@@ -169,6 +173,7 @@ pub fn decide(
         Command::Restore(restore) => restore.decide(session, context),
         Command::Rewind(rewind) => rewind.decide(session, context),
         Command::Update(update) => update.decide(session, context),
+        Command::Working(update) => update.decide(session, context),
         Command::Offer(offering) => offering.decide(session, context),
     }
 }

@@ -45,7 +45,8 @@ pub(super) fn at_intake(
         let over = |most| known.result_chars > most;
         // A result that came too late is told in words, and all of it.
         let is_late = matches!(known.state, CallState::Late { .. });
-        if can_store && !is_late && limit(policy, &known.name, None).is_some_and(over) {
+        let stays = is_late || is_pinned(session, call);
+        if can_store && !stays && limit(policy, &known.name, None).is_some_and(over) {
             chosen.push(call);
         }
     }
@@ -134,11 +135,17 @@ fn choose(session: &Session, group: &mut Vec<CallKey>, mut chars: u64, chosen: &
         let exempt = session
             .result(call)
             .is_ok_and(|result| exemption(result, |text| session.is_replacement(text)).is_some());
-        if !exempt {
+        if !exempt && !is_pinned(session, call) {
             chars -= saved;
             chosen.push(call);
         }
     }
+}
+
+/// Whether a pin holds a call's result: it stays as it came.
+fn is_pinned(session: &Session, call: CallKey) -> bool {
+    let place = session.calls().get(call).and_then(Call::result);
+    place.is_some_and(|(message, block)| session.pins().at(message, block).is_some())
 }
 
 /// What a replacement has beside its preview, roughly.

@@ -96,6 +96,14 @@ pub enum Rejection {
     /// Several calls share an id.
     #[error("several calls share this tool_use_id: name one by its call_key")]
     AmbiguousCall(Vec<CallKey>),
+    /// The working state would be larger than the policy allows.
+    #[error("the working state would have {bytes} bytes, and the limit is {limit}: remove entries")]
+    WorkingStateTooLarge {
+        /// What it would have.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
     /// Too many results wait for their messages.
     #[error("{0} stored results wait for their messages: append some of them first")]
     TooManyOffers(usize),

@@ -43,6 +43,8 @@ pub struct SnipTarget {
     pub name: String,
     /// Why it cannot be.
     pub refused: SnipRefused,
+    /// The pin that holds it or a part of it, when that is why.
+    pub pin: Option<Box<str>>,
 }
 
 /// Why something cannot be snipped.
@@ -56,6 +58,8 @@ pub enum SnipRefused {
     NotVisible(Standing),
     /// It is the turn that is going on.
     IsCurrent,
+    /// It is pinned, or something is that would leave with it.
+    Pinned,
 }
 
 /// What is to leave, as it was worked out.
@@ -136,13 +140,21 @@ impl Snip {
         let mut leaving = Leaving::default();
         let mut refused = Vec::new();
         for (index, name) in self.turns.iter().enumerate() {
-            match turn(session, name) {
+            let found = turn(session, name).and_then(|turn| {
+                pinned_among(session, &messages_of(session, turn).into_iter().collect())?;
+                Ok(turn)
+            });
+            match found {
                 Ok(turn) => leaving.turns.push(turn),
                 Err(why) => refused.push(target("turn_ids", index, name.to_string(), why)),
             }
         }
         for (index, id) in self.messages.iter().enumerate() {
-            match visible(session, *id) {
+            let found = visible(session, *id).and_then(|message| {
+                pinned_among(session, &BTreeSet::from([message]))?;
+                Ok(message)
+            });
+            match found {
                 Ok(message) => {
                     leaving.messages.insert(message);
                 }
@@ -150,7 +162,13 @@ impl Snip {
             }
         }
         for (index, (id, block)) in self.blocks.iter().enumerate() {
-            match shown_block(session, *id, *block) {
+            let found = shown_block(session, *id, *block).and_then(|place| {
+                match session.pins().at(place.0, place.1) {
+                    Some(pin) => Err(Why::pinned(pin)),
+                    None => Ok(place),
+                }
+            });
+            match found {
                 Ok(place) => {
                     leaving.blocks.insert(place);
                 }
@@ -327,12 +345,57 @@ fn is_thinking(session: &Session, piece: &Piece) -> bool {
     block.is_some_and(Block::is_thinking)
 }
 
-fn target(field: &str, index: usize, name: String, refused: SnipRefused) -> SnipTarget {
+fn target(field: &str, index: usize, name: String, why: Why) -> SnipTarget {
     SnipTarget {
         field: format!("{field}[{index}]"),
         name,
-        refused,
+        refused: why.refused,
+        pin: why.pin,
     }
+}
+
+/// Why something is refused, and the pin that is why.
+struct Why {
+    refused: SnipRefused,
+    pin: Option<Box<str>>,
+}
+
+impl Why {
+    fn pinned(pin: &str) -> Self {
+        Self {
+            refused: SnipRefused::Pinned,
+            pin: Some(pin.into()),
+        }
+    }
+}
+
+impl From<SnipRefused> for Why {
+    fn from(refused: SnipRefused) -> Self {
+        Self { refused, pin: None }
+    }
+}
+
+/// Refuses messages when one of them is pinned, or a call or a result that leaves with them.
+fn pinned_among(session: &Session, messages: &BTreeSet<Ordinal>) -> Result<(), Why> {
+    let pins = session.pins();
+    if pins.is_empty() {
+        return Ok(());
+    }
+    let within = messages.iter().find_map(|message| pins.within(*message));
+    let pin = within.or_else(|| {
+        let mut calls = session.calls().iter();
+        calls.find_map(|(_, call)| {
+            let (message, block) = call.result()?;
+            if messages.contains(&call.message) {
+                pins.at(message, block)
+            } else if messages.contains(&message) {
+                pins.at(call.message, call.block)
+            } else {
+                None
+            }
+        })
+    });
+    pin.map_or(Ok(()), |pin| Err(Why::pinned(pin)))
 }
 
 fn repeated<T: Ord>(field: &str, names: &[T]) -> Result<(), Rejection> {
@@ -347,13 +410,13 @@ fn repeated<T: Ord>(field: &str, names: &[T]) -> Result<(), Rejection> {
 }
 
 /// The turn of a name, when it can be removed.
-fn turn(session: &Session, name: &str) -> Result<Turn, SnipRefused> {
+fn turn(session: &Session, name: &str) -> Result<Turn, Why> {
     let turns = session.turns();
     let turn = turns.find(name).ok_or(SnipRefused::NotFound)?;
     let start = turns.start(turn).ok_or(SnipRefused::NotFound)?;
     standing(session, start)?;
     if session.current_turn() == Some(turn) {
-        return Err(SnipRefused::IsCurrent);
+        return Err(SnipRefused::IsCurrent.into());
     }
     Ok(turn)
 }
@@ -391,31 +454,27 @@ fn standing(session: &Session, message: Ordinal) -> Result<(), SnipRefused> {
     }
 }
 
-fn visible(session: &Session, id: MessageId) -> Result<Ordinal, SnipRefused> {
+fn visible(session: &Session, id: MessageId) -> Result<Ordinal, Why> {
     let found = session.transcript().find(id).ok_or(SnipRefused::NotFound)?;
     standing(session, found)?;
     Ok(found)
 }
 
-fn shown_block(
-    session: &Session,
-    id: MessageId,
-    block: u16,
-) -> Result<(Ordinal, u16), SnipRefused> {
+fn shown_block(session: &Session, id: MessageId, block: u16) -> Result<(Ordinal, u16), Why> {
     let message = visible(session, id)?;
     let of_block = |piece: &&Piece| {
         piece.message == message && piece.block == block && piece.form.is_of_a_block()
     };
     let piece = session.sealed().pieces().iter().find(of_block);
     match piece.map(|piece| piece.form) {
-        None => Err(SnipRefused::NotFound),
+        None => Err(SnipRefused::NotFound.into()),
         Some(
             Form::SnippedResult(_)
             | Form::SnippedCall(_)
             | Form::Marker(MarkerReason::Snipped)
             | Form::Dropped(DropReason::Snipped),
-        ) => Err(SnipRefused::AlreadySnipped),
-        Some(Form::Dropped(_)) => Err(SnipRefused::NotVisible(Standing::Visible)),
+        ) => Err(SnipRefused::AlreadySnipped.into()),
+        Some(Form::Dropped(_)) => Err(SnipRefused::NotVisible(Standing::Visible).into()),
         Some(_) => Ok((message, block)),
     }
 }

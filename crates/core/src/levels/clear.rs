@@ -22,10 +22,12 @@ pub(crate) fn is_clearable(session: &Session, call: CallKey) -> bool {
         Some(protected) => !protected.iter().any(|name| is(name)),
         None => policy.clearable_tools.iter().any(|name| is(name)),
     };
-    let has_media = call
-        .result()
-        .is_some_and(|(message, block)| session.transcript().pictures_in(message, block) > 0);
-    by_name && (!has_media || call.result_tokens >= policy.min_media_tokens)
+    let place = call.result();
+    let is_pinned =
+        place.is_some_and(|(message, block)| session.pins().at(message, block).is_some());
+    let has_media =
+        place.is_some_and(|(message, block)| session.transcript().pictures_in(message, block) > 0);
+    by_name && !is_pinned && (!has_media || call.result_tokens >= policy.min_media_tokens)
 }
 
 /// The tool with which the model reads a stored result.

@@ -14,6 +14,7 @@ use super::spans::Spans;
 use super::stored::StoredResults;
 use super::transcript::{Entry, Standing, Transcript};
 use super::turns::Turns;
+use super::working::Working;
 use super::{About, Growth, LastServed, PromptCache, Session, WaitsFor, first_words};
 use crate::event::{
     Appended, Compacted, ContentSnipped, Event, MessagesAppended, PolicyChanged, Recorded,
@@ -24,6 +25,7 @@ use crate::levels::results::Stored;
 use crate::message::{Block, Digest, Kind, Message, Role};
 use crate::tokens::{Ledger, Size};
 use crate::view::{Form, LayoutChange, Sealed};
+use crate::working::Pins;
 
 /// How many calls are looked at for the one that the last message answers.
 const RECENT_CALLS: usize = 256;
@@ -80,6 +82,8 @@ impl Session {
             since_snip: Growth::default(),
             view_changes: Vec::new(),
             prompt_cache: PromptCache::default(),
+            working: Working::default(),
+            pins: Pins::default(),
         };
         if let Some(request) = &event.request {
             session.remember(request, at);
@@ -144,6 +148,11 @@ impl Session {
             }
             Event::MemoryFailed(event) => self.notes.failed(recorded.at, event),
             Event::MemoryFiled(_) => self.notes.filed(),
+            Event::WorkingStateUpdated(event) => {
+                self.working.updated(self.revision, &event.change);
+                self.pins = Pins::of(&self.working.state, &self.transcript);
+                self.keep_pinned_in_cache();
+            }
             Event::Restored(event) => self.restored(event),
             Event::Rewound(event) => self.rewound(event),
             Event::PolicyChanged(event) => self.policy_changed(event),
@@ -496,6 +505,8 @@ impl Session {
             last_left: event.leaving.last().copied(),
             before_tokens: event.before_tokens,
             after_tokens: event.after_tokens,
+            attached: event.attached.clone(),
+            discovered: self.working.discovered(),
         };
         let threshold = self.thresholds().compact;
         self.compactions.finished(boundary, threshold);

@@ -3,6 +3,7 @@
 
 use crate::event::{Asked, CompactionFailed, CompactionStarted};
 use crate::ids::{CompactionKey, Ordinal, Revision, Timestamp};
+use crate::levels::attachments::Attached;
 use crate::view::LayoutChange;
 
 /// How a summary is made.
@@ -68,6 +69,10 @@ pub struct Boundary {
     pub before_tokens: u64,
     /// The view after.
     pub after_tokens: u64,
+    /// What was attached, or found no room.
+    pub attached: Vec<Attached>,
+    /// The tools that the model had found until then.
+    pub discovered: Vec<Box<str>>,
 }
 
 /// The compactions of a session.

@@ -19,6 +19,7 @@ mod spans;
 mod stored;
 mod transcript;
 mod turns;
+mod working;
 
 pub use apply::ReplayError;
 pub use cache_edits::{CacheEdits, CachePin, PinPlace};
@@ -37,6 +38,7 @@ pub use stored::{Placed, StoredResults};
 pub(crate) use transcript::emission;
 pub use transcript::{Entry, NotHeld, Standing, Transcript};
 pub use turns::Turns;
+pub use working::{Delisted, Working};
 
 use std::sync::Arc;
 
@@ -49,6 +51,7 @@ use crate::view::{
     Etag, Piece, Prefix, Repair, RepairKind, Sealed, Side, Tail, Target, WireMessage, in_array,
     wire,
 };
+use crate::working::Pins;
 
 /// How much of the first prompt a list shows.
 const FIRST_PROMPT_CHARS: usize = 200;
@@ -80,6 +83,8 @@ pub struct Session {
     since_snip: Growth,
     view_changes: Vec<ViewChange>,
     prompt_cache: PromptCache,
+    working: Working,
+    pins: Pins,
 }
 
 /// What a list of sessions shows of one.
@@ -236,6 +241,16 @@ impl Session {
         entry.is_some_and(|entry| self.compactions.made_by(entry.revision).is_some())
     }
 
+    /// Its working state.
+    pub fn working(&self) -> &Working {
+        &self.working
+    }
+
+    /// What of it is pinned.
+    pub fn pins(&self) -> &Pins {
+        &self.pins
+    }
+
     /// Its running summary.
     pub fn notes(&self) -> &Notes {
         &self.notes
@@ -363,6 +378,7 @@ impl Session {
             + self.calls.iter().len() * PER_CALL
             + self.offers.iter().len() * PER_OFFER
             + size_of_val(self.sealed.pieces())
+            + usize::try_from(self.working.bytes()).unwrap_or(usize::MAX)
     }
 
     /// The message that was re-emitted last, when nothing came since.

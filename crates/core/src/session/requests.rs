@@ -31,6 +31,8 @@ pub enum Method {
     Restore,
     /// `PersistToolResult`.
     Persist,
+    /// `UpdateWorkingState`.
+    Working,
 }
 
 /// What a caller says so that its retry is recognised.

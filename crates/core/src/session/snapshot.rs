@@ -18,12 +18,14 @@ use super::spans::Spans;
 use super::stored::{Placed, StoredResults};
 use super::transcript::{Entry, Standing, Transcript};
 use super::turns::Turns;
+use super::working::Working;
 use super::{About, Growth, LastServed, PromptCache, Session, ViewChange};
 use crate::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
 use crate::message::{Digest, Kind, Message, Role};
 use crate::policy::Policy;
 use crate::tokens::{Ledger, Size};
 use crate::view::Sealed;
+use crate::working::Pins;
 
 /// A session without its contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +82,8 @@ pub struct Snapshot {
     pub view_changes: Vec<ViewChange>,
     /// What the prompt cache holds.
     pub prompt_cache: PromptCache,
+    /// Its working state. It has no other home, and is bounded.
+    pub working: Working,
 }
 
 /// A message without its content.
@@ -180,6 +184,7 @@ impl Snapshot {
             requests.record(method, &id, answered);
         }
         let calls = Calls::restore(self.calls);
+        let pins = Pins::of(&self.working.state, &transcript);
         Some(Session {
             turns: Turns::new(&self.key, self.turns),
             key: self.key,
@@ -205,6 +210,8 @@ impl Snapshot {
             since_snip: self.since_snip,
             view_changes: self.view_changes,
             prompt_cache: self.prompt_cache,
+            pins,
+            working: self.working,
         })
     }
 }
@@ -264,6 +271,7 @@ impl Session {
             since_snip: self.since_snip,
             view_changes: self.view_changes.clone(),
             prompt_cache: self.prompt_cache.clone(),
+            working: self.working.clone(),
         }
     }
 }

@@ -10,6 +10,7 @@ use super::levels::trigger;
 use super::memory::message_id;
 use super::scalars::export_timestamp;
 use super::tokens32;
+use super::working::attachment;
 
 /// How a summary is made.
 pub(super) const fn strategy(strategy: Strategy) -> v1::CompactionStrategy {
@@ -127,6 +128,11 @@ pub(super) fn compacted(
             .filter(|_| !(dry_run && event.strategy == Strategy::Model))
             .unwrap_or_default(),
         model: event.model.to_string(),
+        attachments: event
+            .attached
+            .iter()
+            .map(|one| attachment(one, session))
+            .collect(),
         ..v1::Compaction::default()
     };
     if !event.model.is_empty() {
@@ -140,18 +146,42 @@ pub(super) fn compacted(
     if let (true, Some(boundary)) = (dry_run, &mut compaction.boundary) {
         boundary.message_id.clear();
         boundary.summary_message_id.clear();
+        for attachment in &mut compaction.attachments {
+            attachment.message_id.clear();
+        }
     }
     compaction
 }
 
-/// Whether messages that were kept stand before the summary.
+/// Whether messages that were kept stand before the summary. What is pinned stays where it stands, with
+/// the rest of its round, and says nothing of the others.
 fn is_preceded(boundary: &Boundary, session: &Session) -> bool {
     let pieces = session.sealed().pieces().iter();
     let mut before = pieces.take_while(|piece| Some(piece.message) != boundary.summary);
     before.any(|piece| {
         let entry = session.transcript().get(piece.message);
-        piece.form.is_shown() && entry.is_some_and(|entry| !entry.role.is_system())
+        piece.form.is_shown()
+            && entry.is_some_and(|entry| !entry.role.is_system())
+            && !is_of_a_pin(session, piece.message)
     })
+}
+
+/// Whether a message is pinned, or has a call or a result whose other half is.
+fn is_of_a_pin(session: &Session, message: Ordinal) -> bool {
+    let pins = session.pins();
+    if pins.is_empty() {
+        return false;
+    }
+    let calls = session.calls().iter().map(|(_, call)| call);
+    let mut others = calls.filter_map(|call| {
+        let (result, _) = call.result()?;
+        match message {
+            at if at == call.message => Some(result),
+            at if at == result => Some(call.message),
+            _ => None,
+        }
+    });
+    pins.within(message).is_some() || others.any(|other| pins.within(other).is_some())
 }
 
 fn boundary(boundary: &Boundary, session: &Session) -> v1::Boundary {
@@ -173,7 +203,11 @@ fn boundary(boundary: &Boundary, session: &Session) -> v1::Boundary {
         first_kept_message_id: id(boundary.kept.first().copied()),
         last_kept_message_id: id(boundary.kept.last().copied()),
         kept_message_ids: boundary.kept.iter().map(|at| id(Some(*at))).collect(),
-        discovered_tools: Vec::new(),
+        discovered_tools: boundary
+            .discovered
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
         kept_before: is_preceded(boundary, session),
     }
 }

@@ -116,6 +116,14 @@ impl Canonical for v1::PersistToolResultRequest {
     }
 }
 
+impl Canonical for v1::UpdateWorkingStateRequest {
+    fn reduce(&mut self) -> Vec<Map> {
+        self.request_id.clear();
+        let tasks = self.set.iter_mut().flat_map(|set| &mut set.tasks);
+        tasks.map(|task| take(&mut task.metadata)).collect()
+    }
+}
+
 impl Canonical for v1::CompactRequest {
     fn reduce(&mut self) -> Vec<Map> {
         self.request_id.clear();

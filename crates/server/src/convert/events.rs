@@ -18,7 +18,7 @@ use super::spans;
 use super::target::export_target;
 use super::tokens::last_place;
 use super::{FieldError, tokens32};
-use super::{levels, offers};
+use super::{levels, offers, working};
 
 /// The events that a recorded one is for a watcher: usually one; two when serving closed calls;
 /// none for the record of a request that changed nothing. `earlier` is the policy before a change of
@@ -58,6 +58,10 @@ pub fn events(
         Event::MemoryFailed(event) => {
             vec![Out::MemoryUpdateFailed(memory::failed(event, recorded.at))]
         }
+        Event::WorkingStateUpdated(event) => working::updated(event)
+            .map(Out::WorkingStateUpdated)
+            .into_iter()
+            .collect(),
         Event::SpansStaged(event) => vec![Out::SpansStaged(spans::staged(event, session))],
         Event::SpansCollapsed(event) => {
             vec![Out::SpansCollapsed(spans::collapsed(event, session))]

@@ -301,6 +301,7 @@ pub const fn refused(refused: SnipRefused, is_turn: bool) -> v1::ErrorReason {
             v1::ErrorReason::MessageNotVisible
         }
         (SnipRefused::IsCurrent, _) => v1::ErrorReason::TurnIsCurrent,
+        (SnipRefused::Pinned, _) => v1::ErrorReason::Pinned,
     }
 }
 

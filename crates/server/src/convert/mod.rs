@@ -31,6 +31,7 @@ mod target;
 mod tests;
 mod tokens;
 mod transcript;
+mod working;
 
 pub use appended::{
     append_result, call_ref, keyed_call, not_sendable, open_calls, tool_call, warnings,
@@ -72,6 +73,7 @@ pub use tokens::{breakdown, budget, token_report};
 pub use transcript::{
     BlockStatuses, Content, json_messages, original_blocks, transcript_message, visibility,
 };
+pub use working::{working_change, working_state};
 
 use std::fmt;
 

@@ -123,7 +123,7 @@ pub fn transcript_message(
             .of(ordinal)
             .map(|(key, _)| tool_call(session, key))
             .collect(),
-        pinned: false,
+        pinned: session.pins().within(ordinal).is_some(),
         content_omitted: false,
     }
 }

@@ -229,6 +229,13 @@ pub enum ServiceError {
         /// The limit.
         limit: usize,
     },
+    /// The working state would be larger than the policy allows.
+    WorkingStateTooLarge {
+        /// What it would have.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
     /// The whole call is larger than the server takes.
     RequestTooLarge {
         /// Its size, as far as it was announced.
@@ -371,6 +378,8 @@ pub struct RefusedTarget {
     pub reason: ErrorReason,
     /// Where it is, when that is why.
     pub visibility: Option<Visibility>,
+    /// The pin that holds it, when that is why.
+    pub pin: Option<Box<str>>,
 }
 
 impl From<SnipTarget> for RefusedTarget {
@@ -385,6 +394,7 @@ impl From<SnipTarget> for RefusedTarget {
             reason: convert::refused(target.refused, is_turn),
             field: target.field,
             name: target.name,
+            pin: target.pin,
         }
     }
 }
@@ -458,6 +468,9 @@ impl From<Rejection> for ServiceError {
                 field: "call.tool_use_id".into(),
                 candidates: calls.into_iter().map(convert::keyed_call).collect(),
             },
+            Rejection::WorkingStateTooLarge { bytes, limit } => {
+                Self::WorkingStateTooLarge { bytes, limit }
+            }
             Rejection::TooManyOffers(limit) => Self::TooManyOffers { limit },
             // Whoever runs a command reads the contents and asks again, so this is never told.
             not_held @ Rejection::NotHeld => Self::internal("decide a command", not_held),

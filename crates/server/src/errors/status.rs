@@ -429,6 +429,17 @@ fn refusal(error: ServiceError) -> Refusal {
         .meta("field", &field)
         .meta("size_bytes", &actual)
         .meta("limit_bytes", &limit),
+        E::WorkingStateTooLarge { bytes, limit } => Refusal::new(
+            Code::ResourceExhausted,
+            Reason::WorkingStateTooLarge,
+            format!(
+                "the working state would have {bytes} bytes and at most {limit} are accepted: \
+                 remove entries, or raise limits.max_working_state_bytes"
+            ),
+        )
+        .quota("working_state", format!("{bytes} bytes; the limit is {limit}"))
+        .meta("size_bytes", &bytes)
+        .meta("limit_bytes", &limit),
         E::RequestTooLarge { actual, limit } => Refusal::new(
             Code::ResourceExhausted,
             Reason::RequestTooLarge,
@@ -552,6 +563,10 @@ fn not_snippable(targets: &[RefusedTarget]) -> Refusal {
         _ if first.and_then(|target| target.visibility) == snipped => {
             (Code::FailedPrecondition, "it was snipped before")
         }
+        Reason::Pinned => (
+            Code::FailedPrecondition,
+            "it is pinned, or holds something that is: remove the pin first",
+        ),
         Reason::TurnIsCurrent => (
             Code::FailedPrecondition,
             "it is the current turn: snip its messages or blocks instead",
@@ -576,6 +591,10 @@ fn not_snippable(targets: &[RefusedTarget]) -> Refusal {
     };
     let refusal = match first.and_then(|target| target.visibility) {
         Some(visibility) => refusal.meta("visibility", name_of(visibility)),
+        None => refusal,
+    };
+    let refusal = match first.and_then(|target| target.pin.as_deref()) {
+        Some(pin) => refusal.meta("pin_id", pin),
         None => refusal,
     };
     let refusal = refusal.own(

@@ -143,11 +143,16 @@ fn every_error() -> Vec<ServiceError> {
                 name: "a1b2c3".into(),
                 reason: ErrorReason::TurnNotVisible,
                 visibility: Some(Visibility::Rewound),
+                pin: None,
             }],
         },
         E::TooLarge {
             field: "messages[0].content".into(),
             actual: 20,
+            limit: 10,
+        },
+        E::WorkingStateTooLarge {
+            bytes: 20,
             limit: 10,
         },
         E::RequestTooLarge {
@@ -241,6 +246,9 @@ fn the_whole_table() {
         ResourceExhausted: messages[0].content is too large (20; the limit is 10): send less of it
           QuotaFailure messages[0].content: 20; the limit is 10
           ErrorInfo palimpsest/MESSAGE_TOO_LARGE field=messages[0].content limit_bytes=10 size_bytes=20
+        ResourceExhausted: the working state would have 20 bytes and at most 10 are accepted: remove entries, or raise limits.max_working_state_bytes
+          QuotaFailure working_state: 20 bytes; the limit is 10
+          ErrorInfo palimpsest/WORKING_STATE_TOO_LARGE limit_bytes=10 size_bytes=20
         ResourceExhausted: the request has 20 bytes and at most 10 are accepted: send it in parts, or raise limits.max_request_bytes
           QuotaFailure request: 20 bytes; the limit is 10
           ErrorInfo palimpsest/REQUEST_TOO_LARGE limit_bytes=10 size_bytes=20

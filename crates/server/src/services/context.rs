@@ -20,7 +20,7 @@ use crate::grpc::Deadline;
 
 use super::{
     Service, append, compact, memory, not_implemented, persist, prepare, reply, restore, results,
-    rewind, snip, stream, tools,
+    rewind, snip, stream, tools, working,
 };
 
 const NAME: &str = "ContextService";
@@ -48,7 +48,7 @@ impl ContextService for ContextHandlers {
         request: Request<PrepareContextRequest>,
     ) -> Result<Response<PrepareContextResponse>, Status> {
         let (service, request) = (self.0.clone(), request.into_inner());
-        let change = async move { prepare::prepare(&service, request).await };
+        let change = Box::pin(async move { prepare::prepare(&service, request).await });
         reply(self.0.mutations.uncancelled(change).await)
     }
 
@@ -121,9 +121,11 @@ impl ContextService for ContextHandlers {
 
     async fn update_working_state(
         &self,
-        _: Request<UpdateWorkingStateRequest>,
+        request: Request<UpdateWorkingStateRequest>,
     ) -> Result<Response<UpdateWorkingStateResponse>, Status> {
-        not_implemented(NAME, "UpdateWorkingState")
+        let (service, request) = (self.0.clone(), request.into_inner());
+        let change = Box::pin(async move { working::update(&service, request).await });
+        reply(self.0.mutations.uncancelled(change).await)
     }
 
     async fn restore_context(

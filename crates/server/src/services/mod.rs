@@ -31,6 +31,7 @@ mod snip;
 mod staging;
 mod stream;
 mod tools;
+mod working;
 
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@ use super::event::{read_message, read_stamp, write_message, write_stamp};
 use super::levels::{calls, ordinals, read_asked, write_asked};
 use super::state::{read_ledger, write_ledger};
 use super::view::{read_change, write_change};
-use super::{DecodeError, v1};
+use super::{DecodeError, v1, working};
 
 const fn write_strategy(strategy: Strategy) -> v1::Strategy {
     match strategy {
@@ -141,6 +141,7 @@ pub(super) fn write_compacted(event: &Compacted) -> v1::Compacted {
         output_tokens: event.usage.output_tokens,
         took_ms: event.took_ms,
         request: event.request.as_ref().map(write_stamp),
+        attached: working::write_attached(&event.attached),
     }
 }
 
@@ -172,6 +173,7 @@ pub(super) fn read_compacted(stored: v1::Compacted) -> Result<Compacted, DecodeE
         },
         took_ms: stored.took_ms,
         request: read_stamp(stored.request)?,
+        attached: working::read_attached(stored.attached)?,
     })
 }
 
@@ -212,6 +214,12 @@ fn write_boundary(boundary: &Boundary) -> v1::Boundary {
         last_left: boundary.last_left.map(Ordinal::get),
         before_tokens: boundary.before_tokens,
         after_tokens: boundary.after_tokens,
+        attached: working::write_attached(&boundary.attached),
+        discovered: boundary
+            .discovered
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
     }
 }
 
@@ -243,6 +251,8 @@ pub(super) fn read(stored: Option<v1::Compactions>) -> Result<Compactions, Decod
             last_left: boundary.last_left.map(Ordinal::new),
             before_tokens: boundary.before_tokens,
             after_tokens: boundary.after_tokens,
+            attached: working::read_attached(boundary.attached)?,
+            discovered: boundary.discovered.into_iter().map(Into::into).collect(),
         })
     };
     Ok(Compactions {

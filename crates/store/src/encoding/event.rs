@@ -14,7 +14,7 @@ use palimpsest_core::tokens::Size;
 
 use super::{
     DecodeError, compaction, levels, message, notes, offers, sixteen, sixteens, spans, state, v1,
-    view,
+    view, working,
 };
 
 pub(super) fn write(recorded: &Recorded) -> v1::Recorded {
@@ -72,6 +72,9 @@ pub(super) fn write(recorded: &Recorded) -> v1::Recorded {
         Event::MemoryUpdated(event) => Stored::MemoryUpdated(notes::write_updated(event)),
         Event::MemoryFailed(event) => Stored::MemoryFailed(notes::write_failed(event)),
         Event::MemoryFiled(event) => Stored::MemoryFiled(notes::write_filed(*event)),
+        Event::WorkingStateUpdated(event) => {
+            Stored::WorkingStateUpdated(working::write_updated(event))
+        }
         Event::SpansStaged(event) => Stored::SpansStaged(spans::write_staged(event)),
         Event::SpansCollapsed(event) => Stored::SpansCollapsed(spans::write_collapsed(event)),
         Event::PolicyChanged(event) => Stored::PolicyChanged(v1::PolicyChanged {
@@ -147,6 +150,9 @@ pub(super) fn read(stored: v1::Recorded) -> Result<Recorded, DecodeError> {
         Some(Stored::MemoryStarted(event)) => Event::MemoryStarted(notes::read_started(event)),
         Some(Stored::MemoryUpdated(event)) => Event::MemoryUpdated(notes::read_updated(event)?),
         Some(Stored::MemoryFailed(event)) => Event::MemoryFailed(notes::read_failed(event)),
+        Some(Stored::WorkingStateUpdated(event)) => {
+            Event::WorkingStateUpdated(working::read_updated(event)?)
+        }
         Some(Stored::MemoryFiled(event)) => Event::MemoryFiled(notes::read_filed(event)),
         Some(Stored::SpansStaged(event)) => Event::SpansStaged(spans::read_staged(event)?),
         Some(Stored::SpansCollapsed(event)) => Event::SpansCollapsed(spans::read_collapsed(event)?),
@@ -286,6 +292,7 @@ pub(super) fn write_stamp(stamp: &RequestStamp) -> v1::RequestStamp {
             Method::Compact => v1::Method::Compact,
             Method::Restore => v1::Method::Restore,
             Method::Persist => v1::Method::Persist,
+            Method::Working => v1::Method::Working,
         }
         .into(),
         digest: bytes::Bytes::copy_from_slice(stamp.digest.as_bytes()),
@@ -308,6 +315,7 @@ pub(super) fn read_stamp(
         v1::Method::Compact => Method::Compact,
         v1::Method::Restore => Method::Restore,
         v1::Method::Persist => Method::Persist,
+        v1::Method::Working => Method::Working,
         v1::Method::Unspecified => return Err(DecodeError::Damaged("an unknown method")),
     };
     Ok(Some(RequestStamp {

@@ -15,6 +15,7 @@ mod snapshot;
 mod spans;
 mod state;
 mod view;
+mod working;
 
 use std::cell::RefCell;
 use std::io;

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::{
     DecodeError, compaction, event, levels, message, notes, offers, prompt_cache, sixteen,
-    sixteens, spans, state, v1, view,
+    sixteens, spans, state, v1, view, working,
 };
 
 const CUT: DecodeError = DecodeError::Damaged("a list in a snapshot is cut");
@@ -50,6 +50,7 @@ pub(super) fn write(snapshot: &Snapshot) -> v1::Snapshot {
         notes: Some(notes::write(&snapshot.notes)),
         compactions: Some(compaction::write(&snapshot.compactions)),
         prompt_cache: Some(prompt_cache::write(&snapshot.prompt_cache)),
+        working: working::write(&snapshot.working),
         ..v1::Snapshot::default()
     };
     prompt_cache::write_changes(&snapshot.view_changes, &mut stored);
@@ -63,6 +64,7 @@ pub(super) fn read(key: SessionKey, stored: v1::Snapshot) -> Result<Snapshot, De
         key,
         view_changes,
         prompt_cache: prompt_cache::read(stored.prompt_cache)?,
+        working: working::read(stored.working)?,
         revision: Revision::new(stored.revision),
         rules: stored.rules,
         policy: Arc::new(event::read_policy(stored.policy)?),

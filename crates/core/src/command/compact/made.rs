@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::WhyFailed;
 use crate::event::{Appended, Asked, Compacted};
 use crate::ids::{CallKey, CompactionKey, MessageId, Ordinal};
+use crate::levels::attachments::{Attached, Room, candidates, fit, id, is_attachment, shared};
 use crate::levels::compaction::Kept;
 use crate::levels::mend::{Fate, mend_with};
 use crate::message::{Block, Kind, Message, Role, Usage};
@@ -22,7 +23,7 @@ pub struct Made {
     pub mark: MessageId,
     /// The id of the message with the summary.
     pub summary: MessageId,
-    /// What is attached after what is kept, in order.
+    /// What others add after what is attached, in order.
     pub attached: Vec<Arc<Message>>,
 }
 
@@ -48,14 +49,16 @@ impl Made {
         let leaving: BTreeSet<Ordinal> = what.kept.leaving.iter().copied().collect();
         let mark = session.transcript().next();
         let summary_at = Ordinal::new(mark.get() + 1);
-        let messages = self.messages(session, &what);
+        let mut messages = self.messages(session, &what);
         let gone: BTreeSet<CallKey> = session.calls().of_all(&leaving).collect();
         // What stands for an answer goes with its call, whatever made it necessary.
         let leaves = |piece: &Piece| match piece.form.answers() {
             Some(call) if !piece.form.is_of_a_block() => gone.contains(&call),
             _ => leaving.contains(&piece.message),
         };
-        let Some(at) = place(session, leaves) else {
+        // What an earlier one attached leaves too, wherever it stands.
+        let begins = |piece: &Piece| leaves(piece) && !is_attachment(session, piece.message);
+        let Some(at) = place(session, begins).or_else(|| place(session, leaves)) else {
             return Ok(Err(WhyFailed::NotSmaller));
         };
         let summary = Piece {
@@ -70,12 +73,17 @@ impl Made {
                 Fate::Stay
             }
         })?;
-        let ledger = ledger(session, &leaving, &messages);
+        let overhead = session.last_served().overhead_tokens;
         let (freed, added) = (size(session, &leaving), added(&messages));
         if added >= freed && what.adopted.is_none() {
             return Ok(Err(WhyFailed::NotSmaller));
         }
-        let overhead = session.last_served().overhead_tokens;
+        let room = Room {
+            freed: freed - added,
+            tokens: ledger(session, &leaving, &messages).count(overhead).tokens,
+        };
+        let attached = self.attach(session, &leaving, &mut messages, room)?;
+        let ledger = ledger(session, &leaving, &messages);
         Ok(Ok(Compacted {
             key: what.key,
             asked: what.asked,
@@ -92,10 +100,38 @@ impl Made {
             usage: Usage::default(),
             took_ms: 0,
             request: None,
+            attached,
         }))
     }
 
-    /// The mark, the summary, and what is attached.
+    /// Attaches what finds room, before what others add.
+    fn attach(
+        &self,
+        session: &Session,
+        leaving: &BTreeSet<Ordinal>,
+        messages: &mut Vec<Appended>,
+        room: Room,
+    ) -> Result<Vec<Attached>, NotHeld> {
+        let mut candidates = candidates(session, leaving)?;
+        fit(session, &mut candidates, room);
+        let others = messages.split_off(messages.len() - self.attached.len());
+        let first = session.transcript().next().get();
+        let mut told = Vec::with_capacity(candidates.len());
+        for (index, candidate) in candidates.iter().enumerate() {
+            if candidate.omitted {
+                told.push(candidate.told(None));
+                continue;
+            }
+            let place = Ordinal::new(first + crate::view::count(messages.len()));
+            told.push(candidate.told(Some(place)));
+            let message = shared(candidate, id(self.mark, index));
+            messages.push(appended(message, Standing::Visible));
+        }
+        messages.extend(others);
+        Ok(told)
+    }
+
+    /// The mark, the summary, and what others add.
     fn messages(&self, session: &Session, what: &What<'_>) -> Vec<Appended> {
         let mut mark = Message::new(
             self.mark,

@@ -9,7 +9,7 @@ use super::{Context, Decision, Rejection, Skip, answered, check_revision};
 use crate::event::{Asked, CompactionFailed, CompactionStarted, Event, WhyFailed};
 use crate::extract::stand_in;
 use crate::ids::{CompactionKey, MessageId, Ordinal, Revision, Timestamp};
-use crate::levels::compaction::{Keep, Kept, keep};
+use crate::levels::compaction::{Keep, Kept, keep, spared};
 use crate::message::Usage;
 use crate::session::{RequestStamp, Session, Strategy};
 
@@ -223,9 +223,10 @@ impl FinishCompaction {
                 "the view was changed meanwhile, and the summary may tell of what has left it",
             );
         }
+        let leaving = spared(session, &running.leaving)?;
         let kept = Kept {
-            kept: staying(session, &running.leaving),
-            leaving: running.leaving.clone(),
+            kept: staying(session, &leaving),
+            leaving,
         };
         let compacted = self.made.compacted(
             session,

@@ -99,6 +99,7 @@ fn part(session: &Session, piece: &Piece, end: Ordinal) -> Part {
     let is_of_the_work = entry.kind == Kind::Ordinary
         && !entry.role.is_system()
         && piece.message < end
+        && session.pins().within(piece.message).is_none()
         && session.turns().beginning_at(piece.message).is_none();
     if !is_of_the_work {
         return Part::Wall;

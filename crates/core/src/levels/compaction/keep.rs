@@ -4,12 +4,13 @@
 use std::collections::{BTreeSet, HashMap};
 
 use crate::ids::Ordinal;
+use crate::levels::attachments::is_attachment;
 use crate::message::{Block, Role};
 use crate::session::{CallState, NotHeld, Session};
 use crate::view::Form;
 
 /// What is to be kept beside what always is: the last thing that a person said, rounds with open calls,
-/// and the operator's words.
+/// what is pinned, and the operator's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
     /// Recent messages: at least so many tokens and so many messages with text, and no more than the
@@ -75,21 +76,26 @@ pub fn keep(session: &Session, what: Keep) -> Result<Kept, NotHeld> {
             }
         }
     }
+    // What an earlier compaction attached is attached anew, as things stand now.
+    kept.retain(|message| {
+        !is_attachment(session, *message) || session.pins().within(*message).is_some()
+    });
     Ok(parted(session, &order, &groups.widened(&kept)))
 }
 
 /// Parts the messages of a view where it was decided elsewhere which of them leave. What belongs to a
-/// message that stays, stays with it, and so do the operator's words.
+/// message that stays, stays with it, and so do the operator's words and pins.
 pub fn replace(session: &Session, leaves: impl Fn(Ordinal) -> bool) -> Result<Kept, NotHeld> {
     if !session.transcript().is_whole() {
         return Err(NotHeld);
     }
     let order = in_order(session);
-    let is_operators = |message: &Ordinal| {
+    let is_fixed = |message: &Ordinal| {
         let entry = session.transcript().get(*message);
-        entry.is_some_and(|entry| entry.role.is_system())
+        let is_operators = entry.is_some_and(|entry| entry.role.is_system());
+        is_operators || session.pins().within(*message).is_some()
     };
-    let stays = |message: &Ordinal| is_operators(message) || !leaves(*message);
+    let stays = |message: &Ordinal| is_fixed(message) || !leaves(*message);
     let kept: BTreeSet<Ordinal> = order.iter().copied().filter(stays).collect();
     let kept = Groups::of(session, &order).widened(&kept);
     Ok(parted(session, &order, &kept))
@@ -123,6 +129,21 @@ fn parted(session: &Session, order: &[Ordinal], kept: &BTreeSet<Ordinal>) -> Kep
     }
 }
 
+/// Messages that were chosen to leave, less those that were pinned since with all that belongs to them.
+pub fn spared(session: &Session, leaving: &[Ordinal]) -> Result<Vec<Ordinal>, NotHeld> {
+    let is_pinned = |message: &&Ordinal| session.pins().within(**message).is_some();
+    let pinned: BTreeSet<Ordinal> = leaving.iter().filter(is_pinned).copied().collect();
+    if pinned.is_empty() {
+        return Ok(leaving.to_vec());
+    }
+    if !session.transcript().is_whole() {
+        return Err(NotHeld);
+    }
+    let stay = Groups::of(session, &in_order(session)).widened(&pinned);
+    let leaves = |message: &&Ordinal| !stay.contains(message);
+    Ok(leaving.iter().filter(leaves).copied().collect())
+}
+
 /// The messages of the view in its order; of a span that is folded, the one that its placeholder names.
 fn in_order(session: &Session) -> Vec<Ordinal> {
     let mut seen = BTreeSet::new();
@@ -151,9 +172,10 @@ fn is_always_kept(session: &Session, message: Ordinal) -> bool {
     let turn = session.current_turn();
     let begins = turn.and_then(|turn| session.turns().start(turn)) == Some(message);
     let mut calls = session.calls().of(message);
+    let is_pinned = session.pins().within(message).is_some();
     let mut waits = || calls.any(|(_, call)| call.state == CallState::Open);
     let is_pending = session.pending().iter().any(|item| item.message == message);
-    entry.role.is_system() || begins || is_pending || waits()
+    entry.role.is_system() || is_pinned || begins || is_pending || waits()
 }
 
 fn size(session: &Session, message: Ordinal) -> u64 {

@@ -3,5 +3,5 @@
 mod keep;
 mod told;
 
-pub use keep::{Keep, Kept, keep, replace};
+pub use keep::{Keep, Kept, keep, replace, spared};
 pub use told::{Told, told};

@@ -1,0 +1,131 @@
+//! The working state changes: by key, within its limit, and with pins of what is there.
+
+use std::collections::HashSet;
+
+use super::{Context, Decision, Rejection, answered, check_revision};
+use crate::event::{Event, WorkingStateUpdated};
+use crate::ids::{MessageId, Revision};
+use crate::session::{RequestStamp, Session};
+use crate::working::{PinTarget, StateChange, WorkingState};
+
+/// Change the working state.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct UpdateWorkingState {
+    /// What is to leave, and what is to be there.
+    pub change: StateChange,
+    /// The revision that the caller decided upon.
+    pub expected_revision: Option<Revision>,
+    /// So that a retry is recognised.
+    pub request: Option<RequestStamp>,
+}
+
+impl UpdateWorkingState {
+    pub(super) fn decide(
+        mut self,
+        session: &Session,
+        context: Context<'_>,
+    ) -> Result<Decision, Rejection> {
+        if let Some(revision) = answered(session, self.request.as_ref(), context)? {
+            return Ok(Decision::Answered(revision));
+        }
+        check_revision(session, self.expected_revision)?;
+        check_keys(&self.change.set)?;
+        check_pins(session, &self.change.set)?;
+        let set = &mut self.change.set;
+        for file in set.files.iter_mut().chain(&mut set.instruction_files) {
+            file.since = session.transcript().next();
+        }
+        let state = &session.working().state;
+        let change = self.change.upon(state);
+        if !change.is_empty() {
+            let mut after = WorkingState::clone(state);
+            after.change(&change);
+            let limit = session.policy().limits.max_working_state_bytes;
+            // What makes it smaller is taken, so that a lowered limit can be reached step by step.
+            let bytes = after.bytes();
+            if bytes > limit && bytes > session.working().bytes() {
+                return Err(Rejection::WorkingStateTooLarge { bytes, limit });
+            }
+        }
+        let event = WorkingStateUpdated {
+            change,
+            request: self.request,
+        };
+        let is_news = event != WorkingStateUpdated::default();
+        let event = is_news.then_some(Event::WorkingStateUpdated(event));
+        Ok(Decision::Events(event.into_iter().collect()))
+    }
+}
+
+/// A key stands for one entry of a list.
+fn check_keys(set: &WorkingState) -> Result<(), Rejection> {
+    fn once<'k>(list: &str, keys: impl Iterator<Item = &'k str>) -> Result<(), Rejection> {
+        let mut seen = HashSet::new();
+        for (index, key) in keys.enumerate() {
+            if !seen.insert(key) {
+                return Err(Rejection::invalid(
+                    format!("set.{list}[{index}]"),
+                    "has the key of an earlier entry: give each its own",
+                ));
+            }
+        }
+        Ok(())
+    }
+    once("files", set.files.iter().map(|file| &*file.path))?;
+    let instructions = set.instruction_files.iter().map(|file| &*file.path);
+    once("instruction_files", instructions)?;
+    once("skills", set.skills.iter().map(|skill| &*skill.name))?;
+    once("tasks", set.tasks.iter().map(|task| &*task.id))?;
+    once("tools", set.tools.iter().map(|listing| &*listing.name))?;
+    once("agents", set.agents.iter().map(|listing| &*listing.name))?;
+    let servers = set.mcp_servers.iter().map(|listing| &*listing.name);
+    once("mcp_servers", servers)?;
+    once("notes", set.notes.iter().map(|note| &*note.id))?;
+    once("pins", set.pins.iter().map(|pin| &*pin.id))
+}
+
+/// What is pinned must be in the view: nothing could keep there what has left it.
+fn check_pins(session: &Session, set: &WorkingState) -> Result<(), Rejection> {
+    let transcript = session.transcript();
+    let find = |id: MessageId| {
+        let found = transcript.find(id);
+        let found = found.ok_or(Rejection::NoSuchMessage { id })?;
+        if transcript.is_visible(found) {
+            Ok(found)
+        } else {
+            Err(Rejection::NotVisible { id })
+        }
+    };
+    let known = &session.working().state.pins;
+    for (index, pin) in set.pins.iter().enumerate() {
+        // A caller may send again what it pinned before, wherever that stands now.
+        if known.contains(pin) {
+            continue;
+        }
+        match &pin.target {
+            PinTarget::Message(id) => {
+                find(*id)?;
+            }
+            PinTarget::Block(id, block) => {
+                let message = transcript.held(find(*id)?)?;
+                if usize::from(*block) >= message.blocks.len() {
+                    return Err(Rejection::invalid(
+                        format!("set.pins[{index}].block.block_index"),
+                        format!(
+                            "is not a block of the message: it has {}",
+                            message.blocks.len()
+                        ),
+                    ));
+                }
+            }
+            PinTarget::Text(text) if text.trim().is_empty() => {
+                return Err(Rejection::invalid(
+                    format!("set.pins[{index}].text"),
+                    "must say something",
+                ));
+            }
+            PinTarget::Text(_) => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,472 @@
+//! What is known of files: from the working state, from what an earlier compaction attached, and from
+//! the calls in the view, each later word upon the earlier ones.
+
+use std::collections::{BTreeSet, HashMap};
+
+use serde_json::{Map, Value};
+
+use super::numbered::shown;
+use super::{Attached, AttachmentKind};
+use crate::extract::call::{Act, read};
+use crate::ids::{CallKey, Ordinal, Timestamp};
+use crate::levels::clear::PATH_FIELDS;
+use crate::message::{Block, ResultContent, ToolInput, ToolResult, ToolUse};
+use crate::session::{CallState, NotHeld, Session};
+use crate::view::{CLEARED, Form, Piece};
+use crate::working::FileState;
+
+/// What stands at the start of a result that is stored elsewhere: a transcript that was imported may
+/// have nothing else.
+const STORED: &str = "<persisted-output>";
+/// The names of tools that show a file, without what is no letter.
+const READERS: [&str; 14] = [
+    "read",
+    "readfile",
+    "fileread",
+    "readtextfile",
+    "view",
+    "viewfile",
+    "open",
+    "openfile",
+    "cat",
+    "catfile",
+    "getfile",
+    "getfilecontents",
+    "strreplacebasededittool",
+    "strreplaceeditor",
+];
+/// Fields that say that only a part of a file is read.
+const PART_FIELDS: [&str; 6] = [
+    "offset",
+    "limit",
+    "view_range",
+    "start_line",
+    "end_line",
+    "pages",
+];
+
+/// A file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is told apart")]
+pub(super) struct Known {
+    pub(super) path: Box<str>,
+    pub(super) content: Option<String>,
+    /// The first line of the content, from 1.
+    pub(super) first_line: usize,
+    /// Whether the end of it is missing.
+    pub(super) is_cut: bool,
+    /// Whether a later edit could not be followed.
+    pub(super) is_stale: bool,
+    /// Whether the content has edits that nothing else has.
+    pub(super) is_edited: bool,
+    pub(super) is_instructions: bool,
+    /// The last call that showed or wrote all of it, and the edits since.
+    calls: Vec<CallKey>,
+    /// Whether the first of them wrote it.
+    is_written: bool,
+    /// When it was touched last: in the transcript, and by the clock.
+    touched: (Ordinal, Timestamp),
+}
+
+impl Known {
+    fn new(path: &str) -> Self {
+        Self {
+            path: path.into(),
+            content: None,
+            first_line: 1,
+            is_cut: false,
+            is_stale: false,
+            is_edited: false,
+            is_instructions: false,
+            calls: Vec::new(),
+            is_written: false,
+            touched: (Ordinal::new(0), Timestamp::default()),
+        }
+    }
+
+    fn set(&mut self, content: String) {
+        self.content = Some(content);
+        (self.first_line, self.is_cut) = (1, false);
+        (self.is_stale, self.is_edited) = (false, false);
+    }
+
+    /// Whether the view still shows all of it when some messages have left: the call that brought it, and
+    /// every edit since.
+    pub(super) fn is_shown(&self, session: &Session, leaving: &BTreeSet<Ordinal>) -> bool {
+        let stays = |call: &CallKey| {
+            let Some(known) = session.calls().get(*call) else {
+                return false;
+            };
+            let result = known.result().map(|(message, _)| message);
+            !leaving.contains(&known.message)
+                && result.is_some_and(|result| !leaving.contains(&result))
+        };
+        let Some(first) = self.calls.first() else {
+            return false;
+        };
+        // Its content is in what a writing call was given, and in what a reading one returned.
+        let content = if self.is_written {
+            |piece: &Piece| piece.form.calls()
+        } else {
+            |piece: &Piece| piece.form.answers()
+        };
+        let mut pieces = session.sealed().pieces().iter();
+        let of_first = pieces.find(|piece| content(piece) == Some(*first));
+        // What waits to be served is shown when it is.
+        let is_whole =
+            of_first.is_none_or(|piece| matches!(piece.form, Form::Result(_) | Form::Call(_)));
+        is_whole && self.calls.iter().all(stays)
+    }
+}
+
+/// What is known of a file's content, for whoever wants no more than that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rebuilt {
+    /// The path.
+    pub path: Box<str>,
+    /// The content; none when it is not known.
+    pub content: Option<String>,
+    /// Whether a later edit could not be followed.
+    pub stale: bool,
+}
+
+/// The contents of files, as the session knows them.
+pub fn rebuilt(session: &Session) -> Result<Vec<Rebuilt>, NotHeld> {
+    let known = files(session)?.into_iter();
+    Ok(known
+        .map(|file| Rebuilt {
+            path: file.path,
+            content: file.content,
+            stale: file.is_stale,
+        })
+        .collect())
+}
+
+/// Something that says what a file holds, in the order of the transcript.
+enum Word<'a> {
+    State(&'a FileState),
+    /// What an earlier compaction attached, its content, and when it had been touched.
+    Attached(&'a Attached, Option<&'a str>, (Ordinal, Timestamp)),
+    Call(CallKey, &'a ToolUse, &'a ToolResult),
+}
+
+/// The files that the session knows of, the last that were touched first; not the plan.
+pub(super) fn files(session: &Session) -> Result<Vec<Known>, NotHeld> {
+    let state = &session.working().state;
+    let policy = &session.policy().attachments;
+    let mut known = Files::default();
+    for (at, word) in words(session)? {
+        match word {
+            Word::State(file) => known.state(at, file),
+            Word::Attached(one, content, touched) => known.attached(one, content, touched),
+            Word::Call(call, tool, result) => known.call(session, at, (call, tool), result),
+        }
+    }
+    let plan = state.plan.as_ref().map(|plan| &*plan.path);
+    let mut all = known.all;
+    all.retain(|file| Some(&*file.path) != plan);
+    let named: BTreeSet<&str> = state
+        .instruction_files
+        .iter()
+        .map(|file| &*file.path)
+        .collect();
+    for file in &mut all {
+        let name = file.path.rsplit(['/', '\\']).next().unwrap_or_default();
+        let mut by_name = policy.instruction_files.iter();
+        file.is_instructions = named.contains(&*file.path)
+            || by_name.any(|other| **other == *name || *other == file.path);
+    }
+    all.sort_by_key(|file| std::cmp::Reverse(file.touched));
+    Ok(all)
+}
+
+/// Everything that says what files hold, in order.
+fn words(session: &Session) -> Result<Vec<(Ordinal, Word<'_>)>, NotHeld> {
+    let state = &session.working().state;
+    let files = state.instruction_files.iter().chain(&state.files);
+    let mut words: Vec<(Ordinal, Word<'_>)> =
+        files.map(|file| (file.since, Word::State(file))).collect();
+    for boundary in &session.compactions().boundaries {
+        for (index, one) in (0_i64..).zip(&boundary.attached) {
+            let is_file = matches!(
+                one.kind,
+                AttachmentKind::File | AttachmentKind::Instructions
+            );
+            let at = one.message.unwrap_or(boundary.mark);
+            let stands = match (one.message, boundary.summary) {
+                (Some(message), _) => session.transcript().is_visible(message),
+                // What a compaction that was taken back left out was not left out.
+                (None, summary) => summary.is_some_and(|at| holds(session, at)),
+            };
+            if !(is_file && stands) {
+                continue;
+            }
+            let content = match one.message {
+                Some(at) => session.transcript().held(at)?.blocks.get(1),
+                None => None,
+            };
+            let content = match content {
+                Some(Block::Text { text, .. }) => Some(&**text),
+                _ => None,
+            };
+            // The last that was touched stood first.
+            let touched = (boundary.mark, Timestamp::from_millis(-index));
+            words.push((at, Word::Attached(one, content, touched)));
+        }
+    }
+    for (key, call) in session.calls().iter() {
+        let CallState::Answered { message, block } = call.state else {
+            continue;
+        };
+        let (Some(tool), Some(Block::ToolResult(result))) = (
+            tool_at(session, call.message, call.block)?,
+            block_at(session, message, block)?,
+        ) else {
+            continue;
+        };
+        words.push((message, Word::Call(key, tool, result)));
+    }
+    // Of what stands at one place, calls come last: the state that was told before a message is older.
+    words.sort_by_key(|(at, word)| (*at, matches!(word, Word::Call(..))));
+    Ok(words)
+}
+
+/// Whether what a message says still counts, shown or not.
+fn holds(session: &Session, message: Ordinal) -> bool {
+    let entry = session.transcript().get(message);
+    entry.is_some_and(|entry| entry.standing.holds())
+}
+
+fn tool_at(session: &Session, message: Ordinal, block: u16) -> Result<Option<&ToolUse>, NotHeld> {
+    Ok(match block_at(session, message, block)? {
+        Some(Block::ToolUse(tool)) => Some(tool),
+        _ => None,
+    })
+}
+
+/// A block of a message that the view shows.
+fn block_at(session: &Session, message: Ordinal, block: u16) -> Result<Option<&Block>, NotHeld> {
+    if !session.transcript().is_visible(message) {
+        return Ok(None);
+    }
+    let message = session.transcript().held(message)?;
+    Ok(message.blocks.get(usize::from(block)))
+}
+
+#[derive(Default)]
+struct Files {
+    all: Vec<Known>,
+    places: HashMap<Box<str>, usize>,
+}
+
+impl Files {
+    fn at(&mut self, path: &str) -> &mut Known {
+        let next = self.all.len();
+        let place = *self.places.entry(path.into()).or_insert(next);
+        if place == next {
+            self.all.push(Known::new(path));
+        }
+        &mut self.all[place]
+    }
+
+    fn state(&mut self, at: Ordinal, file: &FileState) {
+        let known = self.at(&file.path);
+        if let Some(content) = &file.content {
+            // What a call showed is what the caller says too: the call still shows it.
+            if known.content.as_deref() != Some(&**content) {
+                known.calls.clear();
+            }
+            known.set(content.to_string());
+        }
+        known.touched = known.touched.max((at, file.accessed));
+    }
+
+    fn attached(&mut self, one: &Attached, content: Option<&str>, touched: (Ordinal, Timestamp)) {
+        let known = self.at(&one.name);
+        known.touched = known.touched.max(touched);
+        if one.message.is_none() {
+            // Edits that left with their compaction are not in what is known otherwise.
+            known.is_stale |= one.stale && known.content.is_some();
+            return;
+        }
+        known.set(content.unwrap_or_default().to_owned());
+        (known.is_cut, known.is_stale) = (one.truncated, one.stale);
+        known.calls.clear();
+    }
+
+    fn call(
+        &mut self,
+        session: &Session,
+        at: Ordinal,
+        (key, tool): (CallKey, &ToolUse),
+        result: &ToolResult,
+    ) {
+        if result.is_error == Some(true) {
+            return;
+        }
+        let fields = match &tool.input {
+            ToolInput::Object(json) => serde_json::from_str(json.as_str()).unwrap_or_default(),
+            ToolInput::Text(_) => Map::new(),
+        };
+        let path = PATH_FIELDS
+            .iter()
+            .find_map(|name| fields.get(*name)?.as_str());
+        for call in read(tool) {
+            let path = path.unwrap_or(&call.target);
+            let is_of_files = matches!(call.act, Act::Read | Act::Edit | Act::Write);
+            if !is_of_files || path.is_empty() {
+                continue;
+            }
+            let known = self.at(path);
+            known.touched = known.touched.max((at, Timestamp::default()));
+            match call.act {
+                Act::Read if is_reader(&tool.name) => known.read(session, key, &fields, result),
+                // Of what another tool says about a file nobody knows how it is made.
+                Act::Read => {}
+                Act::Write => known.write(key, &fields),
+                _ => known.edit(key, &fields),
+            }
+        }
+    }
+}
+
+impl Known {
+    fn read(
+        &mut self,
+        session: &Session,
+        key: CallKey,
+        fields: &Map<String, Value>,
+        result: &ToolResult,
+    ) {
+        let Some(output) = text(result) else {
+            return;
+        };
+        let is_elsewhere =
+            output.starts_with(STORED) || output == CLEARED || session.is_replacement(&output);
+        if is_elsewhere {
+            return;
+        }
+        let shown = shown(&output);
+        let is_part = shown.first_line > 1
+            || PART_FIELDS
+                .iter()
+                .any(|name| fields.get(*name).is_some_and(|value| !value.is_null()));
+        if !is_part {
+            self.set(shown.content);
+            (self.calls, self.is_written) = (vec![key], false);
+        } else if self.content.is_none() {
+            self.set(shown.content);
+            (self.first_line, self.is_cut) = (shown.first_line, true);
+        }
+    }
+
+    fn write(&mut self, key: CallKey, fields: &Map<String, Value>) {
+        let content = ["content", "file_text", "contents"];
+        match content.iter().find_map(|name| fields.get(*name)?.as_str()) {
+            Some(content) => {
+                self.set(content.to_owned());
+                (self.calls, self.is_written) = (vec![key], true);
+            }
+            None => self.is_stale |= self.content.is_some(),
+        }
+    }
+
+    fn edit(&mut self, key: CallKey, fields: &Map<String, Value>) {
+        self.calls.push(key);
+        let several = fields.get("edits").and_then(Value::as_array);
+        let followed = match several {
+            Some(edits) => {
+                let mut edits = edits.iter().filter_map(Value::as_object);
+                edits.all(|edit| self.replace(edit))
+            }
+            None => self.replace(fields) || self.insert(fields),
+        };
+        self.is_stale |= !followed && self.content.is_some();
+        self.is_edited = self.content.is_some();
+    }
+
+    /// Follows one replacement of text.
+    fn replace(&mut self, fields: &Map<String, Value>) -> bool {
+        let field = |names: [&str; 4]| names.iter().find_map(|name| fields.get(*name)?.as_str());
+        let old = field(["old_string", "old_str", "oldString", "oldText"]);
+        let new = field(["new_string", "new_str", "newString", "newText"]);
+        let Some(old) = old else {
+            return false;
+        };
+        let new = new.unwrap_or_default();
+        let all = ["replace_all", "replaceAll"];
+        let all = all
+            .iter()
+            .any(|name| fields.get(*name) == Some(&Value::Bool(true)));
+        match &mut self.content {
+            // An edit of nothing makes the file.
+            None if old.is_empty() => {
+                self.set(new.to_owned());
+                true
+            }
+            Some(content) if old.is_empty() && content.is_empty() => {
+                new.clone_into(content);
+                true
+            }
+            Some(content) if !old.is_empty() && content.contains(old) => {
+                *content = if all {
+                    content.replace(old, new)
+                } else {
+                    content.replacen(old, new, 1)
+                };
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Follows text that is put in after a line.
+    fn insert(&mut self, fields: &Map<String, Value>) -> bool {
+        let line = fields.get("insert_line").and_then(Value::as_u64);
+        let text = ["insert_text", "new_str"];
+        let text = text.iter().find_map(|name| fields.get(*name)?.as_str());
+        let (Some(line), Some(text), Some(content)) = (line, text, &mut self.content) else {
+            return false;
+        };
+        if self.first_line > 1 {
+            return false;
+        }
+        let Ok(line) = usize::try_from(line) else {
+            return false;
+        };
+        let mut lines: Vec<&str> = content.split_inclusive('\n').collect();
+        if line > lines.len() {
+            return false;
+        }
+        let text = format!("{}\n", text.trim_end_matches('\n'));
+        lines.insert(line, &text);
+        *content = lines.concat();
+        true
+    }
+}
+
+/// Whether a tool shows a file and nothing else. Servers put their names before their tools'.
+fn is_reader(tool: &str) -> bool {
+    let name = tool.rsplit("__").next().unwrap_or_default();
+    let letters = name.chars().filter(char::is_ascii_alphanumeric);
+    let name = letters.collect::<String>().to_ascii_lowercase();
+    READERS.contains(&name.as_str())
+}
+
+/// What a result says, when it says it in words alone.
+fn text(result: &ToolResult) -> Option<String> {
+    match &result.content {
+        ResultContent::None => None,
+        ResultContent::Text(text) => Some(text.to_string()),
+        ResultContent::Blocks(blocks) => {
+            let texts = blocks.iter().map(|block| match block {
+                Block::Text { text, .. } => Some(&**text),
+                _ => None,
+            });
+            let texts: Option<Vec<&str>> = texts.collect();
+            texts
+                .filter(|texts| !texts.is_empty())
+                .map(|texts| texts.concat())
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! What comes back after a compaction without any model: files, the plan, tasks and whatever else the
+//! working state holds, each only when it has something to say, within the limits of the policy.
+//!
+//! Everything is said anew each time: what an earlier compaction attached leaves with the next.
+
+mod files;
+mod fit;
+mod numbered;
+mod words;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use uuid::Builder;
+
+use self::files::{Known, files};
+pub use self::files::{Rebuilt, rebuilt};
+pub(crate) use self::fit::{Room, fit};
+use crate::ids::{MessageId, Ordinal, Revision};
+use crate::message::{Block, Digest, Kind, Message, Role};
+use crate::session::{NotHeld, Session, Standing};
+use crate::tokens::{Size, estimate_message, estimate_text};
+use crate::working::{ListingKind, PinTarget, Skill, WorkingState};
+
+/// How many things that found no room one compaction tells of.
+const MAX_OMITTED: usize = 100;
+
+/// What kind of thing an attachment is. The order is that in which they are attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AttachmentKind {
+    /// A file that was read recently.
+    File,
+    /// An instruction file.
+    Instructions,
+    /// The plan.
+    Plan,
+    /// A skill that was invoked.
+    Skill,
+    /// That plan mode is on.
+    PlanMode,
+    /// The tasks.
+    Tasks,
+    /// The tools.
+    Tools,
+    /// The agents.
+    Agents,
+    /// MCP servers and their instructions.
+    McpServers,
+    /// Permission rules.
+    Permissions,
+    /// Decisions, constraints and known issues.
+    Notes,
+    /// A pin.
+    Pin,
+}
+
+/// What a compaction attached, or could not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attached {
+    /// What it is.
+    pub kind: AttachmentKind,
+    /// Its name; empty where there is only one.
+    pub name: Box<str>,
+    /// The message that holds it; none when it found no room.
+    pub message: Option<Ordinal>,
+    /// Its estimated size as attached; of one that found no room, what it would have had.
+    pub tokens: u32,
+    /// Whether it was cut to its limit.
+    pub truncated: bool,
+    /// Whether its content may be out of date.
+    pub stale: bool,
+}
+
+/// Something to attach.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is told apart")]
+pub(crate) struct Candidate {
+    pub(crate) kind: AttachmentKind,
+    pub(crate) name: Box<str>,
+    /// The texts of its blocks.
+    pub(crate) texts: Vec<Box<str>>,
+    pub(crate) truncated: bool,
+    pub(crate) stale: bool,
+    /// Whether leaving it out loses edits.
+    edited: bool,
+    /// Whether it is left out.
+    pub(crate) omitted: bool,
+    pub(crate) size: Size,
+}
+
+impl Candidate {
+    fn new(kind: AttachmentKind, name: &str, texts: Vec<Box<str>>) -> Self {
+        let mut candidate = Self {
+            kind,
+            name: name.into(),
+            texts,
+            truncated: false,
+            stale: false,
+            edited: false,
+            omitted: false,
+            size: Size::default(),
+        };
+        // The id is no part of the size.
+        candidate.size = estimate_message(&candidate.message(MessageId::new(uuid::Uuid::nil())));
+        candidate
+    }
+
+    /// The message that holds it.
+    pub(crate) fn message(&self, id: MessageId) -> Message {
+        let blocks = self.texts.iter().map(|text| Block::text(text.clone()));
+        let mut message = Message::new(id, Role::User, blocks.collect());
+        message.kind = Kind::Attachment;
+        message.meta = true;
+        message
+    }
+
+    /// What is told of it.
+    pub(crate) fn told(&self, message: Option<Ordinal>) -> Attached {
+        Attached {
+            kind: self.kind,
+            name: self.name.clone(),
+            message,
+            tokens: self.size.tokens,
+            truncated: self.truncated,
+            stale: self.stale || (message.is_none() && self.edited),
+        }
+    }
+}
+
+/// The id of an attachment, named after the message that marks its compaction: as many as are needed
+/// come of the one that was given.
+pub(crate) fn id(mark: MessageId, index: usize) -> MessageId {
+    let name = format!("{mark} attachment {index}");
+    let digest = Digest::of_bytes(name.as_bytes());
+    MessageId::new(Builder::from_custom_bytes(*digest.as_bytes()).into_uuid())
+}
+
+/// Whether a message was attached by a compaction, and leaves with the next.
+pub(crate) fn is_attachment(session: &Session, message: Ordinal) -> bool {
+    let entry = session.transcript().get(message);
+    entry.is_some_and(|entry| entry.kind == Kind::Attachment) && session.is_framing(message)
+}
+
+/// Everything that there is to attach when some messages leave, in the order in which it is attached.
+pub(crate) fn candidates(
+    session: &Session,
+    leaving: &BTreeSet<Ordinal>,
+) -> Result<Vec<Candidate>, NotHeld> {
+    let state = &*session.working().state;
+    let policy = &session.policy().attachments;
+    let mut all = of_files(session, &files(session)?, leaving);
+    all.extend(state.plan.as_ref().map(words::plan));
+    all.extend(skills(session, state));
+    let mode = state.plan_mode.as_ref();
+    all.extend(mode.filter(|mode| mode.active).map(words::plan_mode));
+    if policy.tasks && !state.tasks.is_empty() {
+        all.push(words::tasks(&state.tasks));
+    }
+    if policy.listings {
+        all.extend(listings(session, state));
+    }
+    if policy.permissions {
+        all.extend(state.permissions.as_ref().and_then(words::permissions));
+    }
+    if policy.notes && !state.notes.is_empty() {
+        all.push(words::notes(&state.notes));
+    }
+    for pin in &state.pins {
+        if let PinTarget::Text(text) = &pin.target {
+            let texts = vec![text.clone()];
+            all.push(Candidate::new(AttachmentKind::Pin, &pin.id, texts));
+        }
+    }
+    limit_omitted(&mut all);
+    Ok(all)
+}
+
+/// Files that were read recently, and instruction files; not those that the view still shows.
+fn of_files(session: &Session, known: &[Known], leaving: &BTreeSet<Ordinal>) -> Vec<Candidate> {
+    let policy = &session.policy().attachments;
+    let mut all = Vec::new();
+    let (mut count, mut room) = (0, u64::from(policy.max_files_tokens));
+    let hidden = |file: &&Known| !file.is_instructions && !file.is_shown(session, leaving);
+    for file in known.iter().filter(hidden) {
+        if policy.max_files == 0 || policy.max_file_tokens == 0 || policy.max_files_tokens == 0 {
+            break;
+        }
+        let Some(mut candidate) = words::file(file, policy.max_file_tokens) else {
+            continue;
+        };
+        let tokens = u64::from(candidate.size.tokens);
+        candidate.edited = file.is_edited;
+        candidate.omitted = count >= policy.max_files || tokens > room;
+        if !candidate.omitted {
+            count += 1;
+            room -= tokens;
+        }
+        all.push(candidate);
+    }
+    let instructions = known.iter().filter(|file| file.is_instructions);
+    let hidden = instructions.filter(|file| !file.is_shown(session, leaving));
+    all.extend(hidden.filter_map(words::instructions));
+    all
+}
+
+/// Skills, the last that were invoked first.
+fn skills(session: &Session, state: &WorkingState) -> Vec<Candidate> {
+    let policy = &session.policy().attachments;
+    if policy.max_skill_tokens == 0 || policy.max_skills_tokens == 0 {
+        return Vec::new();
+    }
+    let mut skills: Vec<&Skill> = state.skills.iter().collect();
+    skills.sort_by_key(|skill| std::cmp::Reverse(skill.invoked));
+    let mut room = u64::from(policy.max_skills_tokens);
+    let one = |skill: &Skill| {
+        let mut candidate = words::skill(skill, policy.max_skill_tokens);
+        let tokens = u64::from(candidate.size.tokens);
+        candidate.omitted = tokens > room;
+        if !candidate.omitted {
+            room -= tokens;
+        }
+        candidate
+    };
+    skills.into_iter().map(one).collect()
+}
+
+/// The listings, whole: what an earlier announcement said has left the view, or leaves with the next
+/// compaction, so a difference alone would leave the model without the rest. What is gone since the
+/// last compaction is named beside it, because the summary may still speak of it.
+fn listings(session: &Session, state: &WorkingState) -> Vec<Candidate> {
+    let boundaries = session.compactions().boundaries.iter().rev();
+    let mut standing = boundaries.filter(|boundary| {
+        let mark = session.transcript().get(boundary.mark);
+        mark.is_some_and(|entry| entry.standing == Standing::TranscriptOnly)
+            && boundary
+                .summary
+                .is_none_or(|summary| session.transcript().is_visible(summary))
+    });
+    let since = standing.next().map(|boundary| boundary.revision);
+    let since = since.unwrap_or(Revision::ZERO);
+    let of_kind = |kind: ListingKind| {
+        let gone = session.working().delisted_since(kind, since);
+        words::listings(kind, state.listings(kind), &gone)
+    };
+    ListingKind::ALL.into_iter().filter_map(of_kind).collect()
+}
+
+/// Of what found no room, the first are told.
+fn limit_omitted(all: &mut Vec<Candidate>) {
+    let mut omitted = 0;
+    all.retain(|candidate| {
+        omitted += usize::from(candidate.omitted);
+        !candidate.omitted || omitted <= MAX_OMITTED
+    });
+}
+
+/// The beginning of a text within so many tokens, on a line's end where one is near, and whether it was
+/// cut.
+fn within(text: &str, max_tokens: u32) -> (&str, bool) {
+    /// No token has more bytes than this, by the estimate.
+    const MAX_BYTES_PER_TOKEN: usize = 8;
+    let most = (max_tokens as usize).saturating_mul(MAX_BYTES_PER_TOKEN);
+    let head = &text[..text.floor_char_boundary(most)];
+    if head.len() == text.len() && estimate_text(text) <= max_tokens {
+        return (text, false);
+    }
+    let (mut low, mut high) = (0, head.len());
+    while low < high {
+        let middle = low + (high - low).div_ceil(2);
+        let end = head.floor_char_boundary(middle);
+        if end > low && estimate_text(&head[..end]) <= max_tokens {
+            low = end;
+        } else {
+            high = middle - 1;
+        }
+    }
+    let cut = &head[..head.floor_char_boundary(low)];
+    match cut.rfind('\n') {
+        Some(line) if line > cut.len() / 2 => (&cut[..line], true),
+        _ => (cut, true),
+    }
+}
+
+/// A message to attach, shared.
+pub(crate) fn shared(candidate: &Candidate, id: MessageId) -> Arc<Message> {
+    Arc::new(candidate.message(id))
+}

@@ -1,0 +1,101 @@
+//! The working state of a session, and what left its listings: a model that was told of a tool has to
+//! be told when that is gone.
+
+use std::sync::Arc;
+
+use super::{Call, Session};
+use crate::ids::Revision;
+use crate::working::{ListingKind, StateChange, WorkingState};
+
+/// How many names that left its listings a session remembers, the latest.
+const MAX_DELISTED: usize = 1_000;
+
+/// A name that left a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delisted {
+    /// The list.
+    pub kind: ListingKind,
+    /// The name.
+    pub name: Box<str>,
+    /// The event by which it left.
+    pub revision: Revision,
+}
+
+/// The working state of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Working {
+    /// As it is now.
+    pub state: Arc<WorkingState>,
+    /// What left its listings and has not come back, oldest first.
+    pub delisted: Vec<Delisted>,
+    /// The bytes of the state; they are asked for after every command.
+    bytes: u64,
+}
+
+impl Session {
+    /// What is pinned is not left out by edits of the provider's cache any more.
+    pub(super) fn keep_pinned_in_cache(&mut self) {
+        if self.pins.is_empty() {
+            return;
+        }
+        let (calls, pins) = (&self.calls, &self.pins);
+        let is_pinned = |call| {
+            let place = calls.get(call).and_then(Call::result);
+            place.is_some_and(|(message, block)| pins.at(message, block).is_some())
+        };
+        self.cache_edits.retain(|call| !is_pinned(call), |_| true);
+    }
+}
+
+impl Working {
+    /// Puts it together again from what a snapshot holds.
+    pub fn restore(state: WorkingState, delisted: Vec<Delisted>) -> Self {
+        Self {
+            bytes: state.bytes(),
+            state: Arc::new(state),
+            delisted,
+        }
+    }
+
+    /// The bytes of the state.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn updated(&mut self, revision: Revision, change: &StateChange) {
+        for kind in ListingKind::ALL {
+            let gone = change.delisted(kind).map(|name| Delisted {
+                kind,
+                name: name.into(),
+                revision,
+            });
+            self.delisted.extend(gone);
+        }
+        // A job may hold the state as it was when it began; a copy is made then.
+        Arc::make_mut(&mut self.state).change(change);
+        let state = &self.state;
+        self.delisted.retain(|gone| {
+            let mut listed = state.listings(gone.kind).iter();
+            gone.revision == revision || !listed.any(|listing| listing.name == gone.name)
+        });
+        self.bytes = state.bytes();
+        let over = self.delisted.len().saturating_sub(MAX_DELISTED);
+        self.delisted.drain(..over);
+    }
+
+    /// The tools that the model has found.
+    pub(super) fn discovered(&self) -> Vec<Box<str>> {
+        let found = self.state.tools.iter().filter(|tool| tool.discovered);
+        found.map(|tool| tool.name.clone()).collect()
+    }
+
+    /// The names that left a list after an event, and have not come back.
+    pub fn delisted_since(&self, kind: ListingKind, since: Revision) -> Vec<&str> {
+        let gone = self.delisted.iter();
+        let gone = gone.filter(|gone| gone.kind == kind && gone.revision > since);
+        let mut names: Vec<&str> = gone.map(|gone| &*gone.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+}

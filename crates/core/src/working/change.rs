@@ -1,0 +1,282 @@
+//! How working state changes: entries leave by their key, then others are added or take the place of
+//! those with the same key.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{FileState, Listing, ListingKind, Note, Pin, Skill, Task, WorkingState};
+
+/// Entries that are to leave.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Removal {
+    /// Files.
+    pub files: Vec<Box<str>>,
+    /// Instruction files.
+    pub instruction_files: Vec<Box<str>>,
+    /// The plan.
+    pub plan: bool,
+    /// Plan mode.
+    pub plan_mode: bool,
+    /// Skills.
+    pub skills: Vec<Box<str>>,
+    /// Tasks.
+    pub tasks: Vec<Box<str>>,
+    /// Tools.
+    pub tools: Vec<Box<str>>,
+    /// Agents.
+    pub agents: Vec<Box<str>>,
+    /// MCP servers.
+    pub mcp_servers: Vec<Box<str>>,
+    /// The permissions.
+    pub permissions: bool,
+    /// Notes.
+    pub notes: Vec<Box<str>>,
+    /// Pins.
+    pub pins: Vec<Box<str>>,
+}
+
+/// A change of working state.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StateChange {
+    /// What leaves, first.
+    pub remove: Removal,
+    /// What is added then, or put in the place of what has the same key.
+    pub set: WorkingState,
+}
+
+/// An entry of a list.
+trait Entry: Clone + PartialEq {
+    fn key(&self) -> &str;
+}
+
+macro_rules! entries {
+    ($($entry:ty: $field:ident),*) => {
+        $(impl Entry for $entry {
+            fn key(&self) -> &str {
+                &self.$field
+            }
+        })*
+    };
+}
+
+entries!(FileState: path, Skill: name, Task: id, Listing: name, Note: id, Pin: id);
+
+/// Calls one macro with every list and every single value, so that none can be forgotten in one place.
+macro_rules! for_each_part {
+    ($list:ident, $single:ident) => {
+        $list!(files);
+        $list!(instruction_files);
+        $single!(plan);
+        $single!(plan_mode);
+        $list!(skills);
+        $list!(tasks);
+        $list!(tools);
+        $list!(agents);
+        $list!(mcp_servers);
+        $single!(permissions);
+        $list!(notes);
+        $list!(pins);
+    };
+}
+
+impl StateChange {
+    /// The same less what would change nothing of a state.
+    #[must_use]
+    pub fn upon(mut self, state: &WorkingState) -> Self {
+        macro_rules! list {
+            ($part:ident) => {
+                let known = index(&state.$part);
+                let removed = &mut self.remove.$part;
+                removed.retain(|key| known.contains_key(&**key));
+                let gone: HashSet<&str> = removed.iter().map(|key| &**key).collect();
+                self.set.$part.retain(|new| {
+                    let old = known.get(new.key()).map(|at| &state.$part[*at]);
+                    old != Some(new) || gone.contains(new.key())
+                });
+            };
+        }
+        macro_rules! single {
+            ($part:ident) => {
+                self.remove.$part &= state.$part.is_some();
+                if !self.remove.$part && self.set.$part == state.$part {
+                    self.set.$part = None;
+                }
+            };
+        }
+        for_each_part!(list, single);
+        self
+    }
+
+    /// Whether it changes nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The names of the parts that it changes.
+    pub fn parts(&self) -> Vec<&'static str> {
+        let mut parts = Vec::new();
+        macro_rules! list {
+            ($part:ident) => {
+                if !(self.remove.$part.is_empty() && self.set.$part.is_empty()) {
+                    parts.push(stringify!($part));
+                }
+            };
+        }
+        macro_rules! single {
+            ($part:ident) => {
+                if self.remove.$part || self.set.$part.is_some() {
+                    parts.push(stringify!($part));
+                }
+            };
+        }
+        for_each_part!(list, single);
+        parts
+    }
+
+    /// The names that leave a list of listings by it.
+    pub fn delisted(&self, kind: ListingKind) -> impl Iterator<Item = &str> {
+        let set = self.set.listings(kind).iter();
+        let back: HashSet<&str> = set.map(|listing| &*listing.name).collect();
+        let removed = match kind {
+            ListingKind::Tools => &self.remove.tools,
+            ListingKind::Agents => &self.remove.agents,
+            ListingKind::McpServers => &self.remove.mcp_servers,
+        };
+        let removed = removed.iter().map(|name| &**name);
+        removed.filter(move |name| !back.contains(name))
+    }
+}
+
+impl WorkingState {
+    /// Changes it.
+    pub fn change(&mut self, change: &StateChange) {
+        macro_rules! list {
+            ($part:ident) => {
+                remove(&mut self.$part, &change.remove.$part);
+                set(&mut self.$part, &change.set.$part);
+            };
+        }
+        macro_rules! single {
+            ($part:ident) => {
+                if change.remove.$part {
+                    self.$part = None;
+                }
+                if change.set.$part.is_some() {
+                    self.$part.clone_from(&change.set.$part);
+                }
+            };
+        }
+        for_each_part!(list, single);
+    }
+}
+
+fn index<T: Entry>(entries: &[T]) -> HashMap<&str, usize> {
+    let numbered = entries.iter().enumerate();
+    numbered.map(|(at, entry)| (entry.key(), at)).collect()
+}
+
+fn remove<T: Entry>(entries: &mut Vec<T>, keys: &[Box<str>]) {
+    if !keys.is_empty() {
+        let keys: HashSet<&str> = keys.iter().map(|key| &**key).collect();
+        entries.retain(|entry| !keys.contains(entry.key()));
+    }
+}
+
+/// What is replaced keeps its place in the list.
+fn set<T: Entry>(entries: &mut Vec<T>, new: &[T]) {
+    if new.is_empty() {
+        return;
+    }
+    let known = index(entries);
+    let places: Vec<Option<usize>> = new
+        .iter()
+        .map(|entry| known.get(entry.key()).copied())
+        .collect();
+    for (entry, place) in new.iter().zip(places) {
+        match place {
+            Some(at) => entries[at] = entry.clone(),
+            None => entries.push(entry.clone()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::working::{NoteKind, PlanMode};
+
+    fn note(id: &str, text: &str) -> Note {
+        Note {
+            id: id.into(),
+            kind: NoteKind::Decision,
+            text: text.into(),
+        }
+    }
+
+    fn notes(notes: &[(&str, &str)]) -> WorkingState {
+        WorkingState {
+            notes: notes.iter().map(|(id, text)| note(id, text)).collect(),
+            ..WorkingState::default()
+        }
+    }
+
+    #[test]
+    fn entries_leave_are_replaced_in_their_place_and_added_at_the_end() {
+        let mut state = notes(&[("a", "1"), ("b", "2"), ("c", "3")]);
+        state.change(&StateChange {
+            remove: Removal {
+                notes: vec!["a".into(), "none".into()],
+                ..Removal::default()
+            },
+            set: notes(&[("d", "4"), ("b", "5")]),
+        });
+        assert_eq!(state, notes(&[("b", "5"), ("c", "3"), ("d", "4")]));
+    }
+
+    #[test]
+    fn what_changes_nothing_is_not_a_change() {
+        let state = notes(&[("a", "1"), ("b", "2")]);
+        let same = StateChange {
+            remove: Removal {
+                notes: vec!["none".into()],
+                plan: true,
+                ..Removal::default()
+            },
+            set: notes(&[("a", "1")]),
+        };
+        assert!(same.upon(&state).is_empty());
+        // Removed and set again is set, at the end.
+        let again = StateChange {
+            remove: Removal {
+                notes: vec!["a".into()],
+                ..Removal::default()
+            },
+            set: notes(&[("a", "1")]),
+        };
+        let mut after = state.clone();
+        let again = again.upon(&state);
+        assert_eq!(again.parts(), ["notes"]);
+        after.change(&again);
+        assert_eq!(after, notes(&[("b", "2"), ("a", "1")]));
+    }
+
+    #[test]
+    fn single_values_are_replaced_when_they_are_set() {
+        let mode = |active| WorkingState {
+            plan_mode: Some(PlanMode {
+                active,
+                instructions: "".into(),
+            }),
+            ..WorkingState::default()
+        };
+        let mut state = mode(true);
+        let change = |set| StateChange {
+            set,
+            ..StateChange::default()
+        };
+        state.change(&change(WorkingState::default()));
+        assert_eq!(state, mode(true));
+        state.change(&change(mode(false)));
+        assert_eq!(state, mode(false));
+        assert_eq!(state.bytes(), 64);
+    }
+}

@@ -1,0 +1,401 @@
+//! Working state, in and out.
+
+use std::sync::Arc;
+
+use palimpsest_core::event::WorkingStateUpdated;
+use palimpsest_core::ids::{Ordinal, Timestamp};
+use palimpsest_core::levels::attachments::{Attached, AttachmentKind, Rebuilt};
+use palimpsest_core::limits::Limits;
+use palimpsest_core::session::Session;
+use palimpsest_core::working::{
+    FileState, Listing, Note, NoteKind, PermissionLevel, PermissionRule, Permissions, Pin,
+    PinTarget, Plan, PlanMode, Removal, Skill, StateChange, Task, TaskStatus, WorkingState,
+};
+use palimpsest_proto::context::v1;
+use sha2::{Digest as _, Sha256};
+
+use super::memory::message_id as id_of;
+use super::scalars::{export_timestamp, message_id, optional_timestamp, unknown};
+use super::{FieldError, Under as _, required};
+
+/// Bytes of a path; longer ones name no file anywhere.
+const MAX_PATH_BYTES: usize = 4_096;
+
+/// What a request changes. `now` is what a time that is left out stands for.
+pub fn working_change(
+    remove: Option<v1::WorkingStateRemoval>,
+    set: Option<v1::WorkingState>,
+    now: Timestamp,
+    limits: &Limits,
+) -> Result<StateChange, FieldError> {
+    let reader = Reader { now, limits };
+    Ok(StateChange {
+        remove: removal(remove.unwrap_or_default()),
+        set: reader.state(set.unwrap_or_default()).under("set")?,
+    })
+}
+
+fn boxed(texts: Vec<String>) -> Vec<Box<str>> {
+    texts.into_iter().map(String::into_boxed_str).collect()
+}
+
+fn removal(remove: v1::WorkingStateRemoval) -> Removal {
+    Removal {
+        files: boxed(remove.file_paths),
+        instruction_files: boxed(remove.instruction_file_paths),
+        plan: remove.plan,
+        plan_mode: remove.plan_mode,
+        skills: boxed(remove.skill_names),
+        tasks: boxed(remove.task_ids),
+        tools: boxed(remove.tool_names),
+        agents: boxed(remove.agent_names),
+        mcp_servers: boxed(remove.mcp_server_names),
+        permissions: remove.permissions,
+        notes: boxed(remove.note_ids),
+        pins: boxed(remove.pin_ids),
+    }
+}
+
+/// Reads entries.
+struct Reader<'a> {
+    now: Timestamp,
+    limits: &'a Limits,
+}
+
+fn each<I, T>(
+    items: Vec<I>,
+    list: &str,
+    read: impl Fn(I) -> Result<T, FieldError>,
+) -> Result<Vec<T>, FieldError> {
+    let numbered = items.into_iter().enumerate();
+    numbered
+        .map(|(index, item)| read(item).at(list, index))
+        .collect()
+}
+
+fn key(text: &str, field: &str, limit: usize) -> Result<Box<str>, FieldError> {
+    let text = required(text, field)?;
+    if text.len() > limit {
+        let what = format!("must have at most {limit} bytes, has {}", text.len());
+        return Err(FieldError::invalid(field, what));
+    }
+    Ok(text.into())
+}
+
+impl Reader<'_> {
+    fn state(&self, state: v1::WorkingState) -> Result<WorkingState, FieldError> {
+        let listing = |listing| self.listing(listing);
+        let plan = state.plan.as_ref().map(plan).transpose();
+        Ok(WorkingState {
+            files: each(state.files, "files", |file| self.file(file))?,
+            instruction_files: each(state.instruction_files, "instruction_files", |file| {
+                self.file(file)
+            })?,
+            plan: plan.under("plan")?,
+            plan_mode: state.plan_mode.map(|mode| PlanMode {
+                active: mode.active,
+                instructions: mode.instructions.into(),
+            }),
+            skills: each(state.skills, "skills", |skill| self.skill(skill))?,
+            tasks: each(state.tasks, "tasks", |task| self.task(task))?,
+            tools: each(state.tools, "tools", listing)?,
+            agents: each(state.agents, "agents", listing)?,
+            mcp_servers: each(state.mcp_servers, "mcp_servers", listing)?,
+            permissions: state
+                .permissions
+                .map(permissions)
+                .transpose()
+                .under("permissions")?,
+            notes: each(state.notes, "notes", |note| self.note(&note))?,
+            pins: each(state.pins, "pins", |pin| self.pin(pin))?,
+        })
+    }
+
+    fn file(&self, file: v1::FileState) -> Result<FileState, FieldError> {
+        Ok(FileState {
+            path: key(&file.path, "path", MAX_PATH_BYTES)?,
+            content: (!file.content.is_empty()).then(|| Arc::from(file.content)),
+            accessed: optional_timestamp(file.access_time, "access_time")?.unwrap_or(self.now),
+            since: Ordinal::new(0),
+        })
+    }
+
+    fn id(&self, id: &str, field: &str) -> Result<Box<str>, FieldError> {
+        key(id, field, self.limits.max_id_bytes)
+    }
+
+    fn skill(&self, skill: v1::SkillState) -> Result<Skill, FieldError> {
+        Ok(Skill {
+            name: self.id(&skill.name, "name")?,
+            content: required(&skill.content, "content")?.into(),
+            path: skill.path.into(),
+            invoked: optional_timestamp(skill.invoke_time, "invoke_time")?.unwrap_or(self.now),
+        })
+    }
+
+    fn task(&self, task: v1::Task) -> Result<Task, FieldError> {
+        let status = match v1::TaskStatus::try_from(task.status) {
+            Ok(v1::TaskStatus::Unspecified | v1::TaskStatus::Pending) => TaskStatus::Pending,
+            Ok(v1::TaskStatus::InProgress) => TaskStatus::InProgress,
+            Ok(v1::TaskStatus::Completed) => TaskStatus::Completed,
+            Ok(v1::TaskStatus::Cancelled) => TaskStatus::Cancelled,
+            Err(_) => return Err(unknown("status")),
+        };
+        // A map has no order of its own; the same one must always be the same state.
+        let mut metadata: Vec<(Box<str>, Box<str>)> = task
+            .metadata
+            .into_iter()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect();
+        metadata.sort();
+        Ok(Task {
+            id: self.id(&task.task_id, "task_id")?,
+            subject: required(&task.subject, "subject")?.into(),
+            description: task.description.into(),
+            status,
+            blocked_by: boxed(task.blocked_by),
+            blocks: boxed(task.blocks),
+            agent: task.agent.into(),
+            metadata,
+        })
+    }
+
+    fn listing(&self, listing: v1::Listing) -> Result<Listing, FieldError> {
+        Ok(Listing {
+            name: self.id(&listing.name, "name")?,
+            description: listing.description.into(),
+            discovered: listing.discovered,
+        })
+    }
+
+    fn note(&self, note: &v1::Note) -> Result<Note, FieldError> {
+        let kind = match v1::NoteKind::try_from(note.kind) {
+            Ok(v1::NoteKind::Unspecified) => return Err(FieldError::missing("kind")),
+            Ok(v1::NoteKind::Decision) => NoteKind::Decision,
+            Ok(v1::NoteKind::Constraint) => NoteKind::Constraint,
+            Ok(v1::NoteKind::KnownIssue) => NoteKind::KnownIssue,
+            Err(_) => return Err(unknown("kind")),
+        };
+        Ok(Note {
+            id: self.id(&note.note_id, "note_id")?,
+            kind,
+            text: required(&note.text, "text")?.into(),
+        })
+    }
+
+    fn pin(&self, pin: v1::Pin) -> Result<Pin, FieldError> {
+        use v1::pin::Target;
+        let target = match pin.target {
+            None => return Err(FieldError::missing("message_id")),
+            Some(Target::MessageId(id)) => PinTarget::Message(message_id(&id, "message_id")?),
+            Some(Target::Block(block)) => {
+                let id = message_id(&block.message_id, "block.message_id")?;
+                let index = u16::try_from(block.block_index).map_err(|_| {
+                    FieldError::invalid("block.block_index", "is more than a message can have")
+                })?;
+                PinTarget::Block(id, index)
+            }
+            Some(Target::Text(text)) => PinTarget::Text(text.into()),
+        };
+        Ok(Pin {
+            id: self.id(&pin.pin_id, "pin_id")?,
+            target,
+        })
+    }
+}
+
+fn plan(plan: &v1::Plan) -> Result<Plan, FieldError> {
+    let path = match &*plan.path {
+        "" => "".into(),
+        path => key(path, "path", MAX_PATH_BYTES)?,
+    };
+    let content = required(&plan.content, "content")?.into();
+    Ok(Plan { path, content })
+}
+
+fn permissions(permissions: v1::Permissions) -> Result<Permissions, FieldError> {
+    let rule = |rule: v1::PermissionRule| {
+        let level = match v1::PermissionLevel::try_from(rule.level) {
+            Ok(v1::PermissionLevel::Unspecified) => return Err(FieldError::missing("level")),
+            Ok(v1::PermissionLevel::Allow) => PermissionLevel::Allow,
+            Ok(v1::PermissionLevel::Ask) => PermissionLevel::Ask,
+            Ok(v1::PermissionLevel::Deny) => PermissionLevel::Deny,
+            Err(_) => return Err(unknown("level")),
+        };
+        Ok(PermissionRule {
+            level,
+            tool: rule.tool_name.into(),
+            path: rule.path.into(),
+        })
+    };
+    Ok(Permissions {
+        mode: permissions.mode.into(),
+        rules: each(permissions.rules, "rules", rule)?,
+    })
+}
+
+/// The working state as it is now, less the contents of files. `rebuilt` is what the session knows of
+/// files.
+pub fn working_state(state: &WorkingState, rebuilt: &[Rebuilt]) -> v1::WorkingState {
+    let file = |file: &FileState| out_file(file, rebuilt);
+    let listing = |listing: &Listing| v1::Listing {
+        name: listing.name.to_string(),
+        description: listing.description.to_string(),
+        discovered: listing.discovered,
+    };
+    let texts = |texts: &[Box<str>]| texts.iter().map(ToString::to_string).collect();
+    v1::WorkingState {
+        files: state.files.iter().map(file).collect(),
+        instruction_files: state.instruction_files.iter().map(file).collect(),
+        plan: state.plan.as_ref().map(|plan| v1::Plan {
+            path: plan.path.to_string(),
+            content: plan.content.to_string(),
+        }),
+        plan_mode: state.plan_mode.as_ref().map(|mode| v1::PlanMode {
+            active: mode.active,
+            instructions: mode.instructions.to_string(),
+        }),
+        skills: state
+            .skills
+            .iter()
+            .map(|skill| v1::SkillState {
+                name: skill.name.to_string(),
+                content: skill.content.to_string(),
+                path: skill.path.to_string(),
+                invoke_time: Some(export_timestamp(skill.invoked)),
+            })
+            .collect(),
+        tasks: state
+            .tasks
+            .iter()
+            .map(|task| v1::Task {
+                task_id: task.id.to_string(),
+                subject: task.subject.to_string(),
+                description: task.description.to_string(),
+                status: match task.status {
+                    TaskStatus::Pending => v1::TaskStatus::Pending,
+                    TaskStatus::InProgress => v1::TaskStatus::InProgress,
+                    TaskStatus::Completed => v1::TaskStatus::Completed,
+                    TaskStatus::Cancelled => v1::TaskStatus::Cancelled,
+                }
+                .into(),
+                blocked_by: texts(&task.blocked_by),
+                blocks: texts(&task.blocks),
+                agent: task.agent.to_string(),
+                metadata: task
+                    .metadata
+                    .iter()
+                    .map(|(name, value)| (name.to_string(), value.to_string()))
+                    .collect(),
+            })
+            .collect(),
+        tools: state.tools.iter().map(listing).collect(),
+        agents: state.agents.iter().map(listing).collect(),
+        mcp_servers: state.mcp_servers.iter().map(listing).collect(),
+        permissions: state.permissions.as_ref().map(out_permissions),
+        notes: state.notes.iter().map(out_note).collect(),
+        pins: state.pins.iter().map(out_pin).collect(),
+    }
+}
+
+fn out_file(file: &FileState, rebuilt: &[Rebuilt]) -> v1::FileState {
+    let known = rebuilt.iter().find(|known| known.path == file.path);
+    let content = known.and_then(|known| known.content.as_deref());
+    let content = content.or(file.content.as_deref());
+    v1::FileState {
+        path: file.path.to_string(),
+        content: String::new(),
+        access_time: Some(export_timestamp(file.accessed)),
+        size_bytes: content.map_or(0, |content| content.len() as u64),
+        sha256: content.map_or_else(Default::default, |content| {
+            Sha256::digest(content.as_bytes()).to_vec().into()
+        }),
+        stale: known.is_some_and(|known| known.stale),
+    }
+}
+
+fn out_permissions(permissions: &Permissions) -> v1::Permissions {
+    let rule = |rule: &PermissionRule| v1::PermissionRule {
+        level: match rule.level {
+            PermissionLevel::Allow => v1::PermissionLevel::Allow,
+            PermissionLevel::Ask => v1::PermissionLevel::Ask,
+            PermissionLevel::Deny => v1::PermissionLevel::Deny,
+        }
+        .into(),
+        tool_name: rule.tool.to_string(),
+        path: rule.path.to_string(),
+    };
+    v1::Permissions {
+        mode: permissions.mode.to_string(),
+        rules: permissions.rules.iter().map(rule).collect(),
+    }
+}
+
+fn out_note(note: &Note) -> v1::Note {
+    v1::Note {
+        note_id: note.id.to_string(),
+        kind: match note.kind {
+            NoteKind::Decision => v1::NoteKind::Decision,
+            NoteKind::Constraint => v1::NoteKind::Constraint,
+            NoteKind::KnownIssue => v1::NoteKind::KnownIssue,
+        }
+        .into(),
+        text: note.text.to_string(),
+    }
+}
+
+fn out_pin(pin: &Pin) -> v1::Pin {
+    use v1::pin::Target;
+    v1::Pin {
+        pin_id: pin.id.to_string(),
+        target: Some(match &pin.target {
+            PinTarget::Message(id) => Target::MessageId(id.to_string()),
+            PinTarget::Block(id, block) => Target::Block(v1::BlockRef {
+                message_id: id.to_string(),
+                block_index: (*block).into(),
+            }),
+            PinTarget::Text(text) => Target::Text(text.to_string()),
+        }),
+    }
+}
+
+/// Which parts of the working state changed; none when the record is only of a request.
+pub(super) fn updated(event: &WorkingStateUpdated) -> Option<v1::WorkingStateUpdated> {
+    let paths: Vec<String> = event
+        .change
+        .parts()
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    (!paths.is_empty()).then_some(v1::WorkingStateUpdated { paths })
+}
+
+/// What a compaction attached, or could not.
+pub(super) fn attachment(attached: &Attached, session: &Session) -> v1::Attachment {
+    v1::Attachment {
+        kind: attachment_kind(attached.kind).into(),
+        name: attached.name.to_string(),
+        message_id: id_of(session, attached.message),
+        tokens: attached.tokens,
+        truncated: attached.truncated,
+        stale: attached.stale,
+        omitted: attached.message.is_none(),
+    }
+}
+
+const fn attachment_kind(kind: AttachmentKind) -> v1::AttachmentKind {
+    match kind {
+        AttachmentKind::File => v1::AttachmentKind::File,
+        AttachmentKind::Instructions => v1::AttachmentKind::Instructions,
+        AttachmentKind::Plan => v1::AttachmentKind::Plan,
+        AttachmentKind::PlanMode => v1::AttachmentKind::PlanMode,
+        AttachmentKind::Skill => v1::AttachmentKind::Skill,
+        AttachmentKind::Tasks => v1::AttachmentKind::Tasks,
+        AttachmentKind::Tools => v1::AttachmentKind::Tools,
+        AttachmentKind::Agents => v1::AttachmentKind::Agents,
+        AttachmentKind::McpServers => v1::AttachmentKind::McpServers,
+        AttachmentKind::Permissions => v1::AttachmentKind::Permissions,
+        AttachmentKind::Notes => v1::AttachmentKind::Notes,
+        AttachmentKind::Pin => v1::AttachmentKind::Pin,
+    }
+}

@@ -1,0 +1,87 @@
+//! `UpdateWorkingState`: what the agent is in the middle of, by key.
+
+use palimpsest_core::command::{Command, Rejection, UpdateWorkingState};
+use palimpsest_core::ids::{Revision, SessionKey};
+use palimpsest_core::levels::attachments::rebuilt;
+use palimpsest_core::session::{Method, NotHeld, Session};
+use palimpsest_proto::context::v1::{
+    UpdateWorkingStateRequest, UpdateWorkingStateResponse, Visibility,
+};
+
+use super::Service;
+use super::append::expected;
+use crate::convert;
+use crate::errors::ServiceError;
+use crate::sessions::{SessionsError, Transaction};
+
+pub(super) async fn update(
+    service: &Service,
+    request: UpdateWorkingStateRequest,
+) -> Result<UpdateWorkingStateResponse, ServiceError> {
+    let key = convert::session_key(&request.session, "session")?;
+    let request_id = request.request_id.clone();
+    let body = || convert::body_digest(&request);
+    let stamp = convert::request_stamp(&request_id, Method::Working, body, service.limits())?;
+    let now = service.sessions.clock().now();
+    let change = convert::working_change(request.remove, request.set, now, service.limits())?;
+    let update = UpdateWorkingState {
+        change,
+        expected_revision: request.expected_revision.map(Revision::new),
+        request: stamp,
+    };
+    run(service, &key, &update)
+        .await
+        .map_err(|error| error.with_request_id(&request_id))
+}
+
+async fn run(
+    service: &Service,
+    key: &SessionKey,
+    update: &UpdateWorkingState,
+) -> Result<UpdateWorkingStateResponse, ServiceError> {
+    let decide = |transaction: &mut Transaction<'_>| {
+        let mut update = update.clone();
+        update.expected_revision = expected(update.expected_revision, transaction)?;
+        transaction
+            .run(Command::Working(Box::new(update)))
+            .map(drop)
+    };
+    let finish = |session: &Session, (): &()| answer(session);
+    let missing = service.create_if_missing(&key.project);
+    let sessions = &service.sessions;
+    let outcome = sessions.run(key, &missing, false, decide, finish).await;
+    match outcome {
+        // A pin of what has left the view: the caller hears how it left.
+        Err(SessionsError::Rejected(Rejection::NotVisible { id })) => {
+            let standing = |session: &Session| {
+                let found = session.transcript().find(id);
+                found.and_then(|at| Some(session.transcript().get(at)?.standing))
+            };
+            let standing = sessions.read(key, standing).await?;
+            Err(ServiceError::MessageNotVisible {
+                id,
+                visibility: standing.map_or(Visibility::Unspecified, convert::visibility),
+            })
+        }
+        outcome => Ok(outcome?),
+    }
+}
+
+/// The state as it is now, also for a repeat of an earlier request.
+fn answer(session: &Session) -> Result<UpdateWorkingStateResponse, NotHeld> {
+    let state = &*session.working().state;
+    let has_files = !(state.files.is_empty() && state.instruction_files.is_empty());
+    // What calls say of files is in the contents, and only files need them.
+    let known = if has_files {
+        if !session.transcript().is_whole() {
+            return Err(NotHeld);
+        }
+        rebuilt(session)?
+    } else {
+        Vec::new()
+    };
+    Ok(UpdateWorkingStateResponse {
+        working_state: Some(convert::working_state(state, &known)),
+        revision: session.revision().get(),
+    })
+}
