@@ -75,14 +75,18 @@ impl Made {
         })?;
         let overhead = session.last_served().overhead_tokens;
         let (freed, added) = (size(session, &leaving), added(&messages));
-        if added >= freed && what.adopted.is_none() {
+        // One that was made elsewhere has its own attachments behind it.
+        let attached = if what.adopted.is_some() {
+            Vec::new()
+        } else if added >= freed {
             return Ok(Err(WhyFailed::NotSmaller));
-        }
-        let room = Room {
-            freed: freed - added,
-            tokens: ledger(session, &leaving, &messages).count(overhead).tokens,
+        } else {
+            let room = Room {
+                freed: freed - added,
+                tokens: ledger(session, &leaving, &messages).count(overhead).tokens,
+            };
+            self.attach(session, &leaving, &mut messages, room)?
         };
-        let attached = self.attach(session, &leaving, &mut messages, room)?;
         let ledger = ledger(session, &leaving, &messages);
         Ok(Ok(Compacted {
             key: what.key,
