@@ -31,6 +31,10 @@ pub enum Method {
     Restore,
     /// `PersistToolResult`.
     Persist,
+    /// `CommitSummary`.
+    Commit,
+    /// `CommitSummary`, by its token in place of a request id.
+    Delegation,
 }
 
 /// What a caller says so that its retry is recognised.

@@ -19,8 +19,8 @@ use tonic::{Request, Response, Status, async_trait};
 use crate::grpc::Deadline;
 
 use super::{
-    Service, append, compact, memory, not_implemented, persist, prepare, reply, restore, results,
-    rewind, snip, stream, tools,
+    Service, append, commit, compact, memory, not_implemented, persist, prepare, reply, restore,
+    results, rewind, snip, stream, tools,
 };
 
 const NAME: &str = "ContextService";
@@ -81,9 +81,11 @@ impl ContextService for ContextHandlers {
 
     async fn commit_summary(
         &self,
-        _: Request<CommitSummaryRequest>,
+        request: Request<CommitSummaryRequest>,
     ) -> Result<Response<CommitSummaryResponse>, Status> {
-        not_implemented(NAME, "CommitSummary")
+        let (service, request) = (self.0.clone(), request.into_inner());
+        let change = Box::pin(async move { commit::commit(&service, request).await });
+        reply(self.0.mutations.uncancelled(change).await)
     }
 
     async fn snip(&self, request: Request<SnipRequest>) -> Result<Response<SnipResponse>, Status> {

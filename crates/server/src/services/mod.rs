@@ -5,6 +5,7 @@
 
 mod append;
 mod change;
+mod commit;
 mod compact;
 mod compaction;
 mod context;

@@ -72,7 +72,7 @@ impl Done {
         let compacted = self.compacted.as_ref().and_then(|ended| match ended {
             Ended::Event(event, _) => convert::stage(event, session, dry_run),
             Ended::Skipped(skip) => Some(convert::skipped(v1::Level::Autocompact, *skip)),
-            Ended::Before(_) => None,
+            Ended::Before(_) | Ended::Running(_) => None,
         });
         done.chain(skipped).chain(compacted).collect()
     }

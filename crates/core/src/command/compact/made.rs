@@ -10,8 +10,8 @@ use crate::levels::compaction::Kept;
 use crate::levels::mend::{Fate, mend_with};
 use crate::message::{Block, Kind, Message, Role, Usage};
 use crate::policy::ModelTool;
-use crate::session::{NotHeld, Session, Standing, Strategy};
-use crate::summary::{Framing, frame};
+use crate::session::{Dropped, NotHeld, Session, Standing, Strategy};
+use crate::summary::{Framing, frame, left_out};
 use crate::tokens::{Ledger, estimate_message};
 use crate::view::{Form, Piece, Side, side};
 
@@ -33,6 +33,8 @@ pub(super) struct What<'a> {
     pub(super) strategy: Strategy,
     pub(super) summary: &'a str,
     pub(super) kept: Kept,
+    /// What was not in the summary's input, or has none.
+    pub(super) dropped: Option<Dropped>,
 }
 
 impl Made {
@@ -88,7 +90,9 @@ impl Made {
             model: "".into(),
             usage: Usage::default(),
             took_ms: 0,
+            dropped: what.dropped,
             request: None,
+            commit: None,
         }))
     }
 
@@ -98,8 +102,13 @@ impl Made {
             self.mark,
             Role::User,
             vec![Block::text(format!(
-                "[{}: a summary stands for {} messages]",
+                "[{}: {} {} messages]",
                 what.key,
+                if what.strategy == Strategy::DropOldest {
+                    "no summary stands for"
+                } else {
+                    "a summary stands for"
+                },
                 what.kept.leaving.len(),
             ))],
         );
@@ -108,14 +117,18 @@ impl Made {
         mark.meta = true;
         let tools = &session.policy().model_tools;
         let read_tool = tools.name_of(ModelTool::ReadTranscript);
-        let text = frame(
-            what.summary,
-            Framing {
-                automatic: what.asked != Asked::Manual,
-                recent_follow: !what.kept.kept.is_empty(),
-                read_tool: read_tool.as_deref(),
-            },
-        );
+        let text = if what.strategy == Strategy::DropOldest {
+            left_out(what.kept.leaving.len(), read_tool.as_deref())
+        } else {
+            frame(
+                what.summary,
+                Framing {
+                    automatic: what.asked != Asked::Manual,
+                    recent_follow: !what.kept.kept.is_empty(),
+                    read_tool: read_tool.as_deref(),
+                },
+            )
+        };
         let mut summary = Message::new(self.summary, Role::User, vec![Block::text(text)]);
         summary.kind = Kind::Summary;
         summary.meta = true;

@@ -26,6 +26,13 @@ pub enum Keep {
     },
     /// What follows a message.
     After(Ordinal),
+    /// What comes after a message, and, if so wished, what frames the conversation.
+    Since {
+        /// The last message that leaves.
+        last: Ordinal,
+        /// Whether earlier summaries and what is attached to them stay.
+        framing: bool,
+    },
     /// What precedes a message.
     Before(Ordinal),
 }
@@ -53,6 +60,14 @@ pub fn keep(session: &Session, what: Keep) -> Result<Kept, NotHeld> {
         .collect();
     match what {
         Keep::After(last) => kept.extend(spoken(session, &order).filter(|at| *at > last)),
+        Keep::Since { last, framing } => {
+            let is_framing = |at: &Ordinal| {
+                let entry = session.transcript().get(*at);
+                entry.is_some_and(|entry| entry.kind.is_framing())
+            };
+            let stays = |at: &&Ordinal| (framing && is_framing(at)) || **at > last;
+            kept.extend(order.iter().filter(stays));
+        }
         // An earlier summary precedes it too, though it came later.
         Keep::Before(first) => kept.extend(order.iter().take_while(|at| **at != first)),
         Keep::Recent {
@@ -101,6 +116,18 @@ pub fn keep(session: &Session, what: Keep) -> Result<Kept, NotHeld> {
         kept: stays,
         leaving: leaving.into_iter().collect(),
     })
+}
+
+/// The messages of the view that are parts of the conversation, in its order.
+pub(super) fn spoken_now(session: &Session) -> Vec<Ordinal> {
+    spoken(session, &in_order(session)).collect()
+}
+
+/// How many rounds some messages are: what stays together counts once.
+pub(super) fn rounds(session: &Session, messages: &[Ordinal]) -> u32 {
+    let groups = Groups::of(session, messages);
+    let roots: BTreeSet<Ordinal> = messages.iter().filter_map(|at| groups.root(*at)).collect();
+    crate::view::count(roots.len())
 }
 
 /// The messages of the view in its order; of a span that is folded, the one that its placeholder names.

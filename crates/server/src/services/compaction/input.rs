@@ -4,7 +4,7 @@
 use palimpsest_core::ids::{Ordinal, SessionKey};
 use palimpsest_core::memory::Memory;
 use palimpsest_core::message::Block;
-use palimpsest_core::session::{Entry, Session};
+use palimpsest_core::session::{Entry, Session, Strategy};
 
 use super::super::Service;
 use super::super::originals::contents;
@@ -28,7 +28,9 @@ pub(super) fn previous(job: &Job) -> (Memory, Option<Ordinal>) {
         return (Memory::parse(&version.text), version.covers);
     }
     let boundaries = job.session.compactions().boundaries.iter().rev();
-    let mut summaries = boundaries.filter_map(|boundary| boundary.summary);
+    // What was only dropped has no summary, but a note.
+    let summaries = boundaries.filter(|boundary| boundary.strategy != Strategy::DropOldest);
+    let mut summaries = summaries.filter_map(|boundary| boundary.summary);
     let text = summaries.find_map(|at| {
         let message = job.session.transcript().content(at)?;
         match message.blocks.first() {
