@@ -23,6 +23,7 @@ mod levels;
 mod limits;
 mod memory;
 mod model;
+mod overflow;
 mod persist;
 mod policy;
 mod protocol;

@@ -13,29 +13,42 @@ use palimpsest_tests::{Server, name, refused, refused_field};
 use tempfile::TempDir;
 use tonic::{Code, Status};
 
-struct World {
-    provider: FakeProvider,
-    client: Context,
-    server: Server,
+/// A server, the provider that it asks, and a client.
+pub(crate) struct World {
+    pub(crate) provider: FakeProvider,
+    pub(crate) client: Context,
+    pub(crate) server: Server,
     folder: TempDir,
     args: Vec<String>,
 }
 
 impl World {
-    async fn new(settings: &[&str]) -> Self {
+    pub(crate) async fn new(settings: &[&str]) -> Self {
+        Self::with_file(settings, "").await
+    }
+
+    /// With a configuration file beside the settings.
+    pub(crate) async fn with_file(settings: &[&str], file: &str) -> Self {
         let provider = FakeProvider::start().await.unwrap();
         let url = format!("summarizer.base_url={}", provider.url());
         let usual = [
             "worker.enabled=false",
             "summarizer.provider=anthropic",
             "summarizer.model=claude-fake",
+            "summarizer.api_key_env=TEST_KEY",
             "policy.autocompact.min_input_tokens=100",
             &url,
         ];
+        // What is set twice holds as it was set last; without a provider nothing may be said of it.
+        let none = settings.contains(&"summarizer.provider=none");
         let all = usual.iter().chain(settings);
+        let all = all.filter(|setting| !none || !setting.starts_with("summarizer."));
         let args = all.flat_map(|setting| ["--set".to_owned(), (*setting).to_owned()]);
-        let args: Vec<String> = args.collect();
+        let mut args: Vec<String> = args.collect();
         let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("settings.toml");
+        std::fs::write(&path, file).unwrap();
+        args.extend(["--config".to_owned(), path.to_str().unwrap().to_owned()]);
         let server = start(&folder, &args);
         Self {
             provider,
@@ -46,7 +59,7 @@ impl World {
         }
     }
 
-    async fn restarted(self) -> Self {
+    pub(crate) async fn restarted(self) -> Self {
         self.server.kill();
         let server = start(&self.folder, &self.args);
         Self {
@@ -56,7 +69,7 @@ impl World {
         }
     }
 
-    async fn compact(&self, request: CompactRequest) -> Result<Compaction, Status> {
+    pub(crate) async fn compact(&self, request: CompactRequest) -> Result<Compaction, Status> {
         let reply = self.client.clone().compact(request).await?;
         Ok(reply.into_inner().compaction.unwrap())
     }
@@ -74,10 +87,11 @@ impl World {
 
 fn start(folder: &TempDir, args: &[String]) -> Server {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    Server::start(folder.path(), &args)
+    Server::start_with(folder.path(), &args, &[("TEST_KEY", "key-of-the-tests")])
 }
 
-fn request(id: &str, model: &str) -> CompactRequest {
+/// A compaction by a model whose name ends so.
+pub(crate) fn request(id: &str, model: &str) -> CompactRequest {
     CompactRequest {
         session: name("s"),
         request_id: id.to_owned(),
@@ -199,7 +213,7 @@ async fn a_repeat_after_a_crash_learns_that_it_came_to_nothing() {
         let mut client = world.client.clone();
         tokio::spawn(async move { client.compact(slow()).await })
     };
-    while world.provider.requests().is_empty() {
+    while world.state().await != SessionState::Compacting {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let world = world.restarted().await;

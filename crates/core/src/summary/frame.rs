@@ -47,10 +47,10 @@ pub fn frame(summary: &str, framing: Framing<'_>) -> String {
 }
 
 /// The text of the message that stands for messages of which there is no summary.
-pub fn left_out(messages: usize, read_tool: Option<&str>) -> String {
-    let mut out = format!(
-        "[{messages} earlier messages of this conversation did not fit into the context window and were \
-         left out without a summary.",
+pub fn left_out(read_tool: Option<&str>) -> String {
+    let mut out = String::from(
+        "[Earlier messages of this conversation did not fit into the context window and were left out \
+         without a summary.",
     );
     if let Some(tool) = read_tool {
         out.push_str(" They are kept: read them with the tool `");

@@ -20,6 +20,7 @@ mod manage;
 mod memory;
 mod messages;
 mod originals;
+mod overflow;
 mod persist;
 mod prepare;
 mod restore;

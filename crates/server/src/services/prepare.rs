@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use palimpsest_core::codec;
 use palimpsest_core::command::{
-    Clear, Clearing, Collapse, Collapsing, Command, Rejection, Serve, Skip,
+    Clear, Clearing, Collapse, Collapsing, Command, Rejection, Serve, Skip, prepares_ahead,
 };
 use palimpsest_core::event::{Asked, Event, Recorded};
 use palimpsest_core::ids::Revision;
@@ -17,8 +17,10 @@ use palimpsest_proto::context::v1::{
 use serde_json::json;
 
 use super::append::{Appended, Incoming, budget, tokens};
+use super::commit::gap_tokens;
 use super::compaction::{self, Ended};
 use super::fidelity::removed;
+use super::overflow::{self, Overflow};
 use super::{Service, etag, ledger, staging};
 use crate::convert::{self, AskedBreakpoints, Form, PrefixTokens};
 use crate::errors::ServiceError;
@@ -39,8 +41,8 @@ struct Call {
     cache_edits: bool,
     mode: CompactionMode,
     breakpoints: Option<AskedBreakpoints>,
-    /// The provider refused the last view as too long.
-    overflow: bool,
+    /// The provider refused the last view as too long; perhaps it says by how much.
+    overflow: Option<Option<u64>>,
     dry_run: bool,
     max_reply_bytes: usize,
 }
@@ -55,13 +57,21 @@ struct Done {
     skipped: Vec<(v1::Level, Skip)>,
     /// What came of a compaction that was due.
     compacted: Option<Ended>,
+    /// The oldest rounds left, because nothing else was enough.
+    dropped: Option<(Revision, Event)>,
+    /// What the view had before this call, in tokens.
+    before_tokens: u64,
 }
 
 impl Done {
     fn levels(&self) -> impl Iterator<Item = (Revision, &Event)> {
-        self.levels
-            .iter()
-            .map(|(revision, event)| (*revision, event))
+        let levels = self.levels.iter().chain(&self.dropped);
+        let levels = levels.map(|(revision, event)| (*revision, event));
+        let compacted = self.compacted.iter().filter_map(|ended| match ended {
+            Ended::Event(event, revision) => Some((*revision, &**event)),
+            _ => None,
+        });
+        levels.chain(compacted)
     }
 
     fn stages(&self, session: &Session, dry_run: bool) -> Vec<v1::StageReport> {
@@ -74,7 +84,12 @@ impl Done {
             Ended::Skipped(skip) => Some(convert::skipped(v1::Level::Autocompact, *skip)),
             Ended::Before(_) | Ended::Running(_) => None,
         });
-        done.chain(skipped).chain(compacted).collect()
+        let dropped = self.dropped.iter();
+        let dropped = dropped.filter_map(|(_, event)| convert::stage(event, session, dry_run));
+        done.chain(skipped)
+            .chain(compacted)
+            .chain(dropped)
+            .collect()
     }
 }
 
@@ -117,7 +132,7 @@ pub(super) async fn prepare(
         cache_edits: request.cache_edits_supported,
         mode,
         breakpoints,
-        overflow: request.prompt_too_long.is_some(),
+        overflow: request.prompt_too_long.as_ref().map(gap_tokens),
         dry_run,
         max_reply_bytes: service.limits().max_reply_bytes,
     };
@@ -134,6 +149,7 @@ pub(super) async fn prepare(
         let asked = call.compacts(session, &done.appended).filter(|_| !dry_run);
         let follows = Follows {
             stages: is_due(session),
+            ahead: prepares_ahead(session, service.sessions.clock().now()),
             compacts: asked.map(|asked| (asked, done.clone())),
         };
         Ok((before, response, follows))
@@ -164,8 +180,19 @@ pub(super) async fn prepare(
                 let tell = |_: &Session, ended: &Ended| Ok(ended.clone());
                 let ended = compaction::compact(service, &key, &wanted, tell).await;
                 let ended = ended.map_err(|error| error.with_request_id(&request_id))?;
+                let dropped = match call.overflow.filter(|_| asked == Asked::Provider) {
+                    Some(gap_tokens) => {
+                        let overflow = Overflow {
+                            gap_tokens,
+                            refused_tokens: done.before_tokens,
+                        };
+                        overflow::drop_oldest(service, &key, overflow).await?
+                    }
+                    None => None,
+                };
                 let done = Done {
                     compacted: Some(ended),
+                    dropped,
                     ..done
                 };
                 let serve = |transaction: &mut Transaction<'_>| {
@@ -187,6 +214,9 @@ pub(super) async fn prepare(
     if follows.stages && !dry_run {
         staging::begin(service, &key);
     }
+    if follows.ahead && !dry_run {
+        compaction::prepare_ahead(service, &key);
+    }
     Ok(response)
 }
 
@@ -194,6 +224,8 @@ pub(super) async fn prepare(
 struct Follows {
     /// Spans are to be chosen.
     stages: bool,
+    /// A summary is to be written ahead.
+    ahead: bool,
     /// A compaction is due: who asks for it, and what had come of the call.
     compacts: Option<(Asked, Done)>,
 }
@@ -201,7 +233,7 @@ struct Follows {
 impl Call {
     /// Who asks for a compaction now; nobody when the view is not that large.
     fn compacts(&self, session: &Session, appended: &Appended) -> Option<Asked> {
-        if matches!(appended, Appended::Now { .. }) && self.overflow {
+        if matches!(appended, Appended::Now { .. }) && self.overflow.is_some() {
             return Some(Asked::Provider);
         }
         let policy = &session.policy().autocompact;
@@ -210,6 +242,9 @@ impl Call {
     }
 
     fn decide(&self, transaction: &mut Transaction<'_>) -> Result<Done, Rejection> {
+        let before_tokens = transaction
+            .session()
+            .map_or(0, |session| session.tokens().tokens);
         let appended = if self.incoming.is_empty() {
             Appended::Now {
                 event: None,
@@ -224,6 +259,8 @@ impl Call {
             levels: Vec::new(),
             skipped: Vec::new(),
             compacted: None,
+            dropped: None,
+            before_tokens,
         };
         if transaction.session().is_none() {
             return Ok(done);
@@ -285,7 +322,7 @@ impl Call {
     /// A refused prompt is acted upon once, and not when the call is repeated.
     fn collapsing(&self, appended: &Appended) -> Collapsing {
         match appended {
-            Appended::Now { .. } if self.overflow => Collapsing::Overflow,
+            Appended::Now { .. } if self.overflow.is_some() => Collapsing::Overflow,
             _ => Collapsing::Auto,
         }
     }

@@ -118,7 +118,7 @@ impl Made {
         let tools = &session.policy().model_tools;
         let read_tool = tools.name_of(ModelTool::ReadTranscript);
         let text = if what.strategy == Strategy::DropOldest {
-            left_out(what.kept.leaving.len(), read_tool.as_deref())
+            left_out(read_tool.as_deref())
         } else {
             frame(
                 what.summary,

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::ids::Ordinal;
 use crate::message::{Block, Role};
-use crate::session::{CallState, NotHeld, Session};
+use crate::session::{CallState, NotHeld, Session, Strategy};
 use crate::view::Form;
 
 /// What is to be kept beside what always is: the last thing that a person said, rounds with open calls,
@@ -61,9 +61,13 @@ pub fn keep(session: &Session, what: Keep) -> Result<Kept, NotHeld> {
     match what {
         Keep::After(last) => kept.extend(spoken(session, &order).filter(|at| *at > last)),
         Keep::Since { last, framing } => {
+            // The note of what was left out before gives way to the next one.
+            let notes = session.compactions().boundaries.iter();
+            let notes = notes.filter(|boundary| boundary.strategy == Strategy::DropOldest);
+            let notes: BTreeSet<Ordinal> = notes.filter_map(|boundary| boundary.summary).collect();
             let is_framing = |at: &Ordinal| {
                 let entry = session.transcript().get(*at);
-                entry.is_some_and(|entry| entry.kind.is_framing())
+                entry.is_some_and(|entry| entry.kind.is_framing()) && !notes.contains(at)
             };
             let stays = |at: &&Ordinal| (framing && is_framing(at)) || **at > last;
             kept.extend(order.iter().filter(stays));

@@ -4,6 +4,9 @@ use super::keep::{Keep, Kept, keep, rounds, spoken_now};
 use crate::ids::Ordinal;
 use crate::session::{NotHeld, Session};
 
+/// What the note that stands for them takes, at most.
+const NOTE_TOKENS: u64 = 120;
+
 /// The oldest rounds, as many as have so many tokens, or a share of them; and how many rounds they are.
 /// What frames the conversation (an earlier summary, what was attached to it) goes only when all else
 /// that may go is too little. The last round stays, whatever it has.
@@ -15,8 +18,11 @@ pub fn oldest(session: &Session, tokens: Option<u64>) -> Result<(Kept, u32), Not
     let share = session.policy().summary.retry_drop_percent;
     let count = u64::try_from(spoken.len()).unwrap_or(u64::MAX);
     let enough = |kept: &Kept| match tokens {
-        Some(tokens) => size(session, kept) >= tokens,
-        None => kept.leaving.len() as u64 >= share.of(count).max(1),
+        Some(tokens) => size(session, kept) >= tokens + NOTE_TOKENS,
+        None => {
+            let many = kept.leaving.len() as u64 >= share.of(count).max(1);
+            many && size(session, kept) >= 2 * NOTE_TOKENS
+        }
     };
     let cut = |at: usize, framing| {
         let last = at.checked_sub(1).and_then(|at| spoken.get(at)).copied();

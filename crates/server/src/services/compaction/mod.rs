@@ -193,9 +193,11 @@ pub(super) fn begin_in_background(service: &Service, key: &SessionKey, asked: As
     in_background(service, key, Wanted::automatic(asked));
 }
 
-/// Has a summary written ahead of its time.
+/// Has a summary written ahead of its time, where a model is there to do so.
 pub(super) fn prepare_ahead(service: &Service, key: &SessionKey) {
-    in_background(service, key, Wanted::ahead());
+    if service.models.is_some() {
+        in_background(service, key, Wanted::ahead());
+    }
 }
 
 fn in_background(service: &Service, key: &SessionKey, wanted: Wanted) {
@@ -415,7 +417,7 @@ fn ended(outcome: Outcome, transaction: &Transaction<'_>) -> Ended {
 }
 
 /// What a compaction adds to the transcript beside its summary.
-fn made(service: &Service) -> Made {
+pub(super) fn made(service: &Service) -> Made {
     let mut id = service.next_id();
     Made {
         mark: id(),
