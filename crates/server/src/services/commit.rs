@@ -26,18 +26,18 @@ pub(super) async fn commit(
 ) -> Result<CommitSummaryResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
     let brought = brought(service, request)?;
-    let (ended, wish) = compaction::commit(service, &key, brought).await?;
+    let (ended, wish) = Box::pin(compaction::commit(service, &key, brought)).await?;
     let ended = refuse(service, &key, ended).await?;
     let delegated = match &ended {
         Ended::Running(which) => {
-            let again = compaction::request(service, &key, *which, wish).await?;
+            let again = Box::pin(compaction::request(service, &key, *which, wish)).await?;
             let gone = ServiceError::DelegationNotFound { key: Some(*which) };
             Some(again.ok_or(gone)?)
         }
         _ => None,
     };
     let tell = |session: &Session, ended: &Ended| told(service, session, ended);
-    let response = compaction::tell_now(service, &key, &ended, tell).await?;
+    let response = Box::pin(compaction::tell_now(service, &key, &ended, tell)).await?;
     Ok(CommitSummaryResponse {
         delegated_request: delegated.map(export),
         ..response

@@ -191,7 +191,7 @@ async fn autocompact(
         form: convert::form(request.form, "form")?,
         target: request.target,
     };
-    let done = call.run().await;
+    let done = Box::pin(call.run()).await;
     done.map_err(|error| error.with_request_id(&request_id))
 }
 
@@ -213,8 +213,9 @@ impl Autocompact<'_> {
         let tell = |session: &Session, ended: &Ended| self.tell(session, ended);
         let mut told = compaction::compact(service, key, &self.wanted, tell).await?;
         if let Ended::Before(revision) = told.0 {
-            let ended = compaction::outcome(service, key, &self.wanted, revision).await?;
-            told = compaction::tell_now(service, key, &ended, tell).await?;
+            let ended = compaction::outcome(service, key, &self.wanted, revision);
+            let ended = Box::pin(ended).await?;
+            told = Box::pin(compaction::tell_now(service, key, &ended, tell)).await?;
         }
         let (ended, mut response, refused) = told;
         if let Some(refused) = refused {
@@ -226,7 +227,7 @@ impl Autocompact<'_> {
                 .read(key, |session| self.wish(session))
                 .await?;
             if let Some(wish) = wish {
-                let delegated = compaction::request(service, key, which, wish).await?;
+                let delegated = Box::pin(compaction::request(service, key, which, wish)).await?;
                 response.delegated_request = delegated.map(commit::export);
                 // What the request lacks is known now.
                 let running = |session: &Session| convert::running_compaction(session);

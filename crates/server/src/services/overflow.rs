@@ -17,19 +17,22 @@ use crate::sessions::{Missing, Outcome, Transaction};
 pub(super) struct Overflow {
     /// By how many tokens the prompt was too long, where that is known.
     pub(super) gap_tokens: Option<u64>,
-    /// What the refused view had, as it was counted here.
-    pub(super) refused_tokens: u64,
 }
 
-/// Lets the oldest rounds leave, as far as that is still necessary. Refused when nothing can leave.
+/// Lets the oldest rounds leave, as far as that is still necessary: `refused_tokens` are what the refused
+/// view had, as it was counted here. Refused when nothing can leave.
 pub(super) async fn drop_oldest(
     service: &Service,
     key: &SessionKey,
     overflow: Overflow,
+    refused_tokens: u64,
 ) -> Result<Option<(Revision, Event)>, ServiceError> {
     let made = made(service);
     let decide = |transaction: &mut Transaction<'_>| {
-        let Some(need) = transaction.session().map(|session| overflow.need(session)) else {
+        let Some(need) = transaction
+            .session()
+            .map(|session| overflow.need(session, refused_tokens))
+        else {
             return Ok(Dropped::Enough);
         };
         let tokens = match need {
@@ -77,13 +80,13 @@ enum Need {
 }
 
 impl Overflow {
-    fn need(&self, session: &Session) -> Need {
+    fn need(self, session: &Session, refused_tokens: u64) -> Need {
         let now = session.tokens().tokens;
         match self.gap_tokens {
             // What a level freed may be enough; the provider says so when it is not.
-            None if now < self.refused_tokens => Need::Nothing,
+            None if now < refused_tokens => Need::Nothing,
             None => Need::Something,
-            Some(gap) => match (now + gap).saturating_sub(self.refused_tokens) {
+            Some(gap) => match (now + gap).saturating_sub(refused_tokens) {
                 0 => Need::Nothing,
                 tokens => Need::Tokens(tokens),
             },

@@ -6,7 +6,7 @@ use palimpsest_core::command::{
     Clear, Clearing, Collapse, Collapsing, Command, Rejection, Serve, Skip, prepares_ahead,
 };
 use palimpsest_core::event::{Asked, Event, Recorded};
-use palimpsest_core::ids::Revision;
+use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::levels::collapse::is_due;
 use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::{LastServed, Method, NotHeld, Session, View};
@@ -27,10 +27,6 @@ use crate::errors::ServiceError;
 use crate::sessions::{Missing, Outcome, Transaction};
 
 /// A request, read; what depends on the session is still to be filled in.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a switch of the request"
-)]
 struct Call {
     incoming: Incoming,
     target: Option<v1::Target>,
@@ -41,8 +37,8 @@ struct Call {
     cache_edits: bool,
     mode: CompactionMode,
     breakpoints: Option<AskedBreakpoints>,
-    /// The provider refused the last view as too long; perhaps it says by how much.
-    overflow: Option<Option<u64>>,
+    /// The provider refused the last view as too long.
+    overflow: Option<Overflow>,
     dry_run: bool,
     max_reply_bytes: usize,
 }
@@ -132,7 +128,9 @@ pub(super) async fn prepare(
         cache_edits: request.cache_edits_supported,
         mode,
         breakpoints,
-        overflow: request.prompt_too_long.as_ref().map(gap_tokens),
+        overflow: request.prompt_too_long.as_ref().map(|told| Overflow {
+            gap_tokens: gap_tokens(told),
+        }),
         dry_run,
         max_reply_bytes: service.limits().max_reply_bytes,
     };
@@ -176,33 +174,15 @@ pub(super) async fn prepare(
                 });
             }
             CompactionMode::Wait | CompactionMode::Unspecified => {
-                let wanted = compaction::Wanted::automatic(asked);
-                let tell = |_: &Session, ended: &Ended| Ok(ended.clone());
-                let ended = compaction::compact(service, &key, &wanted, tell).await;
-                let ended = ended.map_err(|error| error.with_request_id(&request_id))?;
-                let dropped = match call.overflow.filter(|_| asked == Asked::Provider) {
-                    Some(gap_tokens) => {
-                        let overflow = Overflow {
-                            gap_tokens,
-                            refused_tokens: done.before_tokens,
-                        };
-                        overflow::drop_oldest(service, &key, overflow).await?
-                    }
-                    None => None,
-                };
-                let done = Done {
-                    compacted: Some(ended),
-                    dropped,
-                    ..done
-                };
+                let done = Box::pin(make_room(service, &key, &call, (asked, done))).await;
+                let done = done.map_err(|error| error.with_request_id(&request_id))?;
                 let serve = |transaction: &mut Transaction<'_>| {
                     call.serve(transaction)?;
                     Ok(done.clone())
                 };
-                let again = service
-                    .sessions
-                    .run(&key, &Missing::Refuse, false, serve, finish)
-                    .await;
+                let (sessions, missing) = (&service.sessions, &Missing::Refuse);
+                let again = sessions.run(&key, missing, false, serve, finish);
+                let again = Box::pin(again).await;
                 (before, response, _) = again
                     .map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
             }
@@ -218,6 +198,27 @@ pub(super) async fn prepare(
         compaction::prepare_ahead(service, &key);
     }
     Ok(response)
+}
+
+/// The view is compacted; and when a refused prompt needs more than that, its oldest rounds leave.
+async fn make_room(
+    service: &Service,
+    key: &SessionKey,
+    call: &Call,
+    (asked, done): (Asked, Done),
+) -> Result<Done, ServiceError> {
+    let wanted = compaction::Wanted::automatic(asked);
+    let tell = |_: &Session, ended: &Ended| Ok(ended.clone());
+    let ended = compaction::compact(service, key, &wanted, tell).await?;
+    let dropped = match call.overflow.filter(|_| asked == Asked::Provider) {
+        Some(refused) => overflow::drop_oldest(service, key, refused, done.before_tokens).await?,
+        None => None,
+    };
+    Ok(Done {
+        compacted: Some(ended),
+        dropped,
+        ..done
+    })
 }
 
 /// What follows a reply, or comes before it.

@@ -17,12 +17,13 @@ pub fn oldest(session: &Session, tokens: Option<u64>) -> Result<(Kept, u32), Not
     spoken.pop();
     let share = session.policy().summary.retry_drop_percent;
     let count = u64::try_from(spoken.len()).unwrap_or(u64::MAX);
-    let enough = |kept: &Kept| match tokens {
-        Some(tokens) => size(session, kept) >= tokens + NOTE_TOKENS,
-        None => {
-            let many = kept.leaving.len() as u64 >= share.of(count).max(1);
-            many && size(session, kept) >= 2 * NOTE_TOKENS
+    let enough = |kept: &Kept| {
+        let size = size(session, kept);
+        if let Some(tokens) = tokens {
+            return size >= tokens + NOTE_TOKENS;
         }
+        let many = kept.leaving.len() as u64 >= share.of(count).max(1);
+        many && size >= 2 * NOTE_TOKENS
     };
     let cut = |at: usize, framing| {
         let last = at.checked_sub(1).and_then(|at| spoken.get(at)).copied();

@@ -113,17 +113,17 @@ pub(super) async fn compact<T>(
     wanted: &Wanted,
     tell: impl Fn(&Session, &Ended) -> Result<T, NotHeld>,
 ) -> Result<T, ServiceError> {
-    if let Some(told) = at_once(service, key, wanted, &tell).await? {
+    if let Some(told) = Box::pin(at_once(service, key, wanted, &tell)).await? {
         return Ok(told);
     }
-    let job = match begin(service, key, wanted).await? {
-        Begun::Ended(ended) => return tell_now(service, key, &ended, tell).await,
+    let job = match Box::pin(begin(service, key, wanted)).await? {
+        Begun::Ended(ended) => return Box::pin(tell_now(service, key, &ended, tell)).await,
         Begun::Job(job) => *job,
     };
     if !wanted.dry_run {
         let running = Ended::Running(job.key);
         if job.strategy == Strategy::Delegated {
-            return tell_now(service, key, &running, tell).await;
+            return Box::pin(tell_now(service, key, &running, tell)).await;
         }
         if wanted.when == When::Background {
             let (inner, name, wanted) = (service.clone(), key.clone(), wanted.clone());
@@ -131,10 +131,10 @@ pub(super) async fn compact<T>(
                 let done = run(&inner, &name, &wanted, job, |_, _| Ok(())).await;
                 report(&name, done);
             });
-            return tell_now(service, key, &running, tell).await;
+            return Box::pin(tell_now(service, key, &running, tell)).await;
         }
     }
-    run(service, key, wanted, job, tell).await
+    Box::pin(run(service, key, wanted, job, tell)).await
 }
 
 /// Makes the summary of a compaction that has begun, and ends it.

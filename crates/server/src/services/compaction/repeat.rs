@@ -32,7 +32,9 @@ pub(in crate::services) async fn outcome(
         };
         let running = running(service, key, started).await?;
         let delegated = running.as_ref().is_some_and(Running::is_delegated);
-        let waits = wanted.when == When::Waited && !(delegated && !is_over(service, &running));
+        let over = running.is_none_or(|running| running.expires <= service.sessions.clock().now());
+        // A delegated one ends when the caller brings its summary.
+        let waits = wanted.when == When::Waited && (over || !delegated);
         if !waits || !ends(service, key, started).await? {
             return Ok(Ended::Running(started));
         }
@@ -46,13 +48,6 @@ pub(in crate::services) async fn outcome(
         let found = found.filter(|found| found.revision != revision);
         revision = found.ok_or_else(lost)?.revision;
     }
-}
-
-fn is_over(service: &Service, running: &Option<Running>) -> bool {
-    let now = service.sessions.clock().now();
-    running
-        .as_ref()
-        .is_none_or(|running| running.expires <= now)
 }
 
 /// Waits for the end of a summary that is being written ahead of its time.

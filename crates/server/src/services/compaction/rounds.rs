@@ -24,19 +24,14 @@ impl Rounds {
             };
             let tokens = u64::from(one.tokens);
             let last = rounds.all.last_mut().zip(rounds.sources.last_mut());
-            match last.filter(|_| one.answers) {
-                Some((round, sources)) => {
-                    round.turns.push(turn);
-                    round.tokens += tokens;
-                    sources.extend(one.messages);
-                }
-                None => {
-                    rounds.all.push(Round {
-                        turns: vec![turn],
-                        tokens,
-                    });
-                    rounds.sources.push(one.messages);
-                }
+            if let Some((round, sources)) = last.filter(|_| one.answers) {
+                round.turns.push(turn);
+                round.tokens += tokens;
+                sources.extend(one.messages);
+            } else {
+                let turns = vec![turn];
+                rounds.all.push(Round { turns, tokens });
+                rounds.sources.push(one.messages);
             }
         }
         rounds
