@@ -1,7 +1,7 @@
 //! What no caller should send: refused in the right words, and nothing else is touched by it.
 
 use palimpsest_proto::context::v1::{
-    CommitSummaryRequest, Format, GetSessionRequest, MessageInput, Target,
+    Format, GetSessionRequest, MessageInput, Target, UpdateWorkingStateRequest,
 };
 use palimpsest_tests::say::{append, assistant_call, payload, prepare, result, typed, user};
 use palimpsest_tests::{fields, name, refused, refused_field};
@@ -283,12 +283,12 @@ async fn bytes_that_are_no_request_are_the_callers_mistake() {
 async fn what_is_not_there_yet_says_so() {
     let shared = SERVER.get();
     let mut client = shared.0.context().await;
-    let request = CommitSummaryRequest::default();
-    let status = client.commit_summary(request).await.unwrap_err();
+    let request = UpdateWorkingStateRequest::default();
+    let status = client.update_working_state(request).await.unwrap_err();
     let metadata = refused(&status, Code::Unimplemented, "METHOD_NOT_IMPLEMENTED");
     assert_eq!(
         metadata["method"],
-        "palimpsest.context.v1.ContextService/CommitSummary"
+        "palimpsest.context.v1.ContextService/UpdateWorkingState"
     );
     for path in [
         "/palimpsest.context.v1.ContextService/Nope",
