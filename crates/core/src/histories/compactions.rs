@@ -84,7 +84,7 @@ impl World {
     }
 
     fn finish(&mut self, running: &Running, place: u8) {
-        let before = self.shown();
+        let (before, there) = (self.shown(), self.taking_part());
         let pieces = self.session.sealed().pieces().to_vec();
         let made = self.made(place);
         let decided = self.try_run(Command::FinishCompaction(FinishCompaction {
@@ -112,6 +112,7 @@ impl World {
         match &events[..] {
             [Event::Compacted(_)] => {
                 assert!(!running.touched && !running.ahead);
+                assert!(leaving.is_subset(&there), "it tells of what had left");
                 let after = self.shown();
                 assert!(
                     after.is_disjoint(&leaving),
@@ -261,6 +262,12 @@ impl World {
             };
             assert_eq!(of, running.key);
         }
+    }
+
+    fn taking_part(&self) -> BTreeSet<Ordinal> {
+        let entries = self.session.transcript().entries();
+        let part = entries.filter(|(_, entry)| entry.standing.takes_part());
+        part.map(|(at, _)| at).collect()
     }
 
     fn shown(&self) -> BTreeSet<Ordinal> {

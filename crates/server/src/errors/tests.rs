@@ -108,6 +108,20 @@ fn every_error() -> Vec<ServiceError> {
             call_key: CallKey::new(12),
             tool_use_id: "toolu_1".into(),
         },
+        E::DelegationNotFound { key: None },
+        E::DelegationNotFound {
+            key: Some(CompactionKey::new(3)),
+        },
+        E::CompactionRunning {
+            key: CompactionKey::new(3),
+        },
+        E::CompactionRangeChanged {
+            key: CompactionKey::new(3),
+            current: Revision::new(9),
+        },
+        E::PromptTooLong {
+            tokens: Box::default(),
+        },
         E::TooManyOffers { limit: 256 },
         E::ResultConflict {
             call: Some(CallKey::new(12)),
