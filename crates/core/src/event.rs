@@ -15,8 +15,8 @@ use crate::memory::SectionKind;
 use crate::message::{Message, Usage};
 use crate::policy::{Policy, WindowHint};
 use crate::session::{
-    Author, CallState, Offer, Pending, PinPlace, Placeholder, RequestStamp, Span, Standing,
-    Strategy, TextDigest,
+    Author, CallState, Dropped, Offer, Pending, PinPlace, Placeholder, RequestStamp, Span,
+    Standing, Strategy, TextDigest,
 };
 use crate::tokens::{Ledger, Size};
 use crate::view::{LayoutChange, Piece, Target};
@@ -66,6 +66,10 @@ pub enum Event {
     CompactionStarted(CompactionStarted),
     /// Level 5 came to nothing; the view is as it was.
     CompactionFailed(CompactionFailed),
+    /// The input of a summary was made shorter, because it was too long for its model.
+    CompactionShortened(CompactionShortened),
+    /// A summary was written ahead of its time; the view is as it was.
+    SummaryPrepared(SummaryPrepared),
     /// Level 5 put a summary in the place of messages. View-changing.
     Compacted(Compacted),
     /// An update of the running summary began.
@@ -383,6 +387,10 @@ pub struct CompactionStarted {
     pub leaving: Vec<Ordinal>,
     /// What the view had, in tokens.
     pub before_tokens: u64,
+    /// Whether the summary is written ahead of its time, to be put in its place later.
+    pub ahead: bool,
+    /// What whoever asked wants of this summary.
+    pub instructions: Option<Box<str>>,
     /// The request that asked for it.
     pub request: Option<RequestStamp>,
 }
@@ -429,6 +437,44 @@ pub struct CompactionFailed {
     pub detail: Box<str>,
     /// How long it took, in milliseconds.
     pub took_ms: u64,
+    /// The request that ended it, when it was ended from outside.
+    pub request: Option<RequestStamp>,
+    /// The delegation that it ended, so that the same answer to it is recognised.
+    pub commit: Option<RequestStamp>,
+}
+
+/// The input of a summary was made shorter, because it was too long for its model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompactionShortened {
+    /// Which compaction.
+    pub key: CompactionKey,
+    /// How often that was done.
+    pub attempt: u32,
+    /// What the input does not have any more, in all.
+    pub dropped: Dropped,
+    /// The request that asked for it.
+    pub request: Option<RequestStamp>,
+    /// The delegation that it answers.
+    pub commit: Option<RequestStamp>,
+}
+
+/// A summary was written ahead of its time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SummaryPrepared {
+    /// Which compaction.
+    pub key: CompactionKey,
+    /// The summary.
+    pub text: Box<str>,
+    /// How it was made.
+    pub strategy: Strategy,
+    /// The model that wrote it.
+    pub model: Box<str>,
+    /// What that model reported.
+    pub usage: Usage,
+    /// What was not in its input.
+    pub dropped: Option<Dropped>,
+    /// How long it took, in milliseconds.
+    pub took_ms: u64,
 }
 
 /// Level 5 put a summary in the place of messages.
@@ -462,10 +508,14 @@ pub struct Compacted {
     pub usage: Usage,
     /// How long it took, in milliseconds.
     pub took_ms: u64,
-    /// The request that asked for it, unless its start answered that.
+    /// What left without being in the summary's input, because that was too long.
+    pub dropped: Option<Dropped>,
+    /// The request that asked for it, or that brought the summary.
     pub request: Option<RequestStamp>,
     /// What was attached, or found no room.
     pub attached: Vec<Attached>,
+    /// The delegation that it answers.
+    pub commit: Option<RequestStamp>,
 }
 
 /// An update of the running summary began.
@@ -575,6 +625,8 @@ impl Event {
             | Self::SpansStaged(_)
             | Self::CompactionStarted(_)
             | Self::CompactionFailed(_)
+            | Self::CompactionShortened(_)
+            | Self::SummaryPrepared(_)
             | Self::MemoryStarted(_)
             | Self::MemoryUpdated(_)
             | Self::MemoryFailed(_)
@@ -620,6 +672,8 @@ impl Event {
             Self::Restored(event) => event.request.as_ref(),
             Self::SpansCollapsed(event) => event.request.as_ref(),
             Self::CompactionStarted(event) => event.request.as_ref(),
+            Self::CompactionFailed(event) => event.request.as_ref(),
+            Self::CompactionShortened(event) => event.request.as_ref(),
             Self::Compacted(event) => event.request.as_ref(),
             Self::ResultOffered(event) => event.request.as_ref(),
             Self::WorkingStateUpdated(event) => event.request.as_ref(),
@@ -628,12 +682,22 @@ impl Event {
             | Self::PolicyChanged(_)
             | Self::ResultsPersisted(_)
             | Self::SpansStaged(_)
-            | Self::CompactionFailed(_)
+            | Self::SummaryPrepared(_)
             | Self::MemoryStarted(_)
             | Self::MemoryUpdated(_)
             | Self::MemoryFailed(_)
             | Self::MemoryFiled(_)
             | Self::CacheEditsIssued(_) => None,
+        }
+    }
+
+    /// The delegation that it answers.
+    pub(crate) fn commit(&self) -> Option<&RequestStamp> {
+        match self {
+            Self::CompactionFailed(event) => event.commit.as_ref(),
+            Self::CompactionShortened(event) => event.commit.as_ref(),
+            Self::Compacted(event) => event.commit.as_ref(),
+            _ => None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Random histories, as messy as real ones and messier, for the properties of this crate and of
 //! those above it. Compiled only for tests.
 
+mod compactions;
 mod offers;
 mod working;
 
@@ -11,18 +12,18 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use crate::command::{
-    Adopt, Append, Clear, Clearing, Collapse, Collapsing, Command, Context, Create, Decision,
-    FailCompaction, FailMemory, FileMemory, FinishCompaction, Made, Rejection, Restore, Rewind,
-    Scope, Serve, Snip, Stage, StartCompaction, StartMemory, UpdateMemory, create, decide,
+    Append, Clear, Clearing, Collapse, Collapsing, Command, Context, Create, Decision, FailMemory,
+    FileMemory, Rejection, Restore, Rewind, Serve, Snip, Stage, StartMemory, UpdateMemory, create,
+    decide,
 };
-use crate::event::{Asked, Recorded, WhyFailed};
+use crate::event::{Asked, Recorded};
 use crate::ids::{MessageId, Revision, SessionKey, Timestamp, Turn};
 use crate::json::{Extra, RawJson};
 use crate::levels::collapse::choose;
 use crate::limits::Limits;
 use crate::message::{
-    Block, Kind, Media, MediaKind, MediaSource, Message, Origin, ResultContent, Role, Thinking,
-    ToolInput, ToolResult, ToolUse, Usage,
+    Block, Media, MediaKind, MediaSource, Message, Origin, ResultContent, Role, Thinking,
+    ToolInput, ToolResult, ToolUse,
 };
 use crate::policy::{Overlay, Policy, Preset};
 use crate::session::{self, Session, Standing};
@@ -55,7 +56,8 @@ pub enum Operation {
         by_key: bool,
     },
     /// A summary takes the place of messages: at once, up to a message, from one on, or in two steps with
-    /// whatever comes between.
+    /// whatever comes between: by a model, by a caller's own, or ahead of its time. Or the oldest rounds
+    /// leave without one.
     Compact { how: u8, place: u8 },
     /// So many view-changing events are taken back.
     Restore(u8),
@@ -164,7 +166,7 @@ pub fn operation() -> impl Strategy<Value = Operation> {
         1 => (0..60_u8).prop_map(Operation::Clear),
         2 => (any::<bool>(), any::<u8>())
             .prop_map(|(stage, target)| Operation::Collapse { stage, target }),
-        3 => (any::<u8>(), any::<u8>())
+        4 => (any::<u8>(), any::<u8>())
             .prop_map(|(how, place)| Operation::Compact { how, place }),
         4 => any::<u8>().prop_map(Operation::Note),
         3 => (any::<u8>(), any::<u8>()).prop_map(|(what, which)| Operation::Work { what, which }),
@@ -488,91 +490,6 @@ impl World {
                 cache_edits: true,
                 last,
             },
-            expected_revision: None,
-            request: None,
-        }));
-    }
-
-    fn compact(&mut self, how: u8, place: u8) {
-        let mut id = || {
-            self.next_id += 1;
-            MessageId::new(Uuid::from_u128(self.next_id - 1))
-        };
-        let (mark, summary, attached) = (id(), id(), id());
-        let mut note = Message::new(attached, Role::User, vec![Block::text("a file again")]);
-        note.kind = Kind::Attachment;
-        note.meta = true;
-        let made = Made {
-            mark,
-            summary,
-            attached: if place.is_multiple_of(2) {
-                vec![Arc::new(note)]
-            } else {
-                Vec::new()
-            },
-        };
-        if let Some(running) = &self.session.compactions().running {
-            let key = running.key;
-            let end = if how.is_multiple_of(4) {
-                Command::FailCompaction(FailCompaction {
-                    key,
-                    why: WhyFailed::Empty,
-                    detail: "said nothing".into(),
-                    took_ms: 1,
-                })
-            } else {
-                Command::FinishCompaction(FinishCompaction {
-                    key,
-                    strategy: session::Strategy::Model,
-                    summary: "what was said".into(),
-                    made,
-                    model: "m".into(),
-                    usage: Usage::default(),
-                    took_ms: 1,
-                })
-            };
-            return self.run(end);
-        }
-        if how % 8 == 5 {
-            return self.adopt(made.mark, made.summary, place);
-        }
-        let visible = self.visible();
-        let message = visible
-            .get(usize::from(place) % visible.len().max(1))
-            .copied();
-        let scope = match (how % 3, message) {
-            (1, Some(id)) => Scope::UpTo(id),
-            (2, Some(id)) => Scope::From(id),
-            _ => Scope::Whole,
-        };
-        self.run(Command::StartCompaction(StartCompaction {
-            asked: Asked::Manual,
-            strategy: session::Strategy::Model,
-            scope,
-            expected_revision: None,
-            request: None,
-        }));
-        if how.is_multiple_of(2) {
-            self.compact(1, place);
-        }
-    }
-
-    /// A summary of another program's, for the messages around a place.
-    fn adopt(&mut self, mark: MessageId, summary: MessageId, place: u8) {
-        let visible = self.visible();
-        let at = usize::from(place) % visible.len().max(1);
-        let summary = Message::new(summary, Role::User, vec![Block::text("what they did")]);
-        self.run(Command::Adopt(Adopt {
-            summary: Arc::new(summary),
-            first: visible
-                .get(at / 2)
-                .copied()
-                .filter(|_| place.is_multiple_of(3)),
-            last: visible.get(at).copied(),
-            kept: visible.get(at / 2 + 1).copied().into_iter().collect(),
-            asked: Asked::Auto,
-            before_tokens: None,
-            mark,
             expected_revision: None,
             request: None,
         }));

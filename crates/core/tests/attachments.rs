@@ -128,6 +128,8 @@ impl Play {
             asked: Asked::Manual,
             strategy: Strategy::Model,
             scope,
+            ahead: false,
+            instructions: None,
             expected_revision: None,
             request: None,
         }));
@@ -152,6 +154,10 @@ impl Play {
             model: "m".into(),
             usage: Usage::default(),
             took_ms: 1,
+            attempt: 0,
+            dropped: None,
+            request: None,
+            commit: None,
         }));
         let attached = match &self.world.log.last().unwrap().event {
             Event::Compacted(event) => event.attached.clone(),
@@ -737,6 +743,8 @@ fn p05_a_message_that_is_pinned_while_it_is_summarised_stays() {
         asked: Asked::Manual,
         strategy: Strategy::Model,
         scope: Scope::Whole,
+        ahead: false,
+        instructions: None,
         expected_revision: None,
         request: None,
     }));
@@ -768,6 +776,10 @@ fn p05_a_message_that_is_pinned_while_it_is_summarised_stays() {
         model: "m".into(),
         usage: Usage::default(),
         took_ms: 1,
+        attempt: 0,
+        dropped: None,
+        request: None,
+        commit: None,
     };
     let decided = play
         .world

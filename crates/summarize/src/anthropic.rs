@@ -47,39 +47,45 @@ impl Anthropic {
     }
 
     fn body(&self, request: &Request) -> Bytes {
-        let turns = alternating(&request.turns);
-        let block = |text: &&str| json!({"type": "text", "text": text});
-        let mut messages: Vec<(Role, Vec<Value>)> = turns
-            .iter()
-            .map(|(role, texts)| (*role, texts.iter().map(block).collect()))
-            .collect();
-        // The conversation is what the next attempt, and the next summary, have in common with this one;
-        // the instruction is not.
-        let last = messages
-            .last_mut()
-            .and_then(|(_, blocks)| blocks.last_mut());
-        if let Some(last) = last.filter(|_| self.cache_marker) {
-            last["cache_control"] = json!({"type": "ephemeral"});
-        }
-        let instruction = block(&request.instruction.as_str());
-        match messages.last_mut() {
-            Some((Role::User, blocks)) => blocks.push(instruction),
-            _ => messages.push((Role::User, vec![instruction])),
-        }
-        let messages: Vec<Value> = messages
-            .into_iter()
-            .map(|(role, content)| json!({"role": role.name(), "content": content}))
-            .collect();
-        let mut body = json!({
-            "model": request.model.as_ref().unwrap_or(&self.endpoint.model),
-            "max_tokens": request.max_output_tokens,
-            "messages": messages,
-        });
-        if !request.system.trim().is_empty() {
-            body["system"] = json!(request.system);
-        }
+        let mut body = body(request, self.cache_marker);
+        body["model"] = json!(request.model.as_ref().unwrap_or(&self.endpoint.model));
         body.to_string().into()
     }
+}
+
+/// The body of a request, without the model.
+pub(crate) fn body(request: &Request, cache_marker: bool) -> Value {
+    let turns = alternating(&request.turns);
+    let block = |text: &&str| json!({"type": "text", "text": text});
+    let mut messages: Vec<(Role, Vec<Value>)> = turns
+        .iter()
+        .map(|(role, texts)| (*role, texts.iter().map(block).collect()))
+        .collect();
+    // The conversation is what the next attempt, and the next summary, have in common with this one;
+    // the instruction is not.
+    let last = messages
+        .last_mut()
+        .and_then(|(_, blocks)| blocks.last_mut());
+    if let Some(last) = last.filter(|_| cache_marker) {
+        last["cache_control"] = json!({"type": "ephemeral"});
+    }
+    let instruction = block(&request.instruction.as_str());
+    match messages.last_mut() {
+        Some((Role::User, blocks)) => blocks.push(instruction),
+        _ => messages.push((Role::User, vec![instruction])),
+    }
+    let messages: Vec<Value> = messages
+        .into_iter()
+        .map(|(role, content)| json!({"role": role.name(), "content": content}))
+        .collect();
+    let mut body = json!({
+        "max_tokens": request.max_output_tokens,
+        "messages": messages,
+    });
+    if !request.system.trim().is_empty() {
+        body["system"] = json!(request.system);
+    }
+    body
 }
 
 #[async_trait]

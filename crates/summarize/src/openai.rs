@@ -55,24 +55,8 @@ impl OpenAi {
     }
 
     fn body(&self, request: &Request, cap: &str) -> Bytes {
-        let mut turns = alternating(&request.turns);
-        match turns.last_mut() {
-            Some((Role::User, texts)) => texts.push(&request.instruction),
-            _ => turns.push((Role::User, vec![&request.instruction])),
-        }
-        // One string a message: several text parts are not understood everywhere.
-        let message = |(role, texts): &(Role, Vec<&str>)| json!({"role": role.name(), "content": texts.join("\n\n")});
-        let system = (!request.system.trim().is_empty())
-            .then(|| json!({"role": "system", "content": request.system}));
-        let messages: Vec<Value> = system
-            .into_iter()
-            .chain(turns.iter().map(message))
-            .collect();
-        let mut body = json!({
-            "model": request.model.as_ref().unwrap_or(&self.endpoint.model),
-            "messages": messages,
-        });
-        body[cap] = json!(request.max_output_tokens);
+        let mut body = body(request, cap);
+        body["model"] = json!(request.model.as_ref().unwrap_or(&self.endpoint.model));
         body.to_string().into()
     }
 
@@ -92,6 +76,32 @@ impl OpenAi {
         )
         .await
     }
+}
+
+/// The body of a request, without the model.
+fn body(request: &Request, cap: &str) -> Value {
+    let mut turns = alternating(&request.turns);
+    match turns.last_mut() {
+        Some((Role::User, texts)) => texts.push(&request.instruction),
+        _ => turns.push((Role::User, vec![&request.instruction])),
+    }
+    // One string a message: several text parts are not understood everywhere.
+    let message = |(role, texts): &(Role, Vec<&str>)| json!({"role": role.name(), "content": texts.join("\n\n")});
+    let system = (!request.system.trim().is_empty())
+        .then(|| json!({"role": "system", "content": request.system}));
+    let messages: Vec<Value> = system
+        .into_iter()
+        .chain(turns.iter().map(message))
+        .collect();
+    let mut body = json!({ "messages": messages });
+    body[cap] = json!(request.max_output_tokens);
+    body
+}
+
+/// The body of a request that somebody else sends. Whoever does not know the limit's name ignores it;
+/// the older name is refused by models that want this one.
+pub(crate) fn delegated(request: &Request) -> Value {
+    body(request, MAX_COMPLETION_TOKENS)
 }
 
 #[async_trait]

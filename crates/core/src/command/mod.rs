@@ -24,7 +24,8 @@ pub use append::{Append, Receipt, Warning, receipts, warnings};
 pub use clear::{Clear, Clearing};
 pub use collapse::{Collapse, Collapsing, Stage};
 pub use compact::{
-    Adopt, CompactWithMemory, FailCompaction, FinishCompaction, Made, Scope, StartCompaction,
+    Adopt, CompactWithMemory, CompactWithPrepared, DropOldest, FailCompaction, FinishCompaction,
+    Made, Scope, ShortenCompaction, StartCompaction, prepares_ahead,
 };
 pub use create::{Create, create};
 pub use memory::{
@@ -78,10 +79,16 @@ pub enum Command {
     CompactWithMemory(CompactWithMemory),
     /// Put a summary that came from outside in the place of messages.
     Adopt(Adopt),
+    /// Put the summary that was written ahead in the place of what it covers.
+    CompactWithPrepared(CompactWithPrepared),
+    /// Let the oldest rounds leave without a summary.
+    DropOldest(DropOldest),
     /// Begin to summarise.
     StartCompaction(StartCompaction),
     /// Put a summary in the place of what it covers.
     FinishCompaction(FinishCompaction),
+    /// Record that the input of a summary is made shorter.
+    ShortenCompaction(ShortenCompaction),
     /// Record that a compaction came to nothing.
     FailCompaction(FailCompaction),
     /// Say that an update of the running summary begins.
@@ -144,8 +151,30 @@ pub enum Skip {
     CollapseEnabled,
 }
 
-/// Decides a command.
+/// Decides a command. What changes a session first closes a compaction whose time is over.
 pub fn decide(
+    session: &Session,
+    command: Command,
+    context: Context<'_>,
+) -> Result<Decision, Rejection> {
+    let over = match &command {
+        // These look at it themselves.
+        Command::StartCompaction(_)
+        | Command::FinishCompaction(_)
+        | Command::ShortenCompaction(_)
+        | Command::FailCompaction(_) => None,
+        _ => compact::expired(session, context.now),
+    };
+    let mut decided = decide_alone(session, command, context)?;
+    if let (Decision::Events(events), Some(over)) = (&mut decided, over)
+        && !events.is_empty()
+    {
+        events.insert(0, over);
+    }
+    Ok(decided)
+}
+
+fn decide_alone(
     session: &Session,
     command: Command,
     context: Context<'_>,
@@ -161,9 +190,12 @@ pub fn decide(
         Command::Clear(clear) => clear.decide(session, context),
         Command::CompactWithMemory(compact) => compact.decide(session, context),
         Command::Adopt(adopt) => adopt.decide(session, context),
+        Command::CompactWithPrepared(compact) => compact.decide(session, context),
+        Command::DropOldest(drop) => drop.decide(session),
         Command::StartCompaction(start) => start.decide(session, context),
-        Command::FinishCompaction(finish) => finish.decide(session),
-        Command::FailCompaction(fail) => Ok(fail.decide(session)),
+        Command::FinishCompaction(finish) => finish.decide(session, context),
+        Command::ShortenCompaction(shorten) => shorten.decide(session, context),
+        Command::FailCompaction(fail) => fail.decide(session, context),
         Command::StartMemory(start) => Ok(start.decide(session)),
         Command::UpdateMemory(update) => update.decide(session),
         Command::FailMemory(fail) => Ok(fail.decide(session)),

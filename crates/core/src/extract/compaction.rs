@@ -7,7 +7,7 @@ use super::words::user_words;
 use crate::ids::Ordinal;
 use crate::memory::{Memory, SectionKind};
 use crate::message::{Block, Message};
-use crate::session::Session;
+use crate::session::{Session, Strategy};
 use crate::summary::Document;
 
 /// What the user's own messages may have in a summary.
@@ -54,7 +54,9 @@ fn previous(session: &Session) -> (Memory, Option<Ordinal>) {
         return (Memory::parse(&version.text), version.covers);
     }
     let boundaries = session.compactions().boundaries.iter().rev();
-    let mut summaries = boundaries.filter_map(|boundary| boundary.summary);
+    // What was only dropped has no summary, but a note.
+    let summaries = boundaries.filter(|boundary| boundary.strategy != Strategy::DropOldest);
+    let mut summaries = summaries.filter_map(|boundary| boundary.summary);
     let text = summaries.find_map(|at| {
         let message = session.transcript().content(at)?;
         match message.blocks.first() {

@@ -59,6 +59,8 @@ pub struct AutocompactPolicy {
     /// The same, but at this share of the window it does not wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proactive_percent: Option<Percent>,
+    /// Whether a model's summary is written ahead, from the warning threshold on.
+    pub prepare_ahead: bool,
     /// Failed attempts in a row after which it stops.
     pub max_failures: u32,
     /// With less than this to summarise it does nothing.

@@ -128,6 +128,8 @@ impl Driver {
             asked: Asked::Auto,
             strategy: Strategy::Extractive,
             scope: Scope::Whole,
+            ahead: false,
+            instructions: None,
             expected_revision: None,
             request: None,
         }));
@@ -136,28 +138,38 @@ impl Driver {
         };
         let (key, leaving) = (running.key, running.leaving.clone());
         let starts = self.session.turns().starts().iter();
+        let transcript = self.session.transcript();
+        let holds = |at: &&Ordinal| transcript.get(**at).is_some_and(|it| it.standing.holds());
         let said: Vec<String> = starts
+            .filter(holds)
             .filter_map(|at| user_words(&self.log.get(at.index())?.1))
             .collect();
         let summary = summary_of(&self.session, &leaving, &said).render();
         if summary.trim().is_empty() {
             self.run(Command::FailCompaction(FailCompaction {
                 key,
+                attempt: 0,
                 why: WhyFailed::Empty,
                 detail: "there is nothing to tell".into(),
                 took_ms: 0,
+                request: None,
+                commit: None,
             }));
             return;
         }
         let made = self.made();
         self.run(Command::FinishCompaction(FinishCompaction {
             key,
+            attempt: 0,
             strategy: Strategy::Extractive,
             summary: summary.into(),
             made,
             model: "".into(),
             usage: Usage::default(),
+            dropped: None,
             took_ms: 0,
+            request: None,
+            commit: None,
         }));
     }
 

@@ -20,7 +20,7 @@ use crate::event::{
     Appended, Compacted, ContentSnipped, Event, MessagesAppended, PolicyChanged, Recorded,
     Restored, ResultSize, Rewound, SessionCreated, SessionUpdated, SpansCollapsed, ViewServed,
 };
-use crate::ids::{CallKey, Ordinal, Revision, SessionKey, Timestamp};
+use crate::ids::{CallKey, CompactionKey, Ordinal, Revision, SessionKey, Timestamp};
 use crate::levels::results::Stored;
 use crate::message::{Block, Digest, Kind, Message, Role};
 use crate::tokens::{Ledger, Size};
@@ -139,8 +139,19 @@ impl Session {
                 let pieces = crate::view::count(self.sealed.pieces().len());
                 self.compactions.started(recorded.at, event, pieces);
             }
-            Event::CompactionFailed(event) => self.compactions.failed(event),
-            Event::Compacted(event) => self.compacted(event),
+            Event::CompactionFailed(event) => {
+                self.compaction_ends(event.key, recorded.at);
+                self.compactions.failed(event);
+            }
+            Event::CompactionShortened(event) => self.compactions.shortened(event),
+            Event::SummaryPrepared(event) => {
+                self.compaction_ends(event.key, recorded.at);
+                self.compactions.prepared(event);
+            }
+            Event::Compacted(event) => {
+                self.compaction_ends(event.key, recorded.at);
+                self.compacted(event);
+            }
             Event::MemoryStarted(_) => self.notes.started(recorded.at),
             Event::MemoryUpdated(event) => {
                 self.notes.updated(recorded.at, event);
@@ -177,7 +188,8 @@ impl Session {
             }
             self.spans.shrunk(self.tokens().tokens);
         }
-        if let Some(request) = recorded.event.request() {
+        let stamps = [recorded.event.request(), recorded.event.commit()];
+        for request in stamps.into_iter().flatten() {
             self.remember(request, recorded.at);
         }
         Ok(())
@@ -190,6 +202,13 @@ impl Session {
             at,
         };
         self.requests.record(request.method, &request.id, answered);
+    }
+
+    /// Whoever asked for a compaction is answered by its outcome.
+    fn compaction_ends(&mut self, key: CompactionKey, at: Timestamp) {
+        if let Some(request) = self.compactions.request_of(key) {
+            self.remember(&request, at);
+        }
     }
 
     fn updated(&mut self, event: &SessionUpdated) {

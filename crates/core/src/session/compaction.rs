@@ -1,9 +1,13 @@
 //! The compactions of a session: the one that is under way, those that left a summary, and whether more
 //! may start by themselves.
 
-use crate::event::{Asked, CompactionFailed, CompactionStarted};
+use super::requests::RequestStamp;
+use crate::event::{
+    Asked, CompactionFailed, CompactionShortened, CompactionStarted, SummaryPrepared, WhyFailed,
+};
 use crate::ids::{CompactionKey, Ordinal, Revision, Timestamp};
 use crate::levels::attachments::Attached;
+use crate::message::Usage;
 use crate::view::LayoutChange;
 
 /// How a summary is made.
@@ -19,6 +23,21 @@ pub enum Strategy {
     Delegated,
     /// There is none: the oldest rounds just leave.
     DropOldest,
+}
+
+/// What leaves without being in a summary's input, because that was too long: the oldest rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dropped {
+    /// How many messages.
+    pub messages: u32,
+    /// How many rounds.
+    pub rounds: u32,
+    /// Their estimated tokens.
+    pub tokens: u32,
+    /// The first of them.
+    pub first: Ordinal,
+    /// The last of them.
+    pub last: Ordinal,
 }
 
 /// A compaction that is under way.
@@ -40,6 +59,46 @@ pub struct Running {
     pub pieces: u32,
     /// Whether one of them has changed since: a summary must not bring back what left meanwhile.
     pub touched: bool,
+    /// Whether its summary is written ahead of its time.
+    pub ahead: bool,
+    /// What whoever asked wants of the summary.
+    pub instructions: Option<Box<str>>,
+    /// How often its input was made shorter.
+    pub attempt: u32,
+    /// What its input does not have any more.
+    pub dropped: Option<Dropped>,
+    /// The request that asked for it; its outcome will answer that.
+    pub request: Option<RequestStamp>,
+}
+
+impl Running {
+    /// Whether the caller's own model writes the summary.
+    pub fn is_delegated(&self) -> bool {
+        self.strategy == Strategy::Delegated
+    }
+}
+
+/// A summary that was written ahead of its time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prepared {
+    /// The compaction that it is for.
+    pub key: CompactionKey,
+    /// The messages that it summarises, in order.
+    pub leaving: Vec<Ordinal>,
+    /// How many pieces the view had when it was begun. When one of them changes, it is of no more use.
+    pub pieces: u32,
+    /// The summary.
+    pub text: Box<str>,
+    /// How it was made.
+    pub strategy: Strategy,
+    /// The model that wrote it.
+    pub model: Box<str>,
+    /// What that model reported.
+    pub usage: Usage,
+    /// What was not in its input.
+    pub dropped: Option<Dropped>,
+    /// How long it took, in milliseconds.
+    pub took_ms: u64,
 }
 
 /// What a compaction left.
@@ -90,6 +149,10 @@ pub struct Compactions {
     pub floor: Option<u64>,
     /// The number of the next.
     pub next: u32,
+    /// A summary that waits for its time.
+    pub prepared: Option<Prepared>,
+    /// Whether one could not be written ahead; none is tried again before the next compaction.
+    pub ahead_failed: bool,
 }
 
 impl Compactions {
@@ -117,42 +180,82 @@ impl Compactions {
             leaving: event.leaving.clone(),
             pieces,
             touched: false,
+            ahead: event.ahead,
+            instructions: event.instructions.clone(),
+            attempt: 0,
+            dropped: None,
+            request: event.request.clone(),
         });
     }
 
     pub(super) fn failed(&mut self, event: &CompactionFailed) {
-        self.end(event.key);
-        if event.asked != Asked::Manual {
+        let ahead = self.end(event.key).is_some_and(|ended| ended.ahead);
+        if ahead {
+            // Nobody waits for it, and it may still be made when its time has come.
+            self.ahead_failed |= event.why != WhyFailed::RangeChanged;
+        } else if event.asked != Asked::Manual {
             self.failures = self.failures.saturating_add(1);
         }
+    }
+
+    /// The input of the one that is under way was made shorter.
+    pub(super) fn shortened(&mut self, event: &CompactionShortened) {
+        if let Some(running) = &mut self.running
+            && running.key == event.key
+        {
+            (running.attempt, running.dropped) = (event.attempt, Some(event.dropped));
+        }
+    }
+
+    /// The one that is under way has its summary, ahead of its time.
+    pub(super) fn prepared(&mut self, event: &SummaryPrepared) {
+        if let Some(ended) = self.end(event.key) {
+            self.prepared = Some(Prepared {
+                key: event.key,
+                leaving: ended.leaving,
+                pieces: ended.pieces,
+                text: event.text.clone(),
+                strategy: event.strategy,
+                model: event.model.clone(),
+                usage: event.usage,
+                dropped: event.dropped,
+                took_ms: event.took_ms,
+            });
+        }
+    }
+
+    /// The request that asked for a compaction that is under way.
+    pub(super) fn request_of(&self, key: CompactionKey) -> Option<RequestStamp> {
+        let running = self.running.as_ref().filter(|running| running.key == key)?;
+        running.request.clone()
     }
 
     /// One took effect.
     pub(super) fn finished(&mut self, boundary: Boundary, threshold: u64) {
         self.next = self.next.max(boundary.key.get() + 1);
         self.end(boundary.key);
-        self.failures = 0;
-        self.held = false;
+        (self.prepared, self.ahead_failed) = (None, false);
+        // What was only dropped was not summarised: that may fail again.
+        if boundary.strategy != Strategy::DropOldest {
+            (self.failures, self.held) = (0, false);
+        }
         self.floor = (boundary.after_tokens >= threshold).then_some(boundary.after_tokens);
         self.boundaries.push(boundary);
     }
 
-    fn end(&mut self, key: CompactionKey) {
-        if self
-            .running
-            .as_ref()
-            .is_some_and(|running| running.key == key)
-        {
-            self.running = None;
-        }
+    fn end(&mut self, key: CompactionKey) -> Option<Running> {
+        self.running.take_if(|running| running.key == key)
     }
 
     /// The view changed in another way.
     pub(super) fn view_changed(&mut self, change: Option<&LayoutChange>) {
-        if let (Some(running), Some(change)) = (&mut self.running, change) {
-            let first = change.first().map(crate::view::count);
-            running.touched |= first.is_some_and(|first| first < running.pieces);
+        let Some(first) = change.and_then(LayoutChange::first).map(crate::view::count) else {
+            return;
+        };
+        if let Some(running) = &mut self.running {
+            running.touched |= first < running.pieces;
         }
+        self.prepared.take_if(|prepared| first < prepared.pieces);
     }
 
     /// Changes were taken back: automatic compaction waits until a person speaks.

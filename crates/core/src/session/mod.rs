@@ -24,7 +24,7 @@ mod working;
 pub use apply::ReplayError;
 pub use cache_edits::{CacheEdits, CachePin, PinPlace};
 pub use calls::{Call, CallState, Calls, Pairing};
-pub use compaction::{Boundary, Compactions, Running, Strategy};
+pub use compaction::{Boundary, Compactions, Dropped, Prepared, Running, Strategy};
 pub use coverage::Behind;
 pub use notes::{Author, Failure, Notes, TextDigest, Version, text_digest};
 pub use offers::{Full, MAX_OFFERS, Match, Offer, Offers};

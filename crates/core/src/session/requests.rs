@@ -33,6 +33,10 @@ pub enum Method {
     Persist,
     /// `UpdateWorkingState`.
     Working,
+    /// `CommitSummary`.
+    Commit,
+    /// `CommitSummary`, by its token in place of a request id.
+    Delegation,
 }
 
 /// What a caller says so that its retry is recognised.

@@ -65,3 +65,18 @@ fn way_back(framing: Framing<'_>) -> String {
          messages, what was said), {way}, instead of guessing.\n\n"
     )
 }
+
+/// The text of the message that stands for messages of which there is no summary.
+pub fn left_out(read_tool: Option<&str>) -> String {
+    let mut out = String::from(
+        "[Earlier messages of this conversation did not fit into the context window and were left out \
+         without a summary.",
+    );
+    if let Some(tool) = read_tool {
+        out.push_str(" They are kept: read them with the tool `");
+        out.push_str(tool);
+        out.push_str("`, by message id or by range, instead of guessing what they said.");
+    }
+    out.push(']');
+    out
+}

@@ -14,6 +14,6 @@ mod tests;
 
 pub use accept::{Accepted, Refused, accept};
 pub use document::{Document, Section};
-pub use frame::{Framing, frame};
+pub use frame::{Framing, frame, left_out};
 pub use instructions::standing_instructions;
 pub use prompt::{Extra, SYSTEM, memory_request, summary_request};

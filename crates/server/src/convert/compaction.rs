@@ -1,10 +1,11 @@
 //! Level 5, in the contract's words.
 
-use palimpsest_core::event::{Compacted, CompactionFailed, CompactionStarted, WhyFailed};
+use palimpsest_core::event::{Compacted, CompactionFailed, CompactionStarted, Event, WhyFailed};
 use palimpsest_core::ids::{Ordinal, Revision, Timestamp};
-use palimpsest_core::message::{Block, Kind};
-use palimpsest_core::session::{Boundary, Session, Strategy};
+use palimpsest_core::message::{Block, Kind, Usage};
+use palimpsest_core::session::{Boundary, Dropped, Session, Strategy};
 use palimpsest_proto::context::v1;
+use palimpsest_summarize::{Role, Turn};
 
 use super::levels::trigger;
 use super::memory::message_id;
@@ -75,6 +76,68 @@ pub(super) fn is_paused(session: &Session) -> bool {
     session.compactions().failures >= limit
 }
 
+/// The compaction of an event that ended one.
+pub fn compaction(event: &Event, session: &Session) -> Option<v1::Compaction> {
+    match event {
+        Event::Compacted(event) => Some(compacted(event, None, session, false)),
+        Event::CompactionFailed(event) => Some(failed_compaction(event, session)),
+        _ => None,
+    }
+}
+
+/// The compaction that is under way.
+pub fn running_compaction(session: &Session) -> Option<v1::Compaction> {
+    let running = session.compactions().running.as_ref()?;
+    let state = if running.is_delegated() {
+        v1::CompactionState::AwaitingSummary
+    } else {
+        v1::CompactionState::Running
+    };
+    Some(v1::Compaction {
+        compaction_id: running.key.to_string(),
+        state: state.into(),
+        strategy: strategy(running.strategy).into(),
+        trigger: trigger(running.asked).into(),
+        start_time: Some(export_timestamp(running.at)),
+        dropped: running
+            .dropped
+            .map(|dropped| self::dropped(dropped, session)),
+        ..v1::Compaction::default()
+    })
+}
+
+/// What was not in a summary's input.
+fn dropped(dropped: Dropped, session: &Session) -> v1::DroppedContent {
+    v1::DroppedContent {
+        messages: dropped.messages,
+        rounds: dropped.rounds,
+        tokens: dropped.tokens,
+        first_message_id: message_id(session, Some(dropped.first)),
+        last_message_id: message_id(session, Some(dropped.last)),
+    }
+}
+
+/// What a model is told, as messages.
+pub fn turns(turns: &[Turn]) -> Vec<v1::Message> {
+    let message = |turn: &Turn| {
+        let role = match turn.role {
+            Role::User => v1::Role::User,
+            Role::Assistant => v1::Role::Assistant,
+        };
+        v1::Message {
+            role: role.into(),
+            blocks: vec![v1::Block {
+                block: Some(v1::block::Block::Text(v1::TextBlock {
+                    text: turn.text.clone(),
+                })),
+                ..v1::Block::default()
+            }],
+            ..v1::Message::default()
+        }
+    };
+    turns.iter().map(message).collect()
+}
+
 /// A compaction that failed.
 pub(super) fn failed_compaction(event: &CompactionFailed, session: &Session) -> v1::Compaction {
     v1::Compaction {
@@ -125,7 +188,9 @@ pub(super) fn compacted(
         boundary: boundary.map(|one| self::boundary(one, session)),
         // What a model would write is not known before it has.
         summary: text
-            .filter(|_| !(dry_run && event.strategy == Strategy::Model))
+            .filter(|_| {
+                !(dry_run && matches!(event.strategy, Strategy::Model | Strategy::Delegated))
+            })
             .unwrap_or_default(),
         model: event.model.to_string(),
         attachments: event
@@ -133,9 +198,10 @@ pub(super) fn compacted(
             .iter()
             .map(|one| attachment(one, session))
             .collect(),
+        dropped: event.dropped.map(|dropped| self::dropped(dropped, session)),
         ..v1::Compaction::default()
     };
-    if !event.model.is_empty() {
+    if !event.model.is_empty() || event.usage != Usage::default() {
         compaction.usage = Some(v1::Usage {
             input_tokens: tokens32(event.usage.input_tokens),
             output_tokens: tokens32(event.usage.output_tokens),

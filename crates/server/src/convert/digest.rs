@@ -131,6 +131,13 @@ impl Canonical for v1::CompactRequest {
     }
 }
 
+impl Canonical for v1::CommitSummaryRequest {
+    fn reduce(&mut self) -> Vec<Map> {
+        self.request_id.clear();
+        Vec::new()
+    }
+}
+
 impl Canonical for v1::RestoreContextRequest {
     fn reduce(&mut self) -> Vec<Map> {
         self.request_id.clear();

@@ -85,7 +85,10 @@ pub fn events(
             .into_iter()
             .collect(),
         // A summary's text was told when it was written; that its copy is there changes nothing.
-        Event::OffersSettled(_) | Event::MemoryFiled(_) => Vec::new(),
+        Event::OffersSettled(_)
+        | Event::MemoryFiled(_)
+        | Event::CompactionShortened(_)
+        | Event::SummaryPrepared(_) => Vec::new(),
         Event::ContentSnipped(event) => vec![Out::ContentSnipped(levels::snipped(event, session))],
         Event::ResultsCleared(event) => vec![Out::ResultsCleared(levels::cleared(event, session))],
         Event::CacheEditsIssued(event) => {

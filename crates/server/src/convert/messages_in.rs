@@ -261,7 +261,8 @@ impl Metadata {
     }
 }
 
-fn usage(usage: v1::Usage) -> Usage {
+/// What a provider reported.
+pub fn usage(usage: v1::Usage) -> Usage {
     Usage {
         input_tokens: usage.input_tokens.into(),
         cache_read_tokens: usage.cache_read_tokens.into(),

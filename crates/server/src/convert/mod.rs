@@ -39,7 +39,7 @@ pub use appended::{
 pub use blocks_out::view_message;
 pub use breakpoints::{AskedBreakpoints, asked_breakpoints, cache_breakpoints};
 pub use cache_ledger::cache_ledger;
-pub use compaction::why_failed;
+pub use compaction::{compaction, running_compaction, turns, why_failed};
 pub use digest::{Canonical, body_digest, request_stamp};
 pub use events::{event_kind, event_kinds, events, rewind_effect, rewound};
 pub use fidelity::{fidelity, model_tool, returned};
@@ -49,7 +49,7 @@ pub use levels::{
     refused, restored, skip_reason, skipped, snipped, stage,
 };
 pub use memory::MemoryView;
-pub use messages_in::{InputMessage, messages};
+pub use messages_in::{InputMessage, messages, usage};
 pub use offers::{
     ResultForm, call_name, offered_call, offered_content, persist_response, result_rule,
     stored_content,

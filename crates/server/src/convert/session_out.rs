@@ -85,10 +85,20 @@ pub fn session(session: &Session) -> v1::Session {
             revision: session.revision(),
             epoch: session.sealed().epoch(),
             counts: counts(session),
-            state: session_state(session.about()),
+            state: if is_compacting(session) {
+                v1::SessionState::Compacting
+            } else {
+                session_state(session.about())
+            },
             last_model: &session.about().last_model,
         })
     }
+}
+
+/// Whether a compaction runs. What is written ahead of its time changes nothing yet.
+fn is_compacting(session: &Session) -> bool {
+    let running = session.compactions().running.as_ref();
+    running.is_some_and(|running| !running.ahead)
 }
 
 /// What a session holds. User turns, bytes and reported tokens are those of what it still has in
@@ -99,6 +109,7 @@ fn counts(session: &Session) -> v1::SessionCounts {
         messages: transcript.len() as u64,
         tool_calls: session.calls().iter().len() as u64,
         transcript_bytes: transcript.content_bytes() as u64,
+        compactions: u32::try_from(session.compactions().boundaries.len()).unwrap_or(u32::MAX),
         ..v1::SessionCounts::default()
     };
     for (_, entry) in transcript.entries() {

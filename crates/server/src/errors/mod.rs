@@ -20,7 +20,7 @@ use palimpsest_core::ids::{CallKey, CompactionKey, MessageId, Revision, SessionK
 use palimpsest_core::json::JsonError;
 use palimpsest_core::message::Digest;
 use palimpsest_proto::context::v1::{
-    CompactionFailureReason, ErrorReason, SkipReason, ToolCall, Visibility,
+    CompactionFailureReason, ErrorReason, SkipReason, TokenReport, ToolCall, Visibility,
 };
 
 use crate::convert::{self, BadPageToken, FieldError, PatternError, Problem};
@@ -82,6 +82,28 @@ pub enum ServiceError {
     CompactionNotFound {
         /// Its key.
         key: CompactionKey,
+    },
+    /// No delegated compaction has this token, or not any more.
+    DelegationNotFound {
+        /// The compaction, where the token says so.
+        key: Option<CompactionKey>,
+    },
+    /// Another compaction of the session runs.
+    CompactionRunning {
+        /// Which.
+        key: CompactionKey,
+    },
+    /// What a compaction summarised was changed meanwhile.
+    CompactionRangeChanged {
+        /// Which.
+        key: CompactionKey,
+        /// The session's revision.
+        current: Revision,
+    },
+    /// The provider refused the prompt, and nothing more can leave it.
+    PromptTooLong {
+        /// What it has.
+        tokens: Box<TokenReport>,
     },
     /// The session has no such folded span.
     SpanNotFound {

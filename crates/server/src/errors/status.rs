@@ -226,6 +226,40 @@ fn refusal(error: ServiceError) -> Refusal {
             "the compaction is not under way: it has finished, has failed, or never began",
         )
         .meta("compaction_id", &key),
+        E::DelegationNotFound { key } => {
+            let refusal = Refusal::new(
+                Code::NotFound,
+                Reason::DelegationNotFound,
+                "no summary is awaited for this token: its compaction was finished, has failed or \
+                 expired, or was given another token; call Compact again",
+            );
+            match key {
+                Some(key) => refusal.meta("compaction_id", &key),
+                None => refusal,
+            }
+        }
+        E::CompactionRunning { key } => Refusal::new(
+            Code::FailedPrecondition,
+            Reason::CompactionRunning,
+            "another compaction of the session runs: wait for its end, which WatchSession tells",
+        )
+        .meta("compaction_id", &key)
+        .precondition("compaction".into(), "no other compaction may run"),
+        E::CompactionRangeChanged { key, current } => Refusal::new(
+            Code::Aborted,
+            Reason::CompactionRangeChanged,
+            "the view was changed while its summary was written, so nothing was compacted: call \
+             Compact again",
+        )
+        .meta("compaction_id", &key)
+        .meta("current_revision", &current),
+        E::PromptTooLong { tokens } => Refusal::new(
+            Code::ResourceExhausted,
+            Reason::PromptTooLong,
+            "the prompt was refused as too long and nothing more can leave the view by itself: snip \
+             what is largest, or use a model with a larger window; what was appended stays",
+        )
+        .own("TokenReport", &*tokens),
         E::SpanNotFound { id } => {
             let id: String = id.chars().take(MAX_ID_CHARS).collect();
             Refusal::new(

@@ -108,6 +108,20 @@ fn every_error() -> Vec<ServiceError> {
             call_key: CallKey::new(12),
             tool_use_id: "toolu_1".into(),
         },
+        E::DelegationNotFound { key: None },
+        E::DelegationNotFound {
+            key: Some(CompactionKey::new(3)),
+        },
+        E::CompactionRunning {
+            key: CompactionKey::new(3),
+        },
+        E::CompactionRangeChanged {
+            key: CompactionKey::new(3),
+            current: Revision::new(9),
+        },
+        E::PromptTooLong {
+            tokens: Box::default(),
+        },
         E::TooManyOffers { limit: 256 },
         E::ResultConflict {
             call: Some(CallKey::new(12)),
@@ -220,6 +234,17 @@ fn the_whole_table() {
         InvalidArgument: call c12 has another tool_use_id: leave one of the two out
           ErrorInfo palimpsest/CALL_MISMATCH call_key=c12 tool_use_id=toolu_1
           BadRequest call.tool_use_id: is not that of the call with this call_key
+        NotFound: no summary is awaited for this token: its compaction was finished, has failed or expired, or was given another token; call Compact again
+          ErrorInfo palimpsest/DELEGATION_NOT_FOUND
+        NotFound: no summary is awaited for this token: its compaction was finished, has failed or expired, or was given another token; call Compact again
+          ErrorInfo palimpsest/DELEGATION_NOT_FOUND compaction_id=compaction-3
+        FailedPrecondition: another compaction of the session runs: wait for its end, which WatchSession tells
+          ErrorInfo palimpsest/COMPACTION_RUNNING compaction_id=compaction-3
+          PreconditionFailure COMPACTION_RUNNING compaction: no other compaction may run
+        Aborted: the view was changed while its summary was written, so nothing was compacted: call Compact again
+          ErrorInfo palimpsest/COMPACTION_RANGE_CHANGED compaction_id=compaction-3 current_revision=9
+        ResourceExhausted: the prompt was refused as too long and nothing more can leave the view by itself: snip what is largest, or use a model with a larger window; what was appended stays
+          ErrorInfo palimpsest/PROMPT_TOO_LONG
         ResourceExhausted: 256 stored results wait for the messages that bring them: append some first
           QuotaFailure call: 256 results may wait
           ErrorInfo palimpsest/QUOTA_EXCEEDED limit=256 quota=waiting_results

@@ -6,16 +6,17 @@ use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::{LastServed, Method, NotHeld, RequestStamp, Session, Strategy};
 use palimpsest_proto::context::v1::compact_request::Range;
 use palimpsest_proto::context::v1::{
-    self, CompactRequest, CompactResponse, CompactionStrategy, Level, Trigger,
+    self, CompactRequest, CompactResponse, CompactionMode, CompactionStrategy, Level, Trigger,
 };
 
 use super::Service;
 use super::append::{budget, expected, tokens};
 use super::change::{Change, Happened};
-use super::compaction::{self, Ended, Wanted};
+use super::commit;
+use super::compaction::{self, Ended, Wanted, When, Wish};
 use super::fidelity::removed;
 use super::ledger::ledger;
-use crate::convert;
+use crate::convert::{self, Form};
 use crate::errors::ServiceError;
 
 /// Which level is to act, and how.
@@ -183,78 +184,135 @@ async fn autocompact(
     let body = || convert::body_digest(&request);
     let stamp = convert::request_stamp(&request_id, Method::Compact, body, service.limits())?;
     let wanted = wanted(service, &request, by_hand, stamp)?;
-    let target = request.target.as_ref();
-    let tell = |session: &Session, ended: &Ended| {
-        let response = compacted(service, session, ended, target, wanted.dry_run)?;
-        let failed = no_summary(service, session, ended, &wanted);
-        Ok((ended.clone(), response, failed))
+    let call = Autocompact {
+        service,
+        key,
+        wanted,
+        form: convert::form(request.form, "form")?,
+        target: request.target,
     };
-    let outcome = compaction::compact(service, key, &wanted, tell).await;
-    let (ended, response, failed) = outcome.map_err(|error| error.with_request_id(&request_id))?;
-    match ended {
-        Ended::Event(..) => match failed {
-            Some(failed) if by_hand => Err(failed),
-            _ => Ok(response),
-        },
-        Ended::Before(revision) => {
-            let happened = service.sessions.event(key, revision).await?;
-            let event = happened.map(|recorded| Box::new(recorded.event));
-            let tell = |session: &Session| {
-                let ended = match event {
-                    Some(event) => Ended::Event(event, revision),
-                    None => Ended::Skipped(Skip::NothingEligible),
-                };
-                compacted(service, session, &ended, target, false)
-            };
-            let told = service.sessions.read_whole(key, tell).await?;
-            told.map_err(|NotHeld| ServiceError::Internal {
-                doing: "read a session whole",
-                source: None,
-            })
-        }
-        Ended::Skipped(Skip::Disabled) if by_hand => Err(ServiceError::DisabledByPolicy {
-            setting: "autocompact.manual_enabled",
-        }),
-        Ended::Skipped(skip) if by_hand => Err(ServiceError::NothingToCompact {
-            skip: convert::skip_reason(skip),
-        }),
-        // Only whoever asks by hand is refused.
-        Ended::Skipped(_) => Ok(response),
-    }
+    let done = Box::pin(call.run()).await;
+    done.map_err(|error| error.with_request_id(&request_id))
 }
 
-/// The failure of a model where nothing may stand in for it.
-fn no_summary(
-    service: &Service,
-    session: &Session,
-    ended: &Ended,
-    wanted: &Wanted,
-) -> Option<ServiceError> {
-    let Ended::Event(event, _) = ended else {
-        return None;
-    };
-    let (Event::CompactionFailed(failed), Some(Strategy::Model)) = (&**event, wanted.strategy)
-    else {
-        return None;
-    };
-    let of_model = matches!(
-        failed.why,
-        WhyFailed::ModelUnavailable
-            | WhyFailed::PromptTooLong
-            | WhyFailed::Empty
-            | WhyFailed::Refused
-            | WhyFailed::Truncated
-            | WhyFailed::Incomplete
-            | WhyFailed::Expired
-    );
-    let of_policy = session.policy().summary.model.as_deref();
-    let of_server = service.models.as_ref().map(|models| models.main());
-    let model = wanted.model.as_deref().or(of_policy).or(of_server);
-    of_model.then(|| ServiceError::NoSummary {
-        why: convert::why_failed(failed.why),
-        detail: failed.detail.to_string(),
-        model: model.unwrap_or_default().to_owned(),
-    })
+/// A call for level 5.
+struct Autocompact<'a> {
+    service: &'a Service,
+    key: &'a SessionKey,
+    wanted: Wanted,
+    form: Form,
+    target: Option<v1::Target>,
+}
+
+/// What came of a call, and what refuses it.
+type Told = (Ended, CompactResponse, Option<ServiceError>);
+
+impl Autocompact<'_> {
+    async fn run(&self) -> Result<CompactResponse, ServiceError> {
+        let (service, key) = (self.service, self.key);
+        let tell = |session: &Session, ended: &Ended| self.tell(session, ended);
+        let mut told = compaction::compact(service, key, &self.wanted, tell).await?;
+        if let Ended::Before(revision) = told.0 {
+            let ended = compaction::outcome(service, key, &self.wanted, revision);
+            let ended = Box::pin(ended).await?;
+            told = Box::pin(compaction::tell_now(service, key, &ended, tell)).await?;
+        }
+        let (ended, mut response, refused) = told;
+        if let Some(refused) = refused {
+            return Err(refused);
+        }
+        if let Ended::Running(which) = ended {
+            let wish = service
+                .sessions
+                .read(key, |session| self.wish(session))
+                .await?;
+            if let Some(wish) = wish {
+                let delegated = Box::pin(compaction::request(service, key, which, wish)).await?;
+                response.delegated_request = delegated.map(commit::export);
+                // What the request lacks is known now.
+                let running = |session: &Session| convert::running_compaction(session);
+                let running = service.sessions.read(key, running).await?;
+                response.compaction = running.or(response.compaction);
+            }
+        }
+        Ok(response)
+    }
+
+    /// For whom the request of a delegated compaction is written; none when none is under way.
+    fn wish(&self, session: &Session) -> Option<Wish> {
+        let running = session.compactions().running.as_ref();
+        running.filter(|running| running.is_delegated())?;
+        let last = session.last_served();
+        let (target, window) = convert::target(self.target.clone(), last)
+            .unwrap_or_else(|_| (last.target.clone(), last.window));
+        let most = window.max_output_tokens.unwrap_or(u64::MAX);
+        let thresholds = session.policy().thresholds(window);
+        Some(Wish {
+            form: self.form,
+            provider: target.provider,
+            window_tokens: window
+                .input_limit_tokens
+                .map_or(thresholds.window, |limit| limit.min(thresholds.window)),
+            max_output_tokens: u32::try_from(most).unwrap_or(u32::MAX),
+        })
+    }
+
+    fn tell(&self, session: &Session, ended: &Ended) -> Result<Told, NotHeld> {
+        let (service, target) = (self.service, self.target.as_ref());
+        let response = compacted(service, session, ended, target, self.wanted.dry_run)?;
+        // Only whoever asks by hand is refused.
+        let by_hand = self.wanted.asked == Asked::Manual;
+        let refused = by_hand.then(|| self.refusal(session, ended)).flatten();
+        Ok((ended.clone(), response, refused))
+    }
+
+    fn refusal(&self, session: &Session, ended: &Ended) -> Option<ServiceError> {
+        let failed = match ended {
+            Ended::Event(event, _) => match &**event {
+                Event::CompactionFailed(failed) => failed,
+                _ => return None,
+            },
+            Ended::Skipped(Skip::AlreadyRunning) => {
+                let running = session.compactions().running.as_ref()?;
+                return Some(ServiceError::CompactionRunning { key: running.key });
+            }
+            Ended::Skipped(Skip::Disabled) => {
+                return Some(ServiceError::DisabledByPolicy {
+                    setting: "autocompact.manual_enabled",
+                });
+            }
+            Ended::Skipped(skip) => {
+                return Some(ServiceError::NothingToCompact {
+                    skip: convert::skip_reason(*skip),
+                });
+            }
+            Ended::Before(_) | Ended::Running(_) => return None,
+        };
+        match failed.why {
+            WhyFailed::RangeChanged => Some(ServiceError::CompactionRangeChanged {
+                key: failed.key,
+                current: session.revision(),
+            }),
+            WhyFailed::NotSmaller => Some(ServiceError::NothingToCompact {
+                skip: convert::skip_reason(Skip::TooLittleGain),
+            }),
+            // A hook's word is told as it is.
+            WhyFailed::HookVetoed | WhyFailed::HookFailed => None,
+            why => Some(ServiceError::NoSummary {
+                why: convert::why_failed(why),
+                detail: failed.detail.to_string(),
+                model: self.model(session),
+            }),
+        }
+    }
+
+    /// The model that was to write the summary.
+    fn model(&self, session: &Session) -> String {
+        let of_policy = session.policy().summary.model.as_deref();
+        let of_server = self.service.models.as_ref().map(|models| models.main());
+        let model = self.wanted.model.as_deref().or(of_policy).or(of_server);
+        model.unwrap_or_default().to_owned()
+    }
 }
 
 /// What somebody reads who asks for a model where there is none.
@@ -276,6 +334,11 @@ fn overrides(
     };
     let given = |text: &str| (!text.trim().is_empty()).then(|| text.to_owned());
     let (model, instructions) = (given(&overrides.model), given(&overrides.instructions));
+    let delegates = request.strategy() == CompactionStrategy::Delegated;
+    if model.is_some() && delegates {
+        let what = "is the caller's to choose with DELEGATED: leave it out";
+        return Err(ServiceError::invalid("overrides.model", what));
+    }
     if model.is_some() && service.models.is_none() {
         return Err(ServiceError::invalid("overrides.model", NO_MODEL));
     }
@@ -310,11 +373,7 @@ fn wanted(
             return Err(ServiceError::invalid("strategy", NO_MODEL));
         }
         Ok(CompactionStrategy::Model) => Some(Strategy::Model),
-        Ok(CompactionStrategy::Delegated) => {
-            return Err(ServiceError::NotImplemented {
-                method: "palimpsest.context.v1.ContextService/Compact".into(),
-            });
-        }
+        Ok(CompactionStrategy::Delegated) => Some(Strategy::Delegated),
         Ok(CompactionStrategy::DropOldest) | Err(_) => {
             return Err(ServiceError::invalid(
                 "strategy",
@@ -328,6 +387,14 @@ fn wanted(
         Some(Range::FromMessageId(id)) => Scope::From(convert::message_id(id, "from_message_id")?),
     };
     let (model, instructions) = overrides(service, request)?;
+    let when = match CompactionMode::try_from(request.compaction_mode) {
+        Ok(CompactionMode::Unspecified | CompactionMode::Wait) => When::Waited,
+        Ok(CompactionMode::Background) => When::Background,
+        Ok(CompactionMode::Never) | Err(_) => {
+            let what = "must be WAIT or BACKGROUND";
+            return Err(ServiceError::invalid("compaction_mode", what));
+        }
+    };
     Ok(Wanted {
         asked: if by_hand { Asked::Manual } else { Asked::Auto },
         strategy,
@@ -337,6 +404,7 @@ fn wanted(
         expected_revision: request.expected_revision.map(Revision::new),
         request: stamp,
         dry_run: request.dry_run,
+        when,
     })
 }
 
@@ -350,14 +418,22 @@ fn compacted(
     let mut stage = match ended {
         Ended::Event(event, _) => convert::stage(event, session, dry_run),
         Ended::Skipped(skip) => Some(convert::skipped(Level::Autocompact, *skip)),
-        Ended::Before(_) => None,
+        Ended::Before(_) | Ended::Running(_) => None,
     };
     // The detail stands beside its report.
     let detail = stage.as_mut().and_then(|stage| stage.detail.take());
     let compaction = match detail {
         Some(v1::stage_report::Detail::Compaction(compaction)) => Some(*compaction),
+        _ if matches!(ended, Ended::Running(_)) => convert::running_compaction(session),
         _ => None,
     };
+    if matches!(ended, Ended::Running(_)) {
+        stage = Some(v1::StageReport {
+            level: Level::Autocompact.into(),
+            action: v1::StageAction::Started.into(),
+            ..v1::StageReport::default()
+        });
+    }
     let event = match ended {
         Ended::Event(event, revision) => Some((*revision, &**event)),
         _ => None,

@@ -19,11 +19,9 @@ use tonic::{Request, Response, Status, async_trait};
 use crate::grpc::Deadline;
 
 use super::{
-    Service, append, compact, memory, not_implemented, persist, prepare, reply, restore, results,
-    rewind, snip, stream, tools, working,
+    Service, append, commit, compact, memory, persist, prepare, reply, restore, results, rewind,
+    snip, stream, tools, working,
 };
-
-const NAME: &str = "ContextService";
 
 /// A stream of replies.
 pub(super) type Replies<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -81,9 +79,11 @@ impl ContextService for ContextHandlers {
 
     async fn commit_summary(
         &self,
-        _: Request<CommitSummaryRequest>,
+        request: Request<CommitSummaryRequest>,
     ) -> Result<Response<CommitSummaryResponse>, Status> {
-        not_implemented(NAME, "CommitSummary")
+        let (service, request) = (self.0.clone(), request.into_inner());
+        let change = Box::pin(async move { commit::commit(&service, request).await });
+        reply(self.0.mutations.uncancelled(change).await)
     }
 
     async fn snip(&self, request: Request<SnipRequest>) -> Result<Response<SnipResponse>, Status> {

@@ -6,6 +6,7 @@
 mod adopt;
 mod append;
 mod change;
+mod commit;
 mod compact;
 mod compaction;
 mod context;
@@ -20,6 +21,7 @@ mod manage;
 mod memory;
 mod messages;
 mod originals;
+mod overflow;
 mod persist;
 mod prepare;
 mod restore;
@@ -137,12 +139,4 @@ impl Service {
 /// A handler's outcome as a reply.
 fn reply<T>(outcome: Result<T, ServiceError>) -> Result<Response<T>, Status> {
     outcome.map(Response::new).map_err(Status::from)
-}
-
-/// A method of the contract that this version does not have yet.
-fn not_implemented<T>(service: &str, method: &str) -> Result<Response<T>, Status> {
-    Err(ServiceError::NotImplemented {
-        method: format!("palimpsest.context.v1.{service}/{method}"),
-    }
-    .into())
 }

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use palimpsest_core::codec;
 use palimpsest_core::command::{
-    Clear, Clearing, Collapse, Collapsing, Command, Rejection, Serve, Skip,
+    Clear, Clearing, Collapse, Collapsing, Command, Rejection, Serve, Skip, prepares_ahead,
 };
 use palimpsest_core::event::{Asked, Event, Recorded};
-use palimpsest_core::ids::Revision;
+use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::levels::collapse::is_due;
 use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::{LastServed, Method, NotHeld, Session, View};
@@ -17,18 +17,16 @@ use palimpsest_proto::context::v1::{
 use serde_json::json;
 
 use super::append::{Appended, Incoming, budget, tokens};
+use super::commit::gap_tokens;
 use super::compaction::{self, Ended};
 use super::fidelity::removed;
+use super::overflow::{self, Overflow};
 use super::{Service, etag, ledger, staging};
 use crate::convert::{self, AskedBreakpoints, Form, PrefixTokens};
 use crate::errors::ServiceError;
 use crate::sessions::{Missing, Outcome, Transaction};
 
 /// A request, read; what depends on the session is still to be filled in.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a switch of the request"
-)]
 struct Call {
     incoming: Incoming,
     target: Option<v1::Target>,
@@ -40,7 +38,7 @@ struct Call {
     mode: CompactionMode,
     breakpoints: Option<AskedBreakpoints>,
     /// The provider refused the last view as too long.
-    overflow: bool,
+    overflow: Option<Overflow>,
     dry_run: bool,
     max_reply_bytes: usize,
 }
@@ -55,22 +53,21 @@ struct Done {
     skipped: Vec<(v1::Level, Skip)>,
     /// What came of a compaction that was due.
     compacted: Option<Ended>,
+    /// The oldest rounds left, because nothing else was enough.
+    dropped: Option<(Revision, Event)>,
+    /// What the view had before this call, in tokens.
+    before_tokens: u64,
 }
 
 impl Done {
-    fn levels(&self) -> impl Iterator<Item = (Revision, &Event)> {
-        self.levels
-            .iter()
-            .map(|(revision, event)| (*revision, event))
-    }
-
-    /// What changed the view: the levels, and the compaction after them.
+    /// What changed the view, in order.
     fn changes(&self) -> impl Iterator<Item = (Revision, &Event)> {
-        let compacted = self.compacted.as_ref().and_then(|ended| match ended {
+        let compacted = self.compacted.iter().filter_map(|ended| match ended {
             Ended::Event(event, revision) => Some((*revision, &**event)),
-            Ended::Skipped(_) | Ended::Before(_) => None,
+            Ended::Skipped(_) | Ended::Before(_) | Ended::Running(_) => None,
         });
-        self.levels().chain(compacted)
+        let levels = self.levels.iter().map(told);
+        levels.chain(compacted).chain(self.dropped.iter().map(told))
     }
 
     fn stages(&self, session: &Session, dry_run: bool) -> Vec<v1::StageReport> {
@@ -81,10 +78,19 @@ impl Done {
         let compacted = self.compacted.as_ref().and_then(|ended| match ended {
             Ended::Event(event, _) => convert::stage(event, session, dry_run),
             Ended::Skipped(skip) => Some(convert::skipped(v1::Level::Autocompact, *skip)),
-            Ended::Before(_) => None,
+            Ended::Before(_) | Ended::Running(_) => None,
         });
-        done.chain(skipped).chain(compacted).collect()
+        let dropped = self.dropped.iter();
+        let dropped = dropped.filter_map(|(_, event)| convert::stage(event, session, dry_run));
+        done.chain(skipped)
+            .chain(compacted)
+            .chain(dropped)
+            .collect()
     }
+}
+
+const fn told((revision, event): &(Revision, Event)) -> (Revision, &Event) {
+    (*revision, event)
 }
 
 const fn is_of_a_level(event: &Event) -> bool {
@@ -126,7 +132,9 @@ pub(super) async fn prepare(
         cache_edits: request.cache_edits_supported,
         mode,
         breakpoints,
-        overflow: request.prompt_too_long.is_some(),
+        overflow: request.prompt_too_long.as_ref().map(|told| Overflow {
+            gap_tokens: gap_tokens(told),
+        }),
         dry_run,
         max_reply_bytes: service.limits().max_reply_bytes,
     };
@@ -143,6 +151,7 @@ pub(super) async fn prepare(
         let asked = call.compacts(session, &done.appended).filter(|_| !dry_run);
         let follows = Follows {
             stages: is_due(session),
+            ahead: prepares_ahead(session, service.sessions.clock().now()),
             compacts: asked.map(|asked| (asked, done.clone())),
         };
         Ok((before, response, follows))
@@ -169,22 +178,15 @@ pub(super) async fn prepare(
                 });
             }
             CompactionMode::Wait | CompactionMode::Unspecified => {
-                let wanted = compaction::Wanted::automatic(asked);
-                let tell = |_: &Session, ended: &Ended| Ok(ended.clone());
-                let ended = compaction::compact(service, &key, &wanted, tell).await;
-                let ended = ended.map_err(|error| error.with_request_id(&request_id))?;
-                let done = Done {
-                    compacted: Some(ended),
-                    ..done
-                };
+                let done = Box::pin(make_room(service, &key, &call, (asked, done))).await;
+                let done = done.map_err(|error| error.with_request_id(&request_id))?;
                 let serve = |transaction: &mut Transaction<'_>| {
                     call.serve(transaction)?;
                     Ok(done.clone())
                 };
-                let again = service
-                    .sessions
-                    .run(&key, &Missing::Refuse, false, serve, finish)
-                    .await;
+                let (sessions, missing) = (&service.sessions, &Missing::Refuse);
+                let again = sessions.run(&key, missing, false, serve, finish);
+                let again = Box::pin(again).await;
                 (before, response, _) = again
                     .map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
             }
@@ -196,13 +198,39 @@ pub(super) async fn prepare(
     if follows.stages && !dry_run {
         staging::begin(service, &key);
     }
+    if follows.ahead && !dry_run {
+        compaction::prepare_ahead(service, &key);
+    }
     Ok(response)
+}
+
+/// The view is compacted; and when a refused prompt needs more than that, its oldest rounds leave.
+async fn make_room(
+    service: &Service,
+    key: &SessionKey,
+    call: &Call,
+    (asked, done): (Asked, Done),
+) -> Result<Done, ServiceError> {
+    let wanted = compaction::Wanted::automatic(asked);
+    let tell = |_: &Session, ended: &Ended| Ok(ended.clone());
+    let ended = compaction::compact(service, key, &wanted, tell).await?;
+    let dropped = match call.overflow.filter(|_| asked == Asked::Provider) {
+        Some(refused) => overflow::drop_oldest(service, key, refused, done.before_tokens).await?,
+        None => None,
+    };
+    Ok(Done {
+        compacted: Some(ended),
+        dropped,
+        ..done
+    })
 }
 
 /// What follows a reply, or comes before it.
 struct Follows {
     /// Spans are to be chosen.
     stages: bool,
+    /// A summary is to be written ahead.
+    ahead: bool,
     /// A compaction is due: who asks for it, and what had come of the call.
     compacts: Option<(Asked, Done)>,
 }
@@ -210,7 +238,7 @@ struct Follows {
 impl Call {
     /// Who asks for a compaction now; nobody when the view is not that large.
     fn compacts(&self, session: &Session, appended: &Appended) -> Option<Asked> {
-        if matches!(appended, Appended::Now { .. }) && self.overflow {
+        if matches!(appended, Appended::Now { .. }) && self.overflow.is_some() {
             return Some(Asked::Provider);
         }
         let policy = &session.policy().autocompact;
@@ -219,6 +247,9 @@ impl Call {
     }
 
     fn decide(&self, transaction: &mut Transaction<'_>) -> Result<Done, Rejection> {
+        let before_tokens = transaction
+            .session()
+            .map_or(0, |session| session.tokens().tokens);
         let appended = if self.incoming.is_empty() {
             Appended::Now {
                 event: None,
@@ -233,6 +264,8 @@ impl Call {
             levels: Vec::new(),
             skipped: Vec::new(),
             compacted: None,
+            dropped: None,
+            before_tokens,
         };
         if transaction.session().is_none() {
             return Ok(done);
@@ -294,7 +327,7 @@ impl Call {
     /// A refused prompt is acted upon once, and not when the call is repeated.
     fn collapsing(&self, appended: &Appended) -> Collapsing {
         match appended {
-            Appended::Now { .. } if self.overflow => Collapsing::Overflow,
+            Appended::Now { .. } if self.overflow.is_some() => Collapsing::Overflow,
             _ => Collapsing::Auto,
         }
     }

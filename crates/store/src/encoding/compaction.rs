@@ -1,9 +1,12 @@
 //! Level 5.
 
-use palimpsest_core::event::{Appended, Compacted, CompactionFailed, CompactionStarted, WhyFailed};
+use palimpsest_core::event::{
+    Appended, Compacted, CompactionFailed, CompactionShortened, CompactionStarted, SummaryPrepared,
+    WhyFailed,
+};
 use palimpsest_core::ids::{CallKey, CompactionKey, Ordinal, Revision, Timestamp};
 use palimpsest_core::message::Usage;
-use palimpsest_core::session::{Boundary, Compactions, Running, Strategy};
+use palimpsest_core::session::{Boundary, Compactions, Dropped, Prepared, Running, Strategy};
 
 use super::event::{read_message, read_stamp, write_message, write_stamp};
 use super::levels::{calls, ordinals, read_asked, write_asked};
@@ -83,6 +86,8 @@ pub(super) fn write_started(event: &CompactionStarted) -> v1::CompactionStarted 
         expires_ms: event.expires.as_millis(),
         leaving: ordinals(&event.leaving),
         before_tokens: event.before_tokens,
+        ahead: event.ahead,
+        instructions: event.instructions.as_deref().map(str::to_owned),
         request: event.request.as_ref().map(write_stamp),
     }
 }
@@ -97,6 +102,8 @@ pub(super) fn read_started(
         expires: Timestamp::from_millis(stored.expires_ms),
         leaving: read_ordinals(stored.leaving),
         before_tokens: stored.before_tokens,
+        ahead: stored.ahead,
+        instructions: stored.instructions.map(String::into_boxed_str),
         request: read_stamp(stored.request)?,
     })
 }
@@ -108,6 +115,8 @@ pub(super) fn write_failed(event: &CompactionFailed) -> v1::CompactionFailed {
         why: write_why(event.why).into(),
         detail: event.detail.to_string(),
         took_ms: event.took_ms,
+        request: event.request.as_ref().map(write_stamp),
+        commit: event.commit.as_ref().map(write_stamp),
     }
 }
 
@@ -118,6 +127,116 @@ pub(super) fn read_failed(stored: v1::CompactionFailed) -> Result<CompactionFail
         why: read_why(stored.why())?,
         detail: stored.detail.into(),
         took_ms: stored.took_ms,
+        request: read_stamp(stored.request)?,
+        commit: read_stamp(stored.commit)?,
+    })
+}
+
+const fn write_dropped(dropped: Dropped) -> v1::Dropped {
+    v1::Dropped {
+        messages: dropped.messages,
+        rounds: dropped.rounds,
+        tokens: dropped.tokens,
+        first: dropped.first.get(),
+        last: dropped.last.get(),
+    }
+}
+
+const fn read_dropped(stored: v1::Dropped) -> Dropped {
+    Dropped {
+        messages: stored.messages,
+        rounds: stored.rounds,
+        tokens: stored.tokens,
+        first: Ordinal::new(stored.first),
+        last: Ordinal::new(stored.last),
+    }
+}
+
+pub(super) fn write_shortened(event: &CompactionShortened) -> v1::CompactionShortened {
+    v1::CompactionShortened {
+        key: event.key.get(),
+        attempt: event.attempt,
+        dropped: Some(write_dropped(event.dropped)),
+        request: event.request.as_ref().map(write_stamp),
+        commit: event.commit.as_ref().map(write_stamp),
+    }
+}
+
+pub(super) fn read_shortened(
+    stored: v1::CompactionShortened,
+) -> Result<CompactionShortened, DecodeError> {
+    let dropped = stored.dropped.map(read_dropped);
+    Ok(CompactionShortened {
+        key: CompactionKey::new(stored.key),
+        attempt: stored.attempt,
+        dropped: dropped.ok_or(DecodeError::Damaged("a shorter input that lacks nothing"))?,
+        request: read_stamp(stored.request)?,
+        commit: read_stamp(stored.commit)?,
+    })
+}
+
+pub(super) fn write_prepared(event: &SummaryPrepared) -> v1::SummaryPrepared {
+    v1::SummaryPrepared {
+        key: event.key.get(),
+        text: event.text.to_string(),
+        strategy: write_strategy(event.strategy).into(),
+        model: event.model.to_string(),
+        input_tokens: event.usage.input_tokens,
+        cache_read_tokens: event.usage.cache_read_tokens,
+        cache_write_tokens: event.usage.cache_write_tokens,
+        output_tokens: event.usage.output_tokens,
+        dropped: event.dropped.map(write_dropped),
+        took_ms: event.took_ms,
+    }
+}
+
+pub(super) fn read_prepared(stored: v1::SummaryPrepared) -> Result<SummaryPrepared, DecodeError> {
+    Ok(SummaryPrepared {
+        key: CompactionKey::new(stored.key),
+        strategy: read_strategy(stored.strategy())?,
+        text: stored.text.into(),
+        model: stored.model.into(),
+        usage: Usage {
+            input_tokens: stored.input_tokens,
+            cache_read_tokens: stored.cache_read_tokens,
+            cache_write_tokens: stored.cache_write_tokens,
+            output_tokens: stored.output_tokens,
+        },
+        dropped: stored.dropped.map(read_dropped),
+        took_ms: stored.took_ms,
+    })
+}
+
+/// A summary that waits, in a snapshot.
+fn write_waiting(prepared: &Prepared) -> v1::PreparedSummary {
+    let event = SummaryPrepared {
+        key: prepared.key,
+        text: prepared.text.clone(),
+        strategy: prepared.strategy,
+        model: prepared.model.clone(),
+        usage: prepared.usage,
+        dropped: prepared.dropped,
+        took_ms: prepared.took_ms,
+    };
+    v1::PreparedSummary {
+        summary: Some(write_prepared(&event)),
+        leaving: ordinals(&prepared.leaving),
+        pieces: prepared.pieces,
+    }
+}
+
+fn read_waiting(stored: v1::PreparedSummary) -> Result<Prepared, DecodeError> {
+    let event = read_prepared(stored.summary.unwrap_or_default())?;
+    Ok(Prepared {
+        key: event.key,
+        leaving: read_ordinals(stored.leaving),
+        pieces: stored.pieces,
+        text: event.text,
+        strategy: event.strategy,
+        model: event.model,
+        usage: event.usage,
+        dropped: event.dropped,
+        took_ms: event.took_ms,
     })
 }
 
@@ -140,8 +259,10 @@ pub(super) fn write_compacted(event: &Compacted) -> v1::Compacted {
         cache_write_tokens: event.usage.cache_write_tokens,
         output_tokens: event.usage.output_tokens,
         took_ms: event.took_ms,
+        dropped: event.dropped.map(write_dropped),
         request: event.request.as_ref().map(write_stamp),
         attached: working::write_attached(&event.attached),
+        commit: event.commit.as_ref().map(write_stamp),
     }
 }
 
@@ -172,8 +293,10 @@ pub(super) fn read_compacted(stored: v1::Compacted) -> Result<Compacted, DecodeE
             output_tokens: stored.output_tokens,
         },
         took_ms: stored.took_ms,
+        dropped: stored.dropped.map(read_dropped),
         request: read_stamp(stored.request)?,
         attached: working::read_attached(stored.attached)?,
+        commit: read_stamp(stored.commit)?,
     })
 }
 
@@ -191,12 +314,19 @@ pub(super) fn write(compactions: &Compactions) -> v1::Compactions {
                 leaving: ordinals(&running.leaving),
                 pieces: running.pieces,
                 touched: running.touched,
+                ahead: running.ahead,
+                instructions: running.instructions.as_deref().map(str::to_owned),
+                attempt: running.attempt,
+                dropped: running.dropped.map(write_dropped),
+                request: running.request.as_ref().map(write_stamp),
             }),
         boundaries: compactions.boundaries.iter().map(write_boundary).collect(),
         failures: compactions.failures,
         held: compactions.held,
         floor: compactions.floor,
         next: compactions.next,
+        prepared: compactions.prepared.as_ref().map(write_waiting),
+        ahead_failed: compactions.ahead_failed,
     }
 }
 
@@ -235,6 +365,11 @@ pub(super) fn read(stored: Option<v1::Compactions>) -> Result<Compactions, Decod
             leaving: read_ordinals(running.leaving),
             pieces: running.pieces,
             touched: running.touched,
+            ahead: running.ahead,
+            instructions: running.instructions.map(String::into_boxed_str),
+            attempt: running.attempt,
+            dropped: running.dropped.map(read_dropped),
+            request: read_stamp(running.request)?,
         })
     };
     let boundary = |boundary: v1::Boundary| {
@@ -266,5 +401,7 @@ pub(super) fn read(stored: Option<v1::Compactions>) -> Result<Compactions, Decod
         held: stored.held,
         floor: stored.floor,
         next: stored.next,
+        prepared: stored.prepared.map(read_waiting).transpose()?,
+        ahead_failed: stored.ahead_failed,
     })
 }

@@ -67,6 +67,10 @@ pub(super) fn write(recorded: &Recorded) -> v1::Recorded {
             Stored::CompactionStarted(compaction::write_started(event))
         }
         Event::CompactionFailed(event) => Stored::CompactionFailed(compaction::write_failed(event)),
+        Event::CompactionShortened(event) => {
+            Stored::CompactionShortened(compaction::write_shortened(event))
+        }
+        Event::SummaryPrepared(event) => Stored::SummaryPrepared(compaction::write_prepared(event)),
         Event::Compacted(event) => Stored::Compacted(compaction::write_compacted(event)),
         Event::MemoryStarted(event) => Stored::MemoryStarted(notes::write_started(*event)),
         Event::MemoryUpdated(event) => Stored::MemoryUpdated(notes::write_updated(event)),
@@ -145,6 +149,12 @@ pub(super) fn read(stored: v1::Recorded) -> Result<Recorded, DecodeError> {
         }
         Some(Stored::CompactionFailed(event)) => {
             Event::CompactionFailed(compaction::read_failed(event)?)
+        }
+        Some(Stored::CompactionShortened(event)) => {
+            Event::CompactionShortened(compaction::read_shortened(event)?)
+        }
+        Some(Stored::SummaryPrepared(event)) => {
+            Event::SummaryPrepared(compaction::read_prepared(event)?)
         }
         Some(Stored::Compacted(event)) => Event::Compacted(compaction::read_compacted(event)?),
         Some(Stored::MemoryStarted(event)) => Event::MemoryStarted(notes::read_started(event)),
@@ -293,6 +303,8 @@ pub(super) fn write_stamp(stamp: &RequestStamp) -> v1::RequestStamp {
             Method::Restore => v1::Method::Restore,
             Method::Persist => v1::Method::Persist,
             Method::Working => v1::Method::Working,
+            Method::Commit => v1::Method::Commit,
+            Method::Delegation => v1::Method::Delegation,
         }
         .into(),
         digest: bytes::Bytes::copy_from_slice(stamp.digest.as_bytes()),
@@ -316,6 +328,8 @@ pub(super) fn read_stamp(
         v1::Method::Restore => Method::Restore,
         v1::Method::Persist => Method::Persist,
         v1::Method::Working => Method::Working,
+        v1::Method::Commit => Method::Commit,
+        v1::Method::Delegation => Method::Delegation,
         v1::Method::Unspecified => return Err(DecodeError::Damaged("an unknown method")),
     };
     Ok(Some(RequestStamp {

@@ -70,6 +70,7 @@ impl Adopt {
                 summary: "",
                 kept,
                 adopted: Some(Arc::new(summary)),
+                dropped: None,
             },
         )?;
         let Ok(mut compacted) = compacted else {

@@ -12,7 +12,7 @@ pub(super) fn gate(session: &Session, asked: Asked, now: Timestamp) -> Result<()
     if compactions
         .running
         .as_ref()
-        .is_some_and(|running| running.expires > now)
+        .is_some_and(|running| running.expires > now && !running.ahead)
     {
         return Err(Skip::AlreadyRunning);
     }

@@ -11,8 +11,8 @@ use crate::levels::compaction::Kept;
 use crate::levels::mend::{Fate, mend_with};
 use crate::message::{Block, Kind, Message, Role, Usage};
 use crate::policy::ModelTool;
-use crate::session::{NotHeld, Session, Standing, Strategy};
-use crate::summary::{Framing, frame};
+use crate::session::{Dropped, NotHeld, Session, Standing, Strategy};
+use crate::summary::{Framing, frame, left_out};
 use crate::tokens::{Ledger, estimate_message};
 use crate::view::{Form, Piece, Side, side};
 
@@ -37,6 +37,8 @@ pub(super) struct What<'a> {
     /// The summary's message where it came from outside: it stays as it is, and was put in its place there
     /// already, whatever it freed.
     pub(super) adopted: Option<Arc<Message>>,
+    /// What was not in the summary's input, or has none.
+    pub(super) dropped: Option<Dropped>,
 }
 
 impl Made {
@@ -75,11 +77,13 @@ impl Made {
         })?;
         let overhead = session.last_served().overhead_tokens;
         let (freed, added) = (size(session, &leaving), added(&messages));
-        // One that was made elsewhere has its own attachments behind it.
-        let attached = if what.adopted.is_some() {
-            Vec::new()
-        } else if added >= freed {
+        if added >= freed && what.adopted.is_none() {
             return Ok(Err(WhyFailed::NotSmaller));
+        }
+        // One that was made elsewhere has its own attachments behind it, and where the oldest rounds just
+        // leave, what was attached before stays.
+        let attached = if what.adopted.is_some() || what.strategy == Strategy::DropOldest {
+            Vec::new()
         } else {
             let room = Room {
                 freed: freed - added,
@@ -103,8 +107,10 @@ impl Made {
             model: "".into(),
             usage: Usage::default(),
             took_ms: 0,
+            dropped: what.dropped,
             request: None,
             attached,
+            commit: None,
         }))
     }
 
@@ -141,8 +147,13 @@ impl Made {
             self.mark,
             Role::User,
             vec![Block::text(format!(
-                "[{}: a summary stands for {} messages]",
+                "[{}: {} {} messages]",
                 what.key,
+                if what.strategy == Strategy::DropOldest {
+                    "no summary stands for"
+                } else {
+                    "a summary stands for"
+                },
                 what.kept.leaving.len(),
             ))],
         );
@@ -154,16 +165,20 @@ impl Made {
         let search_tool = tools.name_of(ModelTool::SearchTranscript);
         let number = |at: &Ordinal| u64::from(at.get()) + 1;
         let (first, last) = (what.kept.leaving.first(), what.kept.leaving.last());
-        let text = frame(
-            what.summary,
-            Framing {
-                automatic: what.asked != Asked::Manual,
-                recent_follow: !what.kept.kept.is_empty(),
-                read_tool: read_tool.as_deref(),
-                search_tool: search_tool.as_deref(),
-                stands_for: first.map(number).zip(last.map(number)),
-            },
-        );
+        let text = if what.strategy == Strategy::DropOldest {
+            left_out(read_tool.as_deref())
+        } else {
+            frame(
+                what.summary,
+                Framing {
+                    automatic: what.asked != Asked::Manual,
+                    recent_follow: !what.kept.kept.is_empty(),
+                    read_tool: read_tool.as_deref(),
+                    search_tool: search_tool.as_deref(),
+                    stands_for: first.map(number).zip(last.map(number)),
+                },
+            )
+        };
         let mut summary = Message::new(self.summary, Role::User, vec![Block::text(text)]);
         summary.kind = Kind::Summary;
         summary.meta = true;

@@ -2,20 +2,25 @@
 //! begun, made elsewhere, and finished, while messages go on coming in.
 
 mod adopt;
+mod ahead;
+mod finish;
 mod gate;
 mod made;
+mod oldest;
 
 use super::{Context, Decision, Rejection, Skip, answered, check_revision};
 use crate::event::{Asked, CompactionFailed, CompactionStarted, Event, WhyFailed};
 use crate::extract::stand_in;
-use crate::ids::{CompactionKey, MessageId, Ordinal, Revision, Timestamp};
-use crate::levels::compaction::{Keep, Kept, keep, spared};
-use crate::message::Usage;
+use crate::ids::{MessageId, Ordinal, Revision, Timestamp};
+use crate::levels::compaction::{Keep, Kept, keep};
 use crate::session::{RequestStamp, Session, Strategy};
 
 pub use self::adopt::Adopt;
+pub use self::ahead::{CompactWithPrepared, prepares_ahead};
+pub use self::finish::{FailCompaction, FinishCompaction, ShortenCompaction};
 use self::gate::gate;
 pub use self::made::Made;
+pub use self::oldest::DropOldest;
 
 /// Put the running summary in the place of what it covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,42 +56,14 @@ pub struct StartCompaction {
     pub strategy: Strategy,
     /// Which part.
     pub scope: Scope,
+    /// Whether the summary is written ahead of its time, to be put in its place later.
+    pub ahead: bool,
+    /// What the caller wants of this summary.
+    pub instructions: Option<Box<str>>,
     /// The revision that the caller decided upon.
     pub expected_revision: Option<Revision>,
     /// So that a retry is recognised.
     pub request: Option<RequestStamp>,
-}
-
-/// Put a summary in the place of what it covers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FinishCompaction {
-    /// Which compaction.
-    pub key: CompactionKey,
-    /// How the summary was made in the end.
-    pub strategy: Strategy,
-    /// The summary; it is framed here.
-    pub summary: Box<str>,
-    /// What is made for it.
-    pub made: Made,
-    /// The model that wrote it; empty when none did.
-    pub model: Box<str>,
-    /// What that model reported.
-    pub usage: Usage,
-    /// How long it took, in milliseconds.
-    pub took_ms: u64,
-}
-
-/// Record that a compaction came to nothing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FailCompaction {
-    /// Which compaction.
-    pub key: CompactionKey,
-    /// Why.
-    pub why: WhyFailed,
-    /// The same for a person. Never holds content of the conversation.
-    pub detail: Box<str>,
-    /// How long it took, in milliseconds.
-    pub took_ms: u64,
 }
 
 impl CompactWithMemory {
@@ -130,6 +107,7 @@ impl CompactWithMemory {
                 summary: &stand_in(session, &version.text),
                 kept,
                 adopted: None,
+                dropped: None,
             },
         )?;
         let Ok(mut compacted) = compacted else {
@@ -154,17 +132,21 @@ impl StartCompaction {
             return Ok(Decision::Answered(revision));
         }
         check_revision(session, self.expected_revision)?;
-        if let Err(skip) = gate(session, self.asked, context.now) {
+        let gated = if self.ahead {
+            ahead::gate(session, context.now)
+        } else {
+            gate(session, self.asked, context.now)
+        };
+        if let Err(skip) = gated {
             return Ok(Decision::Skipped(skip));
         }
-        let kept = keep(session, self.keep(session)?)?;
-        let tokens: u64 = kept.leaving.iter().map(|at| estimated(session, *at)).sum();
-        let tokens = session.ledger().calibration.apply(tokens);
-        if tokens < u64::from(session.policy().autocompact.min_input_tokens) {
+        let Some(kept) = self.parted(session)? else {
             return Ok(Decision::Skipped(Skip::TooLittleInput));
-        }
+        };
         let timeout = session.policy().autocompact.timeout.get();
-        let mut events: Vec<Event> = expired(session, context.now).into_iter().collect();
+        let ended =
+            expired(session, context.now).or_else(|| ahead::displaced(session, context.now));
+        let mut events: Vec<Event> = ended.into_iter().collect();
         events.push(Event::CompactionStarted(CompactionStarted {
             key: session.compactions().next_key(),
             asked: self.asked,
@@ -172,9 +154,29 @@ impl StartCompaction {
             expires: context.now.plus_millis(timeout),
             leaving: kept.leaving,
             before_tokens: session.tokens().tokens,
+            ahead: self.ahead,
+            instructions: self.instructions,
             request: self.request,
         }));
         Ok(Decision::Events(events))
+    }
+
+    /// What leaves and what stays; none when too little would leave.
+    fn parted(&self, session: &Session) -> Result<Option<Kept>, Rejection> {
+        let least = u64::from(session.policy().autocompact.min_input_tokens);
+        let enough = |kept: &Kept| session.ledger().calibration.apply(sum(session, kept)) >= least;
+        // A prompt that was refused loses its past first; the last turn only when that is too little.
+        if self.asked == Asked::Provider
+            && self.scope == Scope::Whole
+            && let Some(before) = before_last_turn(session)
+        {
+            let kept = keep(session, Keep::After(before))?;
+            if enough(&kept) && !kept.leaving.is_empty() {
+                return Ok(Some(kept));
+            }
+        }
+        let kept = keep(session, self.keep(session)?)?;
+        Ok(enough(&kept).then_some(kept))
     }
 
     fn keep(&self, session: &Session) -> Result<Keep, Rejection> {
@@ -200,80 +202,19 @@ impl StartCompaction {
     }
 }
 
-impl FinishCompaction {
-    pub(super) fn decide(self, session: &Session) -> Result<Decision, Rejection> {
-        let running = session.compactions().running.as_ref();
-        let Some(running) = running.filter(|running| running.key == self.key) else {
-            return Err(Rejection::NoSuchCompaction { key: self.key });
-        };
-        let fail = |why, detail: &str| {
-            Ok(Decision::Events(vec![Event::CompactionFailed(
-                CompactionFailed {
-                    key: running.key,
-                    asked: running.asked,
-                    why,
-                    detail: detail.into(),
-                    took_ms: self.took_ms,
-                },
-            )]))
-        };
-        if running.touched {
-            return fail(
-                WhyFailed::RangeChanged,
-                "the view was changed meanwhile, and the summary may tell of what has left it",
-            );
-        }
-        let leaving = spared(session, &running.leaving)?;
-        let kept = Kept {
-            kept: staying(session, &leaving),
-            leaving,
-        };
-        let compacted = self.made.compacted(
-            session,
-            made::What {
-                key: running.key,
-                asked: running.asked,
-                strategy: self.strategy,
-                summary: &self.summary,
-                kept,
-                adopted: None,
-            },
-        )?;
-        match compacted {
-            Err(why) => fail(why, "the view would not have become smaller"),
-            Ok(mut compacted) => {
-                compacted.model = self.model;
-                compacted.usage = self.usage;
-                compacted.took_ms = self.took_ms;
-                Ok(Decision::Events(vec![Event::Compacted(compacted)]))
-            }
-        }
-    }
+/// The last message before the user turn that is going on.
+fn before_last_turn(session: &Session) -> Option<Ordinal> {
+    let start = session.turns().start(session.current_turn()?)?;
+    start.get().checked_sub(1).map(Ordinal::new)
 }
 
-impl FailCompaction {
-    pub(super) fn decide(self, session: &Session) -> Decision {
-        let running = session.compactions().running.as_ref();
-        let running = running.filter(|running| running.key == self.key);
-        Decision::Events(
-            running
-                .map(|running| {
-                    Event::CompactionFailed(CompactionFailed {
-                        key: running.key,
-                        asked: running.asked,
-                        why: self.why,
-                        detail: self.detail,
-                        took_ms: self.took_ms,
-                    })
-                })
-                .into_iter()
-                .collect(),
-        )
-    }
+fn sum(session: &Session, kept: &Kept) -> u64 {
+    let leaving = kept.leaving.iter();
+    leaving.map(|at| estimated(session, *at)).sum()
 }
 
 /// The end of a compaction whose time is over.
-fn expired(session: &Session, now: Timestamp) -> Option<Event> {
+pub(super) fn expired(session: &Session, now: Timestamp) -> Option<Event> {
     let running = session.compactions().running.as_ref();
     let running = running.filter(|running| running.expires <= now)?;
     Some(Event::CompactionFailed(CompactionFailed {
@@ -282,6 +223,8 @@ fn expired(session: &Session, now: Timestamp) -> Option<Event> {
         why: WhyFailed::Expired,
         detail: "it did not finish in time".into(),
         took_ms: now.millis_since(running.at),
+        request: None,
+        commit: None,
     }))
 }
 

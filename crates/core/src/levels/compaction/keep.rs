@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use crate::ids::Ordinal;
 use crate::levels::attachments::is_attachment;
 use crate::message::{Block, Role};
-use crate::session::{CallState, NotHeld, Session};
+use crate::session::{CallState, NotHeld, Session, Strategy};
 use crate::view::Form;
 
 /// What is to be kept beside what always is: the last thing that a person said, rounds with open calls,
@@ -27,6 +27,13 @@ pub enum Keep {
     },
     /// What follows a message.
     After(Ordinal),
+    /// What comes after a message, and, if so wished, what frames the conversation.
+    Since {
+        /// The last message that leaves.
+        last: Ordinal,
+        /// Whether earlier summaries and what is attached to them stay.
+        framing: bool,
+    },
     /// What precedes a message.
     Before(Ordinal),
 }
@@ -54,6 +61,18 @@ pub fn keep(session: &Session, what: Keep) -> Result<Kept, NotHeld> {
         .collect();
     match what {
         Keep::After(last) => kept.extend(spoken(session, &order).filter(|at| *at > last)),
+        Keep::Since { last, framing } => {
+            // The note of what was left out before gives way to the next one.
+            let notes = session.compactions().boundaries.iter();
+            let notes = notes.filter(|boundary| boundary.strategy == Strategy::DropOldest);
+            let notes: BTreeSet<Ordinal> = notes.filter_map(|boundary| boundary.summary).collect();
+            let is_framing = |at: &Ordinal| {
+                let entry = session.transcript().get(*at);
+                entry.is_some_and(|entry| entry.kind.is_framing()) && !notes.contains(at)
+            };
+            let stays = |at: &&Ordinal| (framing && is_framing(at)) || **at > last;
+            kept.extend(order.iter().filter(stays));
+        }
         // An earlier summary precedes it too, though it came later.
         Keep::Before(first) => kept.extend(order.iter().take_while(|at| **at != first)),
         Keep::Recent {
@@ -77,9 +96,11 @@ pub fn keep(session: &Session, what: Keep) -> Result<Kept, NotHeld> {
         }
     }
     // What an earlier compaction attached is attached anew, as things stand now.
-    kept.retain(|message| {
-        !is_attachment(session, *message) || session.pins().within(*message).is_some()
-    });
+    if !matches!(what, Keep::Since { .. }) {
+        kept.retain(|message| {
+            !is_attachment(session, *message) || session.pins().within(*message).is_some()
+        });
+    }
     Ok(parted(session, &order, &groups.widened(&kept)))
 }
 
@@ -142,6 +163,18 @@ pub fn spared(session: &Session, leaving: &[Ordinal]) -> Result<Vec<Ordinal>, No
     let stay = Groups::of(session, &in_order(session)).widened(&pinned);
     let leaves = |message: &&Ordinal| !stay.contains(message);
     Ok(leaving.iter().filter(leaves).copied().collect())
+}
+
+/// The messages of the view that are parts of the conversation, in its order.
+pub(super) fn spoken_now(session: &Session) -> Vec<Ordinal> {
+    spoken(session, &in_order(session)).collect()
+}
+
+/// How many rounds some messages are: what stays together counts once.
+pub(super) fn rounds(session: &Session, messages: &[Ordinal]) -> u32 {
+    let groups = Groups::of(session, messages);
+    let roots: BTreeSet<Ordinal> = messages.iter().filter_map(|at| groups.root(*at)).collect();
+    crate::view::count(roots.len())
 }
 
 /// The messages of the view in its order; of a span that is folded, the one that its placeholder names.

@@ -19,6 +19,8 @@ pub struct Told {
     pub answers: bool,
     /// Its estimated tokens.
     pub tokens: u32,
+    /// The messages that it comes from.
+    pub messages: Vec<Ordinal>,
 }
 
 /// The messages of some that the view shows, in its order and as it shows them.
@@ -38,13 +40,49 @@ pub fn told(session: &Session, messages: &[Ordinal]) -> Result<Vec<Told>, NotHel
         .pieces()
         .iter()
         .filter(|piece| asked.contains(&piece.message) && !is_attachment(piece))
-        .copied()
+        .filter_map(bare)
         .collect();
     let messages = wire(session, &pieces, &target)?;
-    Ok(messages.iter().filter_map(in_words).collect())
+    let sources = sources(&pieces, &messages);
+    let told = messages.iter().zip(sources);
+    Ok(told
+        .filter_map(|(message, from)| in_words(message, from))
+        .collect())
 }
 
-fn in_words(message: &WireMessage<'_>) -> Option<Told> {
+/// Names of turns and reminders are for the model that answers them, and so is the dress of words that
+/// came while it was at work: a summary that repeats them names what is gone.
+fn bare(piece: &Piece) -> Option<Piece> {
+    let form = match piece.form {
+        Form::Tag(_) | Form::Nudge => return None,
+        Form::Input { .. } => Form::Input {
+            turn: None,
+            interjected: false,
+        },
+        form => form,
+    };
+    Some(Piece { form, ..*piece })
+}
+
+/// The messages that each wire message comes from: those up to the first one of the next.
+fn sources(pieces: &[Piece], messages: &[WireMessage<'_>]) -> Vec<Vec<Ordinal>> {
+    let mut sources: Vec<Vec<Ordinal>> = vec![Vec::new(); messages.len()];
+    let (mut at, mut seen) = (0, BTreeSet::new());
+    for piece in pieces {
+        let begins = |next: &WireMessage<'_>| next.first == piece.message;
+        if messages.get(at + 1).is_some_and(begins) {
+            at += 1;
+        }
+        if let Some(source) = sources.get_mut(at)
+            && seen.insert(piece.message)
+        {
+            source.push(piece.message);
+        }
+    }
+    sources
+}
+
+fn in_words(message: &WireMessage<'_>, messages: Vec<Ordinal>) -> Option<Told> {
     let role = match message.role {
         WireRole::Assistant => Role::Assistant,
         _ => Role::User,
@@ -65,6 +103,7 @@ fn in_words(message: &WireMessage<'_>) -> Option<Told> {
             .any(|block| matches!(block, WireBlock::Result { .. })),
         tokens: crate::tokens::estimate_text(&text),
         text,
+        messages,
     })
 }
 

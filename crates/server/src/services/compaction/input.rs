@@ -16,12 +16,14 @@ pub(super) async fn inputs(
     key: &SessionKey,
     session: &Session,
 ) -> Result<Vec<String>, ServiceError> {
-    let starts = session.turns().starts();
-    let from = starts.len().saturating_sub(MAX_INPUTS);
-    let entries = starts[from..].iter();
-    let entries: Vec<(Ordinal, Entry)> = entries
-        .filter_map(|at| Some((*at, session.transcript().get(*at)?.clone())))
-        .collect();
+    let starts = session.turns().starts().iter();
+    // What was taken back is not told again.
+    let held = starts.filter_map(|at| {
+        let entry = session.transcript().get(*at)?;
+        entry.standing.holds().then(|| (*at, entry.clone()))
+    });
+    let mut entries: Vec<(Ordinal, Entry)> = held.rev().take(MAX_INPUTS).collect();
+    entries.reverse();
     let originals = contents(service, key, entries).await?;
     let words = originals.iter();
     Ok(words

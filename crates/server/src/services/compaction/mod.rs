@@ -1,14 +1,21 @@
-//! Level 5 in the server: a summary is got from the running one, from a model or from structure, and put
-//! in the place of what it covers. Nothing holds the session while a summary is made.
+//! Level 5 in the server: a summary is got from the running one, from one written ahead, from a model, from
+//! structure or from the caller's own model, and put in the place of what it covers. Nothing holds the
+//! session while a summary is made.
 
+mod commit;
+mod delegate;
 mod input;
 mod model;
 mod patience;
+mod question;
+mod repeat;
+mod rounds;
 mod summarise;
+mod token;
 
 use palimpsest_core::command::{
-    Command, CompactWithMemory, FailCompaction, FinishCompaction, Made, Scope, Skip,
-    StartCompaction,
+    Command, CompactWithMemory, CompactWithPrepared, FailCompaction, FinishCompaction, Made, Scope,
+    Skip, StartCompaction,
 };
 use palimpsest_core::event::{Asked, Event, WhyFailed};
 use palimpsest_core::ids::{CompactionKey, Ordinal, Revision, SessionKey};
@@ -16,7 +23,11 @@ use palimpsest_core::message::Usage;
 use palimpsest_core::session::{NotHeld, RequestStamp, Session, Strategy};
 use palimpsest_store::crash_point;
 
+pub(super) use self::commit::{Answer, Brought, commit};
+pub(super) use self::delegate::{Body, Delegated, request};
+pub(super) use self::repeat::outcome;
 use self::summarise::Summarised;
+pub(super) use self::token::Wish;
 use super::Service;
 use super::append::expected;
 use crate::errors::ServiceError;
@@ -36,6 +47,18 @@ pub(super) struct Wanted {
     pub(super) expected_revision: Option<Revision>,
     pub(super) request: Option<RequestStamp>,
     pub(super) dry_run: bool,
+    pub(super) when: When,
+}
+
+/// Whether somebody waits for a summary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum When {
+    /// Its outcome is the answer.
+    Waited,
+    /// Its outcome is an event.
+    Background,
+    /// It is written ahead of its time, and nobody waits for it.
+    Ahead,
 }
 
 impl Wanted {
@@ -50,7 +73,23 @@ impl Wanted {
             expected_revision: None,
             request: None,
             dry_run: false,
+            when: When::Waited,
         }
+    }
+
+    /// What is wanted at the warning threshold: a model's summary, or none.
+    fn ahead() -> Self {
+        Self {
+            strategy: Some(Strategy::Model),
+            when: When::Ahead,
+            ..Self::automatic(Asked::Auto)
+        }
+    }
+
+    /// Whether a summary will do that was written without knowing of this call.
+    fn takes_any(&self) -> bool {
+        let as_is = self.instructions.is_none() && self.model.is_none();
+        as_is && self.scope == Scope::Whole && self.when != When::Ahead
     }
 }
 
@@ -63,6 +102,8 @@ pub(super) enum Ended {
     Skipped(Skip),
     /// The request was answered before, by the event with this revision.
     Before(Revision),
+    /// It goes on.
+    Running(CompactionKey),
 }
 
 /// Compacts a session; `tell` makes what is wanted of the session after it.
@@ -72,26 +113,38 @@ pub(super) async fn compact<T>(
     wanted: &Wanted,
     tell: impl Fn(&Session, &Ended) -> Result<T, NotHeld>,
 ) -> Result<T, ServiceError> {
-    if let Some(told) = with_memory(service, key, wanted, &tell).await? {
+    if let Some(told) = Box::pin(at_once(service, key, wanted, &tell)).await? {
         return Ok(told);
     }
-    let begun = begin(service, key, wanted).await?;
-    let job = match begun {
-        Begun::Ended(ended) => {
-            let look = |session: &Session| tell(session, &ended);
-            let told = service.sessions.read(key, look).await?;
-            if let Ok(told) = told {
-                return Ok(told);
-            }
-            let look = |session: &Session| tell(session, &ended);
-            let told = service.sessions.read_whole(key, look).await?;
-            return told.map_err(|NotHeld| ServiceError::Internal {
-                doing: "read a session whole",
-                source: None,
-            });
-        }
+    let job = match Box::pin(begin(service, key, wanted)).await? {
+        Begun::Ended(ended) => return Box::pin(tell_now(service, key, &ended, tell)).await,
         Begun::Job(job) => *job,
     };
+    if !wanted.dry_run {
+        let running = Ended::Running(job.key);
+        if job.strategy == Strategy::Delegated {
+            return Box::pin(tell_now(service, key, &running, tell)).await;
+        }
+        if wanted.when == When::Background {
+            let (inner, name, wanted) = (service.clone(), key.clone(), wanted.clone());
+            service.mutations.in_background(async move {
+                let done = run(&inner, &name, &wanted, job, |_, _| Ok(())).await;
+                report(&name, done);
+            });
+            return Box::pin(tell_now(service, key, &running, tell)).await;
+        }
+    }
+    Box::pin(run(service, key, wanted, job, tell)).await
+}
+
+/// Makes the summary of a compaction that has begun, and ends it.
+async fn run<T>(
+    service: &Service,
+    key: &SessionKey,
+    wanted: &Wanted,
+    job: Job,
+    tell: impl Fn(&Session, &Ended) -> Result<T, NotHeld>,
+) -> Result<T, ServiceError> {
     crash_point("compaction.begun");
     let begun_at = service.sessions.clock().now();
     let summarised = summarise::summarise(service, key, &job, wanted).await;
@@ -100,17 +153,68 @@ pub(super) async fn compact<T>(
     finish(service, key, wanted, (&job, took_ms), summarised, tell).await
 }
 
+/// What is told of the session as it is now.
+pub(super) async fn tell_now<T>(
+    service: &Service,
+    key: &SessionKey,
+    ended: &Ended,
+    tell: impl Fn(&Session, &Ended) -> Result<T, NotHeld>,
+) -> Result<T, ServiceError> {
+    let look = |session: &Session| tell(session, ended);
+    if let Ok(told) = service.sessions.read(key, look).await? {
+        return Ok(told);
+    }
+    let told = service.sessions.read_whole(key, look).await?;
+    told.map_err(|NotHeld| ServiceError::Internal {
+        doing: "read a session whole",
+        source: None,
+    })
+}
+
+/// A summary that is there already is put in its place at once.
+async fn at_once<T>(
+    service: &Service,
+    key: &SessionKey,
+    wanted: &Wanted,
+    tell: &impl Fn(&Session, &Ended) -> Result<T, NotHeld>,
+) -> Result<Option<T>, ServiceError> {
+    if let Some(told) = with_memory(service, key, wanted, tell).await? {
+        return Ok(Some(told));
+    }
+    if !wanted.takes_any() || wanted.strategy.is_some() {
+        return Ok(None);
+    }
+    if wanted.asked != Asked::Manual && !wanted.dry_run {
+        repeat::ahead_ends(service, key).await?;
+    }
+    with_prepared(service, key, wanted, tell).await
+}
+
 /// Compacts a session while nobody waits for it; its outcome is an event.
 pub(super) fn begin_in_background(service: &Service, key: &SessionKey, asked: Asked) {
+    in_background(service, key, Wanted::automatic(asked));
+}
+
+/// Has a summary written ahead of its time, where a model is there to do so.
+pub(super) fn prepare_ahead(service: &Service, key: &SessionKey) {
+    if service.models.is_some() {
+        in_background(service, key, Wanted::ahead());
+    }
+}
+
+fn in_background(service: &Service, key: &SessionKey, wanted: Wanted) {
     let (inner, key) = (service.clone(), key.clone());
     service.mutations.in_background(async move {
-        let wanted = Wanted::automatic(asked);
-        if let Err(error) = compact(&inner, &key, &wanted, |_, _| Ok(())).await {
-            let error = tonic::Status::from(error);
-            let error = error.message();
-            tracing::warn!(session = %key, error, "failed to compact; the next call tries again");
-        }
+        report(&key, compact(&inner, &key, &wanted, |_, _| Ok(())).await);
     });
+}
+
+fn report(key: &SessionKey, done: Result<(), ServiceError>) {
+    if let Err(error) = done {
+        let error = tonic::Status::from(error);
+        let error = error.message();
+        tracing::warn!(session = %key, error, "failed to compact; the next call tries again");
+    }
 }
 
 /// The running summary is there already: it is put in its place at once.
@@ -120,10 +224,8 @@ async fn with_memory<T>(
     wanted: &Wanted,
     tell: &impl Fn(&Session, &Ended) -> Result<T, NotHeld>,
 ) -> Result<Option<T>, ServiceError> {
-    let is_whole = wanted.scope == Scope::Whole;
-    // The running summary was written without them.
-    let as_is = wanted.instructions.is_none() && wanted.model.is_none();
-    if !(is_whole && as_is && matches!(wanted.strategy, None | Some(Strategy::SessionMemory))) {
+    let may = matches!(wanted.strategy, None | Some(Strategy::SessionMemory));
+    if !(may && wanted.takes_any()) {
         return Ok(None);
     }
     if !wanted.dry_run {
@@ -158,21 +260,53 @@ async fn with_memory<T>(
     Ok(told.await?)
 }
 
+/// The summary that was written ahead is put in its place.
+async fn with_prepared<T>(
+    service: &Service,
+    key: &SessionKey,
+    wanted: &Wanted,
+    tell: &impl Fn(&Session, &Ended) -> Result<T, NotHeld>,
+) -> Result<Option<T>, ServiceError> {
+    let made = made(service);
+    let decide = |transaction: &mut Transaction<'_>| {
+        let compact = CompactWithPrepared {
+            asked: wanted.asked,
+            made: made.clone(),
+            expected_revision: expected(wanted.expected_revision, transaction)?,
+            request: wanted.request.clone(),
+        };
+        let outcome = transaction.run(Command::CompactWithPrepared(compact))?;
+        Ok(ended(outcome, transaction))
+    };
+    let finish = |session: &Session, ended: &Ended| match ended {
+        // There is none, or it is of no more use.
+        Ended::Skipped(Skip::NothingEligible | Skip::TooLittleGain) => Ok(None),
+        ended => tell(session, ended).map(Some),
+    };
+    let (sessions, missing) = (&service.sessions, &Missing::Refuse);
+    let told = sessions.run(key, missing, wanted.dry_run, decide, finish);
+    Ok(told.await?)
+}
+
 /// A compaction that has begun, and what its summary is to be made of.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) key: CompactionKey,
+    /// How the summary is to be made.
+    pub(super) strategy: Strategy,
     pub(super) leaving: Vec<Ordinal>,
+    /// What whoever asked wants of the summary.
+    pub(super) instructions: Option<Box<str>>,
     /// The session as it was then.
     pub(super) session: Session,
     /// What a dry run began, to be begun again upon a copy.
-    start: StartCompaction,
+    start: Option<StartCompaction>,
 }
 
 impl Job {
     /// Whether a model is to write the summary.
     fn asks_model(&self) -> bool {
-        self.start.strategy == Strategy::Model
+        self.strategy == Strategy::Model
     }
 }
 
@@ -194,6 +328,8 @@ async fn begin(
             Strategy::Extractive
         }),
         scope: wanted.scope,
+        ahead: wanted.when == When::Ahead,
+        instructions: wanted.instructions.as_deref().map(Box::from),
         expected_revision: wanted.expected_revision,
         request: wanted.request.clone(),
     };
@@ -215,9 +351,11 @@ async fn begin(
         };
         Ok(Begun::Job(Box::new(Job {
             key: running.key,
+            strategy: running.strategy,
             leaving: running.leaving.clone(),
+            instructions: running.instructions.clone(),
             session: session.clone(),
-            start: start.clone(),
+            start: wanted.dry_run.then(|| start.clone()),
         })))
     };
     let (sessions, missing) = (&service.sessions, &Missing::Refuse);
@@ -237,24 +375,31 @@ async fn finish<T>(
     let end = match summarised {
         Ok(summarised) => Command::FinishCompaction(FinishCompaction {
             key: job.key,
+            attempt: 0,
             strategy: summarised.strategy,
             summary: summarised.text.into(),
             made,
             model: summarised.model.into(),
             usage: summarised.usage,
+            dropped: summarised.dropped,
             took_ms,
+            request: None,
+            commit: None,
         }),
         Err((why, detail)) => Command::FailCompaction(FailCompaction {
             key: job.key,
+            attempt: 0,
             why,
             detail: detail.into(),
             took_ms,
+            request: None,
+            commit: None,
         }),
     };
     let decide = |transaction: &mut Transaction<'_>| {
-        if wanted.dry_run {
-            // Nothing was begun: the copy begins it now.
-            transaction.run(Command::StartCompaction(job.start.clone()))?;
+        // Of a dry run nothing was begun: the copy begins it now.
+        if let Some(start) = &job.start {
+            transaction.run(Command::StartCompaction(start.clone()))?;
         }
         let outcome = transaction.run(end.clone())?;
         Ok(ended(outcome, transaction))
@@ -277,7 +422,7 @@ fn ended(outcome: Outcome, transaction: &Transaction<'_>) -> Ended {
 }
 
 /// What a compaction adds to the transcript beside its summary.
-fn made(service: &Service) -> Made {
+pub(super) fn made(service: &Service) -> Made {
     let mut id = service.next_id();
     Made {
         mark: id(),
@@ -293,3 +438,11 @@ const NO_USAGE: Usage = Usage {
     cache_write_tokens: 0,
     output_tokens: 0,
 };
+
+/// Something that must be there could not be read.
+fn lost() -> ServiceError {
+    ServiceError::Internal {
+        doing: "read what a compaction is made of",
+        source: None,
+    }
+}

@@ -5,21 +5,18 @@ use std::time::Duration;
 
 use palimpsest_core::event::WhyFailed;
 use palimpsest_core::ids::SessionKey;
-use palimpsest_core::levels::compaction::{Told, told};
-use palimpsest_core::message::{Block, Kind, Role, Usage};
+use palimpsest_core::message::Usage;
 use palimpsest_core::policy::SummaryPolicy;
-use palimpsest_core::session::{Session, Strategy};
-use palimpsest_core::summary::{
-    Document, Extra, Refused, SYSTEM, accept, standing_instructions, summary_request,
-};
-use palimpsest_core::tokens::estimate_text;
+use palimpsest_core::session::Strategy;
+use palimpsest_core::summary::{Document, Refused, SYSTEM, accept};
 use palimpsest_summarize::{
-    self as summarize, ChunkSettings, Error, Place, Purpose, Redacting, Reply, Request, Round,
-    ShortenSettings, Stop, Summarizer, Turn, redact, summarize_in_chunks, summarize_with_retries,
+    self as summarize, ChunkSettings, Error, Place, Purpose, Redacting, Reply, Request,
+    ShortenSettings, Stop, Summarizer, redact, summarize_in_chunks, summarize_with_retries,
 };
 use tokio::time::Instant;
 
 use super::super::Service;
+use super::question::Question;
 use super::summarise::Summarised;
 use super::{Job, NO_USAGE, Wanted};
 use crate::summarizer::{Attempt, Models};
@@ -38,26 +35,14 @@ pub(super) async fn ask(
     wanted: &Wanted,
     extracted: &Document,
 ) -> Result<Summarised, Failure> {
-    let session = job.session.clone();
-    let leaving = job.leaving.clone();
-    let read = tokio::task::spawn_blocking(move || {
-        let told = told(&session, &leaving).map_err(|_| ())?;
-        Ok::<_, ()>((rounds(told), standing(&session)))
-    });
-    let Ok(Ok((rounds, standing))) = read.await else {
+    let Some(question) = Question::of(job).await else {
         let detail = "the messages could not be read; compact again";
         return Err((WhyFailed::ModelUnavailable, detail.to_owned()));
     };
     let policy = &job.session.policy().summary;
-    let extra = Extra {
-        standing: standing.as_deref(),
-        hook: None,
-        custom: wanted.instructions.as_deref(),
-    };
-    let question = Question {
+    let asking = Asking {
         policy,
-        rounds: &rounds,
-        instruction: summary_request(policy.style, extra),
+        question: &question,
         window: models.window_tokens,
         most: models.max_output_tokens,
     };
@@ -77,18 +62,11 @@ pub(super) async fn ask(
         // A model that hangs must leave some time to the next one.
         let left = if at + 1 < count { left * 2 / 3 } else { left };
         let name = attempt.model.clone();
-        match question
+        match asking
             .put(attempt, Instant::now() + left, extracted, &mut usage)
             .await
         {
-            Ok((text, model)) => {
-                return Ok(Summarised {
-                    text,
-                    strategy: Strategy::Model,
-                    model,
-                    usage,
-                });
-            }
+            Ok(taken) => return Ok(Summarised { usage, ..taken }),
             Err((why, detail)) => {
                 tracing::warn!(session = %key, model = %name, ?why, detail, "a model wrote no summary");
                 outcome = Err((why, detail));
@@ -109,25 +87,24 @@ fn time_left(service: &Service, job: &Job) -> Duration {
     left.saturating_sub(TO_FINISH.min(whole / 10))
 }
 
-/// What every model is asked.
-struct Question<'a> {
+/// Who is asked what.
+struct Asking<'a> {
     policy: &'a SummaryPolicy,
-    rounds: &'a [Round],
-    instruction: String,
+    question: &'a Question,
     window: u64,
     /// What a model can write at most.
     most: u32,
 }
 
-impl Question<'_> {
-    /// Asks one model, and reads its answer: the summary and the model that wrote it.
+impl Asking<'_> {
+    /// Asks one model, and reads its answer. What it cost is added to the usage.
     async fn put(
         &self,
         attempt: Attempt,
         deadline: Instant,
         extracted: &Document,
         usage: &mut Usage,
-    ) -> Result<(String, String), Failure> {
+    ) -> Result<Summarised, Failure> {
         let summarizer: Arc<dyn Summarizer> = if self.policy.redact_secrets {
             Arc::new(Redacting(attempt.summarizer))
         } else {
@@ -140,7 +117,7 @@ impl Question<'_> {
             model: Some(attempt.model.into()),
             system: SYSTEM.to_owned(),
             turns: Vec::new(),
-            instruction: self.instruction.clone(),
+            instruction: self.question.instruction.clone(),
             max_output_tokens: self
                 .policy
                 .max_output_tokens
@@ -149,8 +126,8 @@ impl Question<'_> {
                 .max(1),
             deadline,
         };
-        let reply = self.send(summarizer.as_ref(), &request).await;
-        let reply = reply.map_err(|error| (why(&error, deadline), error.to_string()))?;
+        let sent = self.send(summarizer.as_ref(), &request).await;
+        let (reply, dropped) = sent.map_err(|error| (why(&error, deadline), error.to_string()))?;
         add(usage, reply.usage);
         if reply.stop == Stop::Refused {
             return Err((WhyFailed::Refused, Refused::Refusal.to_string()));
@@ -164,83 +141,47 @@ impl Question<'_> {
         } else {
             accepted.text
         };
-        Ok((text, reply.model))
+        Ok(Summarised {
+            text,
+            strategy: Strategy::Model,
+            model: reply.model,
+            usage: NO_USAGE,
+            dropped: self.question.rounds.dropped(dropped),
+        })
     }
 
-    /// In one request where everything fits into one, else piece by piece.
-    async fn send(&self, summarizer: &dyn Summarizer, request: &Request) -> Result<Reply, Error> {
-        let overhead = estimate_text(SYSTEM) + estimate_text(&self.instruction);
+    /// In one request where everything fits into one, else piece by piece; with how many of the oldest
+    /// rounds it does not cover.
+    async fn send(
+        &self,
+        summarizer: &dyn Summarizer,
+        request: &Request,
+    ) -> Result<(Reply, usize), Error> {
         let output = u64::from(request.max_output_tokens);
-        let free = self.window.saturating_sub(output + u64::from(overhead));
-        let all = self.rounds.iter().map(|round| round.tokens);
-        // A tenth as a margin: the counts are estimates.
-        if all.sum::<u64>() <= free - free / 10 {
+        let rounds = &self.question.rounds.all;
+        let all: u64 = rounds.iter().map(|round| round.tokens).sum();
+        if all <= self.question.room(self.window, output) {
             let settings = ShortenSettings {
                 max_retries: self.policy.max_retries,
                 // Of a hundred thousand: in thousandths of a percent.
                 drop_millipercent: u32::try_from(self.policy.retry_drop_percent.of(100_000))
                     .unwrap_or(u32::MAX),
             };
-            let asked = summarize_with_retries(summarizer, request, self.rounds, settings);
-            return Ok(asked.await?.reply);
+            let asked = summarize_with_retries(summarizer, request, rounds, settings).await?;
+            return Ok((asked.reply, asked.dropped_rounds));
         }
-        let settings = ChunkSettings::for_window(self.window, output, overhead.into());
+        let settings = ChunkSettings::for_window(self.window, output, self.question.overhead());
         let instruct = |place: Place| match place {
-            Place::Only | Place::Last => self.instruction.clone(),
+            Place::Only | Place::Last => self.question.instruction.clone(),
             Place::First | Place::Next => format!(
                 "More of the conversation follows in later parts; your summary of it so far is \
                  handed on with the next one.\n\n{}",
-                self.instruction
+                self.question.instruction
             ),
         };
-        let asked = summarize_in_chunks(summarizer, request, self.rounds, settings, &instruct);
-        Ok(asked.await?.reply)
+        let asked = summarize_in_chunks(summarizer, request, rounds, settings, &instruct).await?;
+        Ok((asked.reply, asked.dropped_rounds))
     }
-}
-
-/// Rounds that are kept whole or dropped whole: what the model says, with the results that answer it.
-fn rounds(told: Vec<Told>) -> Vec<Round> {
-    let mut rounds: Vec<Round> = Vec::new();
-    for one in told {
-        let turn = match one.role {
-            Role::Assistant => Turn::assistant(one.text),
-            _ => Turn::user(one.text),
-        };
-        let tokens = u64::from(one.tokens);
-        match rounds.last_mut().filter(|_| one.answers) {
-            Some(round) => {
-                round.turns.push(turn);
-                round.tokens += tokens;
-            }
-            None => rounds.push(Round {
-                turns: vec![turn],
-                tokens,
-            }),
-        }
-    }
-    rounds
-}
-
-/// The policy's standing instructions, else those that stand under a heading of their own in what people
-/// and their machinery say in the view. What tools returned is no instruction, and the latest holds.
-fn standing(session: &Session) -> Option<String> {
-    if let Some(instructions) = &session.policy().summary.instructions {
-        return Some(instructions.to_string());
-    }
-    let entries = session.transcript().entries();
-    let visible = entries.filter(|(at, entry)| {
-        let from_people = entry.role != Role::Assistant && entry.kind != Kind::Summary;
-        from_people && session.transcript().is_visible(*at)
-    });
-    let mut found = None;
-    for message in visible.filter_map(|(_, entry)| entry.content.as_ref()) {
-        for block in &message.blocks {
-            if let Block::Text { text, .. } = block {
-                found = standing_instructions(text).or(found);
-            }
-        }
-    }
-    found
 }
 
 fn why(error: &Error, deadline: Instant) -> WhyFailed {
@@ -256,7 +197,7 @@ fn why(error: &Error, deadline: Instant) -> WhyFailed {
     }
 }
 
-const fn not_taken(refused: Refused) -> WhyFailed {
+pub(super) const fn not_taken(refused: Refused) -> WhyFailed {
     match refused {
         Refused::Empty => WhyFailed::Empty,
         Refused::Refusal => WhyFailed::Refused,
@@ -270,35 +211,4 @@ fn add(sum: &mut Usage, more: summarize::Usage) {
     sum.output_tokens = sum.output_tokens.saturating_add(more.output);
     sum.cache_read_tokens = sum.cache_read_tokens.saturating_add(more.cache_read);
     sum.cache_write_tokens = sum.cache_write_tokens.saturating_add(more.cache_write);
-}
-
-#[cfg(test)]
-mod tests {
-    use palimpsest_core::levels::compaction::Told;
-    use palimpsest_core::message::Role;
-
-    use super::rounds;
-
-    #[test]
-    fn a_result_stays_with_its_call() {
-        let one = |role, text: &str, answers| Told {
-            role,
-            text: text.to_owned(),
-            answers,
-            tokens: 1,
-        };
-        let told = vec![
-            one(Role::User, "fix it", false),
-            one(Role::Assistant, "[called read]", false),
-            one(Role::User, "[the tool returned] a", true),
-            one(Role::User, "and now", false),
-            one(Role::Assistant, "done", false),
-        ];
-        let rounds = rounds(told);
-        let sizes: Vec<_> = rounds
-            .iter()
-            .map(|round| (round.turns.len(), round.tokens))
-            .collect();
-        assert_eq!(sizes, [(1, 1), (2, 2), (1, 1), (1, 1)]);
-    }
 }

@@ -5,7 +5,7 @@ use palimpsest_core::event::WhyFailed;
 use palimpsest_core::extract::summary_of;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::message::Usage;
-use palimpsest_core::session::Strategy;
+use palimpsest_core::session::{Dropped, Strategy};
 use palimpsest_core::summary::Document;
 use palimpsest_summarize::redact;
 
@@ -20,6 +20,8 @@ pub(super) struct Summarised {
     pub(super) strategy: Strategy,
     pub(super) model: String,
     pub(super) usage: Usage,
+    /// What was not in its input.
+    pub(super) dropped: Option<Dropped>,
 }
 
 /// Makes the summary of what leaves.
@@ -43,10 +45,10 @@ pub(super) async fn summarise(
     };
     match (&service.models, job.asks_model()) {
         // A dry run asks nobody: the summary from structure tells how large one is.
-        (Some(_), true) if wanted.dry_run => {
+        _ if wanted.dry_run => {
             let foreseen = from_structure(job, &extracted)?;
             return Ok(Summarised {
-                strategy: Strategy::Model,
+                strategy: job.strategy,
                 ..foreseen
             });
         }
@@ -79,12 +81,17 @@ fn from_structure(job: &Job, extracted: &Document) -> Result<Summarised, (WhyFai
         strategy: Strategy::Extractive,
         model: String::new(),
         usage: NO_USAGE,
+        dropped: None,
     })
 }
 
 /// What can be told from structure alone: the summary where there is no model, and what fills the gaps of
 /// a model's.
-async fn extract(service: &Service, key: &SessionKey, job: &Job) -> Result<Document, ServiceError> {
+pub(super) async fn extract(
+    service: &Service,
+    key: &SessionKey,
+    job: &Job,
+) -> Result<Document, ServiceError> {
     let words = inputs(service, key, &job.session).await?;
     let (session, leaving) = (job.session.clone(), job.leaving.clone());
     let extracted = tokio::task::spawn_blocking(move || summary_of(&session, &leaving, &words));

@@ -1,0 +1,52 @@
+//! The oldest rounds leave without a summary, because the provider refused the prompt and nothing else was
+//! small enough.
+
+use super::{Made, Skip, made, sum};
+use crate::command::{Decision, Rejection};
+use crate::event::{Asked, Event};
+use crate::levels::compaction::oldest;
+use crate::session::{Dropped, Session, Strategy};
+
+/// Let the oldest rounds leave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DropOldest {
+    /// How many tokens have to go; a share of the rounds when nobody knows.
+    pub tokens: Option<u64>,
+    /// What is made for it.
+    pub made: Made,
+}
+
+impl DropOldest {
+    pub(in crate::command) fn decide(self, session: &Session) -> Result<Decision, Rejection> {
+        if !session.policy().autocompact.enabled {
+            return Ok(Decision::Skipped(Skip::Disabled));
+        }
+        let (kept, rounds) = oldest(session, self.tokens)?;
+        let (Some(first), Some(last)) = (kept.leaving.first(), kept.leaving.last()) else {
+            return Ok(Decision::Skipped(Skip::NothingEligible));
+        };
+        let dropped = Dropped {
+            messages: crate::view::count(kept.leaving.len()),
+            rounds,
+            tokens: u32::try_from(sum(session, &kept)).unwrap_or(u32::MAX),
+            first: *first,
+            last: *last,
+        };
+        let compacted = self.made.compacted(
+            session,
+            made::What {
+                key: session.compactions().next_key(),
+                asked: Asked::Provider,
+                strategy: Strategy::DropOldest,
+                summary: "",
+                kept,
+                adopted: None,
+                dropped: Some(dropped),
+            },
+        )?;
+        Ok(match compacted {
+            Ok(compacted) => Decision::Events(vec![Event::Compacted(compacted)]),
+            Err(_) => Decision::Skipped(Skip::TooLittleGain),
+        })
+    }
+}

@@ -1,0 +1,328 @@
+//! Compactions in random histories, with what must be so when one begins, goes on or ends.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::World;
+use crate::command::{
+    Adopt, Command, CompactWithPrepared, Decision, DropOldest, FailCompaction, FinishCompaction,
+    Made, Scope, ShortenCompaction, StartCompaction,
+};
+use crate::event::{Asked, Event, Recorded, WhyFailed};
+use crate::ids::{MessageId, Ordinal, Timestamp};
+use crate::message::{Block, Digest, Kind, Message, Role, Usage};
+use crate::session::{CallState, Dropped, Method, RequestStamp, Running, Standing, Strategy};
+
+impl World {
+    /// One step of a compaction: the next of the one that is under way, or a new one.
+    pub(super) fn compact(&mut self, how: u8, place: u8) {
+        if let Some(running) = self.session.compactions().running.clone() {
+            return match how % 8 {
+                0 => self.fail(&running),
+                1 | 2 => self.shorten(&running),
+                3 => self.expire(&running),
+                4 => self.drop_oldest(place),
+                _ => self.finish(&running, place),
+            };
+        }
+        match how % 8 {
+            0 => self.drop_oldest(place),
+            1 if self.session.compactions().prepared.is_some() => self.use_prepared(place),
+            3 if place.is_multiple_of(2) => self.adopt(place),
+            _ => {
+                self.start(how, place);
+                if how.is_multiple_of(2) {
+                    self.compact(5, place);
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, how: u8, place: u8) {
+        let visible = self.visible();
+        let message = visible
+            .get(usize::from(place) % visible.len().max(1))
+            .copied();
+        let scope = match (how % 3, message) {
+            (1, Some(id)) => Scope::UpTo(id),
+            (2, Some(id)) => Scope::From(id),
+            _ => Scope::Whole,
+        };
+        let request = self.stamp(Method::Compact);
+        let started = self.try_run(Command::StartCompaction(StartCompaction {
+            asked: if how.is_multiple_of(5) {
+                Asked::Provider
+            } else {
+                Asked::Manual
+            },
+            strategy: if how.is_multiple_of(7) {
+                Strategy::Delegated
+            } else {
+                Strategy::Model
+            },
+            scope,
+            ahead: false,
+            instructions: None,
+            expected_revision: None,
+            request: Some(request),
+        }));
+        started.unwrap();
+        // No history is long enough for the threshold at which one is written ahead.
+        if place.is_multiple_of(3) && self.session.compactions().running.is_some() {
+            let mut last = self.log.pop().unwrap();
+            if let Event::CompactionStarted(event) = &mut last.event
+                && event.strategy == Strategy::Model
+            {
+                event.ahead = true;
+            }
+            let before = self.session.revision().get() - 1;
+            self.session = self.at(crate::ids::Revision::new(before));
+            self.session.apply(&last).unwrap();
+            self.log.push(last);
+        }
+    }
+
+    /// A summary of another program's, for the messages around a place.
+    fn adopt(&mut self, place: u8) {
+        let visible = self.visible();
+        let at = usize::from(place) % visible.len().max(1);
+        let Made { mark, summary, .. } = self.made(1);
+        let summary = Message::new(summary, Role::User, vec![Block::text("what they did")]);
+        let first = visible.get(at / 2).copied();
+        self.run(Command::Adopt(Adopt {
+            summary: Arc::new(summary),
+            first: first.filter(|_| place.is_multiple_of(3)),
+            last: visible.get(at).copied(),
+            kept: visible.get(at / 2 + 1).copied().into_iter().collect(),
+            asked: Asked::Auto,
+            before_tokens: None,
+            mark,
+            expected_revision: None,
+            request: None,
+        }));
+    }
+
+    fn finish(&mut self, running: &Running, place: u8) {
+        let (before, there) = (self.shown(), self.taking_part());
+        let pieces = self.session.sealed().pieces().to_vec();
+        let made = self.made(place);
+        let decided = self.try_run(Command::FinishCompaction(FinishCompaction {
+            key: running.key,
+            attempt: running.attempt,
+            strategy: running.strategy,
+            summary: "what was said".into(),
+            made,
+            model: "m".into(),
+            usage: Usage::default(),
+            dropped: running.dropped,
+            took_ms: 1,
+            request: None,
+            commit: None,
+        }));
+        let Decision::Events(events) = decided.unwrap() else {
+            assert_eq!(
+                running.strategy,
+                Strategy::Delegated,
+                "only a caller tries again"
+            );
+            return;
+        };
+        let leaving: BTreeSet<Ordinal> = running.leaving.iter().copied().collect();
+        match &events[..] {
+            [Event::Compacted(_)] => {
+                assert!(!running.touched && !running.ahead);
+                assert!(leaving.is_subset(&there), "it tells of what had left");
+                let after = self.shown();
+                assert!(
+                    after.is_disjoint(&leaving),
+                    "what was summarised is still shown"
+                );
+                let stays: BTreeSet<Ordinal> = before.difference(&leaving).copied().collect();
+                assert!(after.is_superset(&stays), "something else left");
+            }
+            [Event::SummaryPrepared(_)] => {
+                assert!(!running.touched && running.ahead);
+                assert_eq!(self.session.sealed().pieces(), pieces);
+            }
+            [Event::CompactionFailed(failed)] => {
+                let is_late = running.expires.as_millis() <= self.now;
+                assert!(match failed.why {
+                    WhyFailed::RangeChanged => running.touched,
+                    WhyFailed::Expired => is_late,
+                    why => why == WhyFailed::NotSmaller,
+                });
+                assert_eq!(self.session.sealed().pieces(), pieces);
+            }
+            other => panic!("{other:?}"),
+        }
+        self.check_answer(running);
+    }
+
+    fn use_prepared(&mut self, place: u8) {
+        let prepared = self.session.compactions().prepared.clone().unwrap();
+        let before = self.shown();
+        let made = self.made(place);
+        self.run(Command::CompactWithPrepared(CompactWithPrepared {
+            asked: Asked::Manual,
+            made,
+            expected_revision: None,
+            request: None,
+        }));
+        if let Some(Recorded {
+            event: Event::Compacted(event),
+            ..
+        }) = self.log.last()
+            && event.key == prepared.key
+        {
+            let leaving: BTreeSet<Ordinal> = prepared.leaving.iter().copied().collect();
+            assert!(leaving.is_subset(&before), "it covers what had left");
+            assert!(self.shown().is_disjoint(&leaving));
+            assert_eq!(self.session.compactions().prepared, None);
+        }
+    }
+
+    fn drop_oldest(&mut self, place: u8) {
+        self.fill();
+        let session = &self.session;
+        let turn = session.current_turn();
+        let start = turn.and_then(|turn| session.turns().start(turn));
+        let entries = session.transcript().entries();
+        let system = entries
+            .filter(|(_, entry)| entry.standing == Standing::Visible && entry.role.is_system());
+        let open = session.calls().iter();
+        let open = open.filter(|(_, call)| call.state == CallState::Open);
+        let mut stays: BTreeSet<Ordinal> = system.map(|(at, _)| at).collect();
+        stays.extend(open.map(|(_, call)| call.message));
+        stays.extend(start);
+        stays.retain(|at| session.transcript().is_visible(*at));
+        let made = self.made(1);
+        self.run(Command::DropOldest(DropOldest {
+            tokens: (!place.is_multiple_of(3)).then_some(u64::from(place) * 5),
+            made,
+        }));
+        assert!(self.shown().is_superset(&stays), "what must stay has left");
+    }
+
+    fn shorten(&mut self, running: &Running) {
+        let (Some(first), Some(last)) = (running.leaving.first(), running.leaving.last()) else {
+            return;
+        };
+        self.run(Command::ShortenCompaction(ShortenCompaction {
+            key: running.key,
+            attempt: running.attempt,
+            dropped: Dropped {
+                messages: 1,
+                rounds: 1,
+                tokens: 1,
+                first: *first,
+                last: *last,
+            },
+            request: None,
+            commit: None,
+        }));
+        let Some(now) = self.session.compactions().running.as_ref() else {
+            assert!(running.is_delegated() && running.expires.as_millis() <= self.now);
+            return self.check_answer(running);
+        };
+        assert_eq!(Some(now).map(|now| now.attempt), Some(running.attempt + 1));
+        // An answer to the longer request is no answer any more.
+        let late = self.try_run(Command::FailCompaction(FailCompaction {
+            key: running.key,
+            attempt: running.attempt,
+            why: WhyFailed::DelegateFailed,
+            detail: "".into(),
+            took_ms: 1,
+            request: None,
+            commit: None,
+        }));
+        assert_eq!(late, Ok(Decision::Events(Vec::new())));
+    }
+
+    /// Its time is over; whatever comes next closes it.
+    fn expire(&mut self, running: &Running) {
+        self.now = self.now.max(running.expires.as_millis());
+        let before = self.session.revision();
+        let title = crate::command::Update {
+            title: Some(format!("later {}", self.now).into()),
+            ..crate::command::Update::default()
+        };
+        self.run(Command::Update(title));
+        let closed = &self.log[usize::try_from(before.get()).unwrap()];
+        assert!(matches!(&closed.event, Event::CompactionFailed(failed)
+            if failed.why == WhyFailed::Expired && failed.key == running.key));
+        self.check_answer(running);
+    }
+
+    fn fail(&mut self, running: &Running) {
+        self.run(Command::FailCompaction(FailCompaction {
+            key: running.key,
+            attempt: running.attempt,
+            why: WhyFailed::Empty,
+            detail: "said nothing".into(),
+            took_ms: 1,
+            request: None,
+            commit: None,
+        }));
+        self.check_answer(running);
+    }
+
+    /// Whoever asked for it is answered by what became of it.
+    fn check_answer(&self, running: &Running) {
+        assert_eq!(self.session.compactions().running, None);
+        let request = running.request.as_ref().unwrap();
+        let now = Timestamp::from_millis(self.now);
+        if let Some(found) = self.session.requests().find(request, now) {
+            let at = usize::try_from(found.revision.get() - 1).unwrap();
+            let of = match &self.log[at].event {
+                Event::Compacted(event) => event.key,
+                Event::CompactionFailed(event) => event.key,
+                Event::SummaryPrepared(event) => event.key,
+                other => panic!("{other:?} is no outcome"),
+            };
+            assert_eq!(of, running.key);
+        }
+    }
+
+    fn taking_part(&self) -> BTreeSet<Ordinal> {
+        let entries = self.session.transcript().entries();
+        let part = entries.filter(|(_, entry)| entry.standing.takes_part());
+        part.map(|(at, _)| at).collect()
+    }
+
+    fn shown(&self) -> BTreeSet<Ordinal> {
+        let entries = self.session.transcript().entries();
+        let shown = entries.filter(|(_, entry)| entry.standing == Standing::Visible);
+        shown.map(|(at, _)| at).collect()
+    }
+
+    fn stamp(&mut self, method: Method) -> RequestStamp {
+        self.next_id += 1;
+        RequestStamp {
+            id: format!("request {}", self.next_id).into(),
+            method,
+            digest: Digest::from_bytes([7; 16]),
+        }
+    }
+
+    fn made(&mut self, place: u8) -> Made {
+        let mut id = || {
+            self.next_id += 1;
+            MessageId::new(Uuid::from_u128(self.next_id - 1))
+        };
+        let (mark, summary, attached) = (id(), id(), id());
+        let mut note = Message::new(attached, Role::User, vec![Block::text("a file again")]);
+        note.kind = Kind::Attachment;
+        note.meta = true;
+        Made {
+            mark,
+            summary,
+            attached: if place.is_multiple_of(2) {
+                vec![Arc::new(note)]
+            } else {
+                Vec::new()
+            },
+        }
+    }
+}

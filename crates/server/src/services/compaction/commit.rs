@@ -1,0 +1,251 @@
+//! What the caller's own model brought: its summary, or why there is none.
+
+use std::mem;
+
+use palimpsest_core::command::{Command, FailCompaction, FinishCompaction, Rejection, Skip};
+use palimpsest_core::event::{Event, WhyFailed};
+use palimpsest_core::ids::{Revision, SessionKey};
+use palimpsest_core::message::{Digest, Usage};
+use palimpsest_core::session::{Method, RequestStamp, Running, Session, Strategy};
+use palimpsest_core::summary::accept;
+use palimpsest_summarize::{redact, shorten as oldest};
+
+use super::delegate::{shorten, under_way};
+use super::model::not_taken;
+use super::question::Question;
+use super::token::{Token, Wish};
+use super::{Ended, Job, Outcome, ended, lost, made, summarise};
+use crate::convert;
+use crate::errors::ServiceError;
+use crate::services::Service;
+use crate::sessions::{Missing, Transaction};
+
+/// What a caller brings.
+#[derive(Debug)]
+pub(in crate::services) struct Brought {
+    pub(in crate::services) token: Vec<u8>,
+    pub(in crate::services) outcome: Answer,
+    /// Of what the answer says, so that the same is recognised.
+    pub(in crate::services) digest: Digest,
+    pub(in crate::services) model: String,
+    pub(in crate::services) usage: Usage,
+    pub(in crate::services) request: Option<RequestStamp>,
+}
+
+/// What the caller's model did.
+#[derive(Debug)]
+pub(in crate::services) enum Answer {
+    /// It wrote this; perhaps it was cut off.
+    Summary { text: String, truncated: bool },
+    /// It found the request too long, by so much where that is known.
+    TooLong { gap_tokens: Option<u64> },
+    /// It failed.
+    Failed { detail: String },
+}
+
+/// Ends a delegated compaction, or has its request made shorter. With it comes how that is written.
+pub(in crate::services) async fn commit(
+    service: &Service,
+    key: &SessionKey,
+    mut brought: Brought,
+) -> Result<(Ended, Wish), ServiceError> {
+    let unknown = ServiceError::DelegationNotFound { key: None };
+    let token = Token::read(&brought.token).ok_or(unknown)?;
+    let stamp = RequestStamp {
+        id: token.id(),
+        method: Method::Delegation,
+        digest: brought.digest,
+    };
+    let session = service.sessions.read_whole(key, Session::clone).await?;
+    if let Some(revision) = before(service, &session, &brought, &stamp)? {
+        return Ok((earlier(service, key, revision).await?, token.wish));
+    }
+    let gone = || ServiceError::DelegationNotFound {
+        key: Some(token.key),
+    };
+    let found = under_way(session, token.key);
+    let (running, job) = found
+        .filter(|(running, _)| token.names(key, running))
+        .ok_or_else(gone)?;
+    let answer = mem::replace(&mut brought.outcome, Answer::TooLong { gap_tokens: None });
+    let delegation = Delegation {
+        service,
+        key,
+        running,
+        job,
+        brought,
+        stamp,
+    };
+    let done = match answer {
+        Answer::Summary { text, truncated } => delegation.finish(&text, truncated).await,
+        Answer::TooLong { gap_tokens } => delegation.shorten(gap_tokens).await,
+        Answer::Failed { detail } => delegation.fail(WhyFailed::DelegateFailed, detail).await,
+    };
+    let ended = match done {
+        // Somebody else was faster.
+        Err(ServiceError::CompactionNotFound { .. }) => return Err(gone()),
+        Err(ServiceError::RequestConflict { .. }) if delegation.brought.request.is_none() => {
+            return Err(gone());
+        }
+        done => done?,
+    };
+    let ended = match ended {
+        Ended::Before(revision) => earlier(service, key, revision).await?,
+        ended => ended,
+    };
+    Ok((ended, token.wish))
+}
+
+/// The event that answered this before.
+fn before(
+    service: &Service,
+    session: &Session,
+    brought: &Brought,
+    stamp: &RequestStamp,
+) -> Result<Option<Revision>, ServiceError> {
+    let now = service.sessions.clock().now();
+    let requests = session.requests();
+    if let Some(request) = &brought.request
+        && let Some(found) = requests.find(request, now)
+    {
+        if found.digest != request.digest {
+            return Err(ServiceError::RequestConflict {
+                request_id: Some(request.id.to_string()),
+                stored: found.digest,
+                given: request.digest,
+            });
+        }
+        return Ok(Some(found.revision));
+    }
+    let found = requests.find(stamp, now);
+    let same = found.filter(|found| found.digest == stamp.digest);
+    Ok(same.map(|found| found.revision))
+}
+
+async fn earlier(
+    service: &Service,
+    key: &SessionKey,
+    revision: Revision,
+) -> Result<Ended, ServiceError> {
+    let recorded = service.sessions.event(key, revision).await?;
+    match recorded.map(|recorded| recorded.event) {
+        Some(Event::CompactionShortened(event)) => Ok(Ended::Running(event.key)),
+        Some(event) => Ok(Ended::Event(Box::new(event), revision)),
+        None => Err(lost()),
+    }
+}
+
+/// A delegated compaction, and what was brought for it.
+struct Delegation<'a> {
+    service: &'a Service,
+    key: &'a SessionKey,
+    running: Running,
+    job: Job,
+    brought: Brought,
+    stamp: RequestStamp,
+}
+
+impl Delegation<'_> {
+    /// The summary is put in its place, when it is one.
+    async fn finish(&self, text: &str, truncated: bool) -> Result<Ended, ServiceError> {
+        let extracted = summarise::extract(self.service, self.key, &self.job).await?;
+        let accepted = accept(text, truncated, &extracted)
+            .map_err(|refused| self.not_taken(not_taken(refused), refused.to_string()))?;
+        let text = if self.job.session.policy().summary.redact_secrets {
+            redact(&accepted.text).text.into_owned()
+        } else {
+            accepted.text
+        };
+        let ended = self.run(Command::FinishCompaction(FinishCompaction {
+            key: self.running.key,
+            attempt: self.running.attempt,
+            strategy: Strategy::Delegated,
+            summary: text.into(),
+            made: made(self.service),
+            model: self.brought.model.as_str().into(),
+            usage: self.brought.usage,
+            dropped: self.running.dropped,
+            took_ms: self.took_ms(),
+            request: self.brought.request.clone(),
+            commit: Some(self.stamp.clone()),
+        }));
+        match ended.await? {
+            Ended::Skipped(Skip::TooLittleGain) => Err(self.not_taken(
+                WhyFailed::NotSmaller,
+                "with this summary the view would not be smaller: bring a shorter one".to_owned(),
+            )),
+            ended => Ok(ended),
+        }
+    }
+
+    /// A summary that is not taken changes nothing, and the token can be used again.
+    fn not_taken(&self, why: WhyFailed, detail: String) -> ServiceError {
+        ServiceError::NoSummary {
+            why: convert::why_failed(why),
+            detail,
+            model: self.brought.model.clone(),
+        }
+    }
+
+    /// The oldest rounds leave the request, as often as the policy allows.
+    async fn shorten(&self, gap_tokens: Option<u64>) -> Result<Ended, ServiceError> {
+        let question = Question::of(&self.job).await.ok_or_else(lost)?;
+        let policy = &self.job.session.policy().summary;
+        let gone = self
+            .running
+            .dropped
+            .map_or(0, |dropped| dropped.rounds as usize);
+        let left = question.rounds.all.get(gone..).unwrap_or_default();
+        // Of a hundred thousand: in thousandths of a percent.
+        let share = u32::try_from(policy.retry_drop_percent.of(100_000)).unwrap_or(u32::MAX);
+        let more = oldest(left, gap_tokens, share)
+            .filter(|_| self.running.attempt < policy.max_retries)
+            .and_then(|more| question.rounds.dropped(gone + more));
+        let Some(dropped) = more else {
+            let detail = "the model found the conversation too long, even without its oldest \
+                          rounds; compact with EXTRACTIVE, or with a model that has a larger window";
+            return self.fail(WhyFailed::PromptTooLong, detail.to_owned()).await;
+        };
+        let stamps = (self.brought.request.clone(), Some(self.stamp.clone()));
+        let done = shorten(self.service, self.key, (&self.running, dropped), stamps).await?;
+        match done {
+            Outcome::Done(Some(revision)) => earlier(self.service, self.key, revision).await,
+            Outcome::Answered(revision) => Ok(Ended::Before(revision)),
+            Outcome::Done(None) | Outcome::Skipped(_) => Err(lost()),
+        }
+    }
+
+    /// It is closed as failed.
+    async fn fail(&self, why: WhyFailed, detail: String) -> Result<Ended, ServiceError> {
+        let fail = Command::FailCompaction(FailCompaction {
+            key: self.running.key,
+            attempt: self.running.attempt,
+            why,
+            detail: detail.into(),
+            took_ms: self.took_ms(),
+            request: self.brought.request.clone(),
+            commit: Some(self.stamp.clone()),
+        });
+        match self.run(fail).await? {
+            Ended::Skipped(_) => Err(ServiceError::CompactionNotFound {
+                key: self.running.key,
+            }),
+            ended => Ok(ended),
+        }
+    }
+
+    fn took_ms(&self) -> u64 {
+        let now = self.service.sessions.clock().now();
+        now.millis_since(self.running.at)
+    }
+
+    async fn run(&self, command: Command) -> Result<Ended, ServiceError> {
+        let decide = |transaction: &mut Transaction<'_>| -> Result<Ended, Rejection> {
+            let outcome = transaction.run(command.clone())?;
+            Ok(ended(outcome, transaction))
+        };
+        let (sessions, missing) = (&self.service.sessions, &Missing::Refuse);
+        let done = sessions.write(self.key, missing, decide, |_, ended| Ok(ended.clone()));
+        Ok(done.await?)
+    }
+}

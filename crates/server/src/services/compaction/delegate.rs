@@ -1,0 +1,171 @@
+//! A summary by the caller's own model: the request that it is to send. It is made of the log each time,
+//! so it can be given again after a restart.
+
+use bytes::Bytes;
+use palimpsest_core::command::{Command, ShortenCompaction};
+use palimpsest_core::ids::{CompactionKey, SessionKey, Timestamp};
+use palimpsest_core::session::{Dropped, RequestStamp, Running, Session};
+use palimpsest_core::summary::SYSTEM;
+use palimpsest_summarize::{
+    Api, Purpose, Request, Round, Turn, redacted_request, request_body, turns,
+};
+use tokio::time::Instant;
+
+use super::super::Service;
+use super::question::Question;
+use super::token::{Token, Wish};
+use super::{Job, lost};
+use crate::convert::Form;
+use crate::errors::ServiceError;
+use crate::sessions::{Missing, Transaction};
+
+/// A request for the caller's model.
+#[derive(Debug)]
+pub(in crate::services) struct Delegated {
+    pub(in crate::services) token: Vec<u8>,
+    pub(in crate::services) expires: Timestamp,
+    pub(in crate::services) body: Body,
+    /// Its size, estimated.
+    pub(in crate::services) input_tokens: u64,
+}
+
+/// The request itself.
+#[derive(Debug)]
+pub(in crate::services) enum Body {
+    /// As a provider's JSON.
+    Json(Bytes),
+    /// Its parts.
+    Typed {
+        system: String,
+        turns: Vec<Turn>,
+        max_output_tokens: u32,
+    },
+}
+
+/// The request of a delegated compaction that is under way; none when it is not any more. A conversation
+/// that is larger than the model's window loses its oldest rounds first, which is written down.
+pub(in crate::services) async fn request(
+    service: &Service,
+    key: &SessionKey,
+    which: CompactionKey,
+    wish: Wish,
+) -> Result<Option<Delegated>, ServiceError> {
+    let session = service.sessions.read_whole(key, Session::clone).await?;
+    let Some((running, job)) = under_way(session, which) else {
+        return Ok(None);
+    };
+    let question = Question::of(&job).await.ok_or_else(lost)?;
+    let output = max_output(&job.session, wish);
+    let room = question.room(wish.window_tokens, output.into());
+    let over = match &running.dropped {
+        None => question.rounds.over(room),
+        Some(_) => 0,
+    };
+    let running = match question.rounds.dropped(over) {
+        None => running,
+        Some(dropped) => {
+            let stamps = (None, None);
+            shorten(service, key, (&running, dropped), stamps).await?;
+            Running {
+                attempt: running.attempt + 1,
+                dropped: Some(dropped),
+                ..running
+            }
+        }
+    };
+    let redacts = job.session.policy().summary.redact_secrets;
+    let key = key.clone();
+    let written = tokio::task::spawn_blocking(move || {
+        write(&key, &running, &question, wish, output, redacts)
+    });
+    Ok(Some(written.await.map_err(|_| lost())?))
+}
+
+/// The delegated compaction of this key, when it is under way, and what it summarises.
+pub(super) fn under_way(session: Session, which: CompactionKey) -> Option<(Running, Job)> {
+    let running = session.compactions().running.as_ref();
+    let running = running.filter(|running| running.key == which && running.is_delegated())?;
+    let running = running.clone();
+    let job = Job {
+        key: running.key,
+        strategy: running.strategy,
+        leaving: running.leaving.clone(),
+        instructions: running.instructions.clone(),
+        session,
+        start: None,
+    };
+    Some((running, job))
+}
+
+/// Writes down that the oldest rounds are not in the request any more.
+pub(super) async fn shorten(
+    service: &Service,
+    key: &SessionKey,
+    (running, dropped): (&Running, Dropped),
+    (request, commit): (Option<RequestStamp>, Option<RequestStamp>),
+) -> Result<super::Outcome, ServiceError> {
+    let shorten = |transaction: &mut Transaction<'_>| {
+        let command = Command::ShortenCompaction(ShortenCompaction {
+            key: running.key,
+            attempt: running.attempt,
+            dropped,
+            request: request.clone(),
+            commit: commit.clone(),
+        });
+        transaction.run(command)
+    };
+    let (sessions, missing) = (&service.sessions, &Missing::Refuse);
+    let done = sessions.write(key, missing, shorten, |_, outcome| Ok(*outcome));
+    Ok(done.await?)
+}
+
+fn max_output(session: &Session, wish: Wish) -> u32 {
+    // A model with a small window must not spend all of it on the answer.
+    let most = u32::try_from(wish.window_tokens / 4).unwrap_or(u32::MAX);
+    let most = most.min(wish.max_output_tokens);
+    session.policy().summary.max_output_tokens.min(most).max(1)
+}
+
+fn write(
+    key: &SessionKey,
+    running: &Running,
+    question: &Question,
+    wish: Wish,
+    output: u32,
+    redacts: bool,
+) -> Delegated {
+    let gone = running.dropped.map_or(0, |dropped| dropped.rounds as usize);
+    let left: &[Round] = question.rounds.all.get(gone..).unwrap_or_default();
+    let request = Request {
+        purpose: Purpose::Compaction,
+        model: None,
+        system: SYSTEM.to_owned(),
+        turns: turns(left, gone > 0),
+        instruction: question.instruction.clone(),
+        max_output_tokens: output,
+        deadline: Instant::now(),
+    };
+    let request = if redacts {
+        redacted_request(&request)
+    } else {
+        request
+    };
+    let body = match wish.form {
+        Form::Json if wish.provider.is_anthropic() => {
+            Body::Json(request_body(Api::Anthropic, &request))
+        }
+        Form::Json => Body::Json(request_body(Api::OpenAi, &request)),
+        Form::Typed => Body::Typed {
+            turns: [request.turns, vec![Turn::user(request.instruction)]].concat(),
+            system: request.system,
+            max_output_tokens: output,
+        },
+    };
+    let tokens: u64 = left.iter().map(|round| round.tokens).sum();
+    Delegated {
+        token: Token::of(key, running, wish).write(),
+        expires: running.expires,
+        body,
+        input_tokens: tokens + question.overhead(),
+    }
+}

@@ -1,0 +1,119 @@
+//! What becomes of a compaction that was asked for before: whoever repeats a call waits for its end.
+
+use std::time::Duration;
+
+use palimpsest_core::command::{Command, FailCompaction};
+use palimpsest_core::event::{Event, WhyFailed};
+use palimpsest_core::ids::{CompactionKey, Revision, SessionKey};
+use palimpsest_core::session::{Running, Session};
+
+use super::super::Service;
+use super::{Ended, Wanted, When, lost};
+use crate::errors::ServiceError;
+use crate::sessions::{Missing, Transaction};
+
+/// How often is looked whether another replica has ended it.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What came of a request that was answered before, by the event with this revision.
+pub(in crate::services) async fn outcome(
+    service: &Service,
+    key: &SessionKey,
+    wanted: &Wanted,
+    mut revision: Revision,
+) -> Result<Ended, ServiceError> {
+    loop {
+        let recorded = service.sessions.event(key, revision).await?;
+        let event = recorded.map(|recorded| recorded.event);
+        let started = match event {
+            Some(Event::CompactionStarted(started)) => started.key,
+            Some(event) => return Ok(Ended::Event(Box::new(event), revision)),
+            None => return Err(lost()),
+        };
+        let running = running(service, key, started).await?;
+        let delegated = running.as_ref().is_some_and(Running::is_delegated);
+        let over = running.is_none_or(|running| running.expires <= service.sessions.clock().now());
+        // A delegated one ends when the caller brings its summary.
+        let waits = wanted.when == When::Waited && (over || !delegated);
+        if !waits || !ends(service, key, started).await? {
+            return Ok(Ended::Running(started));
+        }
+        // Its end answers the request from now on.
+        let now = service.sessions.clock().now();
+        let found = |session: &Session| {
+            let stamp = wanted.request.as_ref()?;
+            session.requests().find(stamp, now)
+        };
+        let found = service.sessions.read(key, found).await?;
+        let found = found.filter(|found| found.revision != revision);
+        revision = found.ok_or_else(lost)?.revision;
+    }
+}
+
+/// Waits for the end of a summary that is being written ahead of its time.
+pub(super) async fn ahead_ends(service: &Service, key: &SessionKey) -> Result<(), ServiceError> {
+    let ahead = |session: &Session| {
+        let running = session.compactions().running.as_ref();
+        running.filter(|running| running.ahead).map(|one| one.key)
+    };
+    if let Some(ahead) = service.sessions.read(key, ahead).await? {
+        ends(service, key, ahead).await?;
+    }
+    Ok(())
+}
+
+async fn running(
+    service: &Service,
+    key: &SessionKey,
+    which: CompactionKey,
+) -> Result<Option<Running>, ServiceError> {
+    let look = |session: &Session| {
+        let running = session.compactions().running.as_ref();
+        running.filter(|running| running.key == which).cloned()
+    };
+    Ok(service.sessions.read(key, look).await?)
+}
+
+/// Waits until a compaction is not under way any more, and closes one whose time is over: whoever ran it
+/// is gone. False when the server goes down before that.
+async fn ends(
+    service: &Service,
+    key: &SessionKey,
+    which: CompactionKey,
+) -> Result<bool, ServiceError> {
+    let mut watcher = service.sessions.watch(key);
+    loop {
+        let Some(running) = running(service, key, which).await? else {
+            return Ok(true);
+        };
+        let now = service.sessions.clock().now();
+        let left = Duration::from_millis(running.expires.millis_since(now));
+        if left.is_zero() {
+            close(service, key, &running).await?;
+            continue;
+        }
+        tokio::select! {
+            _ = watcher.changed() => {}
+            () = tokio::time::sleep(left.min(LOOK_EVERY)) => {}
+            () = service.draining.cancelled() => return Ok(false),
+        }
+    }
+}
+
+async fn close(service: &Service, key: &SessionKey, running: &Running) -> Result<(), ServiceError> {
+    let now = service.sessions.clock().now();
+    let close = |transaction: &mut Transaction<'_>| {
+        transaction.run(Command::FailCompaction(FailCompaction {
+            key: running.key,
+            attempt: running.attempt,
+            why: WhyFailed::Expired,
+            detail: "it did not finish in time; compact again".into(),
+            took_ms: now.millis_since(running.at),
+            request: None,
+            commit: None,
+        }))?;
+        Ok(())
+    };
+    let (sessions, missing) = (&service.sessions, &Missing::Refuse);
+    Ok(sessions.write(key, missing, close, |_, ()| Ok(())).await?)
+}

@@ -1,0 +1,124 @@
+//! What a model reads of a conversation, in rounds, with the messages that each comes from.
+
+use palimpsest_core::ids::Ordinal;
+use palimpsest_core::levels::compaction::Told;
+use palimpsest_core::message::Role;
+use palimpsest_core::session::Dropped;
+use palimpsest_summarize::{Round, Turn};
+
+/// Rounds that are kept whole or dropped whole: what the model says, with the results that answer it.
+#[derive(Debug, Default)]
+pub(super) struct Rounds {
+    pub(super) all: Vec<Round>,
+    /// The messages of each.
+    sources: Vec<Vec<Ordinal>>,
+}
+
+impl Rounds {
+    pub(super) fn of(told: Vec<Told>) -> Self {
+        let mut rounds = Self::default();
+        for one in told {
+            let turn = match one.role {
+                Role::Assistant => Turn::assistant(one.text),
+                _ => Turn::user(one.text),
+            };
+            let tokens = u64::from(one.tokens);
+            let last = rounds.all.last_mut().zip(rounds.sources.last_mut());
+            if let Some((round, sources)) = last.filter(|_| one.answers) {
+                round.turns.push(turn);
+                round.tokens += tokens;
+                sources.extend(one.messages);
+            } else {
+                let turns = vec![turn];
+                rounds.all.push(Round { turns, tokens });
+                rounds.sources.push(one.messages);
+            }
+        }
+        rounds
+    }
+
+    /// What so many of the oldest are; none when there is nothing in them.
+    pub(super) fn dropped(&self, rounds: usize) -> Option<Dropped> {
+        let messages = || self.sources.iter().take(rounds).flatten();
+        let tokens: u64 = self.all.iter().take(rounds).map(|round| round.tokens).sum();
+        Some(Dropped {
+            messages: u32::try_from(messages().count()).unwrap_or(u32::MAX),
+            rounds: u32::try_from(rounds).unwrap_or(u32::MAX),
+            tokens: u32::try_from(tokens).unwrap_or(u32::MAX),
+            first: *messages().next()?,
+            last: *messages().last()?,
+        })
+    }
+
+    /// How many of the oldest have to go for the rest to have so many tokens; never all.
+    pub(super) fn over(&self, tokens: u64) -> usize {
+        let mut left: u64 = self.all.iter().map(|round| round.tokens).sum();
+        let most = self.all.len().saturating_sub(1);
+        let too_many = self.all.iter().take(most).take_while(|round| {
+            let is_over = left > tokens;
+            left -= round.tokens;
+            is_over
+        });
+        too_many.count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use palimpsest_core::ids::Ordinal;
+    use palimpsest_core::levels::compaction::Told;
+    use palimpsest_core::message::Role;
+
+    use super::Rounds;
+
+    fn told() -> Vec<Told> {
+        let one = |role, text: &str, answers, at| Told {
+            role,
+            text: text.to_owned(),
+            answers,
+            tokens: 10,
+            messages: vec![Ordinal::new(at)],
+        };
+        vec![
+            one(Role::User, "fix it", false, 0),
+            one(Role::Assistant, "[called read]", false, 1),
+            one(Role::User, "[the tool returned] a", true, 2),
+            one(Role::User, "and now", false, 3),
+            one(Role::Assistant, "done", false, 4),
+        ]
+    }
+
+    #[test]
+    fn a_result_stays_with_its_call() {
+        let rounds = Rounds::of(told());
+        let sizes = rounds.all.iter();
+        let sizes: Vec<_> = sizes
+            .map(|round| (round.turns.len(), round.tokens))
+            .collect();
+        assert_eq!(sizes, [(1, 10), (2, 20), (1, 10), (1, 10)]);
+    }
+
+    #[test]
+    fn what_is_dropped_is_told_by_its_messages() {
+        let rounds = Rounds::of(told());
+        assert_eq!(rounds.dropped(0), None);
+        let dropped = rounds.dropped(2).unwrap();
+        assert_eq!(
+            (dropped.messages, dropped.rounds, dropped.tokens),
+            (3, 2, 30)
+        );
+        assert_eq!(
+            (dropped.first, dropped.last),
+            (Ordinal::new(0), Ordinal::new(2))
+        );
+    }
+
+    #[test]
+    fn the_oldest_go_and_the_last_stays() {
+        let rounds = Rounds::of(told());
+        for (tokens, over) in [(50, 0), (49, 1), (40, 1), (39, 2), (20, 2), (10, 3), (0, 3)] {
+            assert_eq!(rounds.over(tokens), over, "{tokens}");
+        }
+        assert_eq!(Rounds::default().over(0), 0);
+    }
+}

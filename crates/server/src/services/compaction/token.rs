@@ -1,0 +1,175 @@
+//! The token of a delegated summary. It names the compaction in the log, and says how its request is
+//! written, so that a server that was restarted can go on with it. Nobody gains anything by making one
+//! up: whoever could use it may change the session anyway.
+
+use palimpsest_core::ids::{CompactionKey, SessionKey};
+use palimpsest_core::message::Digest;
+use palimpsest_core::session::Running;
+use palimpsest_core::view::Provider;
+
+use crate::convert::Form;
+
+/// The first byte: another layout has another one.
+const VERSION: u8 = 1;
+const BYTES: usize = 1 + 1 + 1 + 4 + 4 + 8 + 4 + 16;
+
+/// For whom a request is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::services) struct Wish {
+    /// Its form.
+    pub(in crate::services) form: Form,
+    /// The provider whose JSON it is.
+    pub(in crate::services) provider: Provider,
+    /// What fits into a request and its answer.
+    pub(in crate::services) window_tokens: u64,
+    /// The most that the model may write.
+    pub(in crate::services) max_output_tokens: u32,
+}
+
+/// What a token says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Token {
+    /// The compaction.
+    pub(super) key: CompactionKey,
+    /// How often its request had been made shorter.
+    pub(super) attempt: u32,
+    /// How the request was written.
+    pub(super) wish: Wish,
+    digest: [u8; 16],
+}
+
+impl Token {
+    /// Of a compaction that is under way.
+    pub(super) fn of(session: &SessionKey, running: &Running, wish: Wish) -> Self {
+        let mut token = Self {
+            key: running.key,
+            attempt: running.attempt,
+            wish,
+            digest: [0; 16],
+        };
+        let said = token.write();
+        let about = format!("{session} {}", running.at.as_millis());
+        token.digest = *Digest::of_bytes(about.as_bytes()).chain(&said).as_bytes();
+        token
+    }
+
+    /// Whether it is the token of a compaction as it is now.
+    pub(super) fn names(&self, session: &SessionKey, running: &Running) -> bool {
+        *self == Self::of(session, running, self.wish)
+    }
+
+    /// What stands for it where a request has an id.
+    pub(super) fn id(&self) -> Box<str> {
+        format!("{:032x}", u128::from_be_bytes(self.digest)).into()
+    }
+
+    pub(super) fn write(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(BYTES);
+        out.push(VERSION);
+        out.push(match self.wish.form {
+            Form::Json => 0,
+            Form::Typed => 1,
+        });
+        out.push(match self.wish.provider {
+            Provider::Anthropic => 0,
+            Provider::Bedrock => 1,
+            Provider::OpenAi => 2,
+        });
+        out.extend(self.key.get().to_be_bytes());
+        out.extend(self.attempt.to_be_bytes());
+        out.extend(self.wish.window_tokens.to_be_bytes());
+        out.extend(self.wish.max_output_tokens.to_be_bytes());
+        out.extend(self.digest);
+        out
+    }
+
+    /// None when it is no token.
+    pub(super) fn read(token: &[u8]) -> Option<Self> {
+        let (head, rest) = token.split_first_chunk::<3>()?;
+        let (key, rest) = rest.split_first_chunk::<4>()?;
+        let (attempt, rest) = rest.split_first_chunk::<4>()?;
+        let (window, rest) = rest.split_first_chunk::<8>()?;
+        let (output, rest) = rest.split_first_chunk::<4>()?;
+        let [VERSION, form, provider] = *head else {
+            return None;
+        };
+        Some(Self {
+            key: CompactionKey::new(u32::from_be_bytes(*key)),
+            attempt: u32::from_be_bytes(*attempt),
+            wish: Wish {
+                form: match form {
+                    0 => Form::Json,
+                    1 => Form::Typed,
+                    _ => return None,
+                },
+                provider: match provider {
+                    0 => Provider::Anthropic,
+                    1 => Provider::Bedrock,
+                    2 => Provider::OpenAi,
+                    _ => return None,
+                },
+                window_tokens: u64::from_be_bytes(*window),
+                max_output_tokens: u32::from_be_bytes(*output),
+            },
+            digest: rest.try_into().ok()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use palimpsest_core::event::Asked;
+    use palimpsest_core::ids::{CompactionKey, SessionKey, Timestamp};
+    use palimpsest_core::session::{Running, Strategy};
+    use palimpsest_core::view::Provider;
+
+    use super::{Token, Wish};
+    use crate::convert::Form;
+
+    #[test]
+    fn a_token_is_of_one_session_one_compaction_and_one_request() {
+        let session = SessionKey::parse("projects/p/sessions/s").unwrap();
+        let other = SessionKey::parse("projects/p/sessions/t").unwrap();
+        let running = Running {
+            key: CompactionKey::new(7),
+            asked: Asked::Manual,
+            strategy: Strategy::Delegated,
+            at: Timestamp::from_millis(5),
+            expires: Timestamp::from_millis(50),
+            leaving: Vec::new(),
+            pieces: 0,
+            touched: false,
+            ahead: false,
+            instructions: None,
+            attempt: 1,
+            dropped: None,
+            request: None,
+        };
+        let wish = Wish {
+            form: Form::Typed,
+            provider: Provider::OpenAi,
+            window_tokens: 128_000,
+            max_output_tokens: 4_000,
+        };
+        let token = Token::of(&session, &running, wish);
+        let written = token.write();
+        assert_eq!(Token::read(&written), Some(token));
+        assert!(token.names(&session, &running) && !token.names(&other, &running));
+        let again = Running {
+            attempt: 2,
+            ..running.clone()
+        };
+        let later = Running {
+            at: Timestamp::from_millis(6),
+            ..running.clone()
+        };
+        assert!(!token.names(&session, &again) && !token.names(&session, &later));
+        for at in 0..written.len() {
+            let mut bent = written.clone();
+            bent[at] ^= 0x41;
+            let is_taken = Token::read(&bent).is_some_and(|bent| bent.names(&session, &running));
+            assert!(!is_taken, "byte {at}");
+            assert_eq!(Token::read(&written[..at]), None);
+        }
+    }
+}

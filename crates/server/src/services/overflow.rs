@@ -1,0 +1,95 @@
+//! A prompt that the provider refused as too long: what the levels freed is counted against the gap, and
+//! where it is not enough the oldest rounds leave without a summary.
+
+use palimpsest_core::command::{Command, DropOldest};
+use palimpsest_core::event::{Event, Recorded};
+use palimpsest_core::ids::{Revision, SessionKey};
+use palimpsest_core::session::Session;
+
+use super::Service;
+use super::append::tokens;
+use super::compaction::made;
+use crate::errors::ServiceError;
+use crate::sessions::{Missing, Outcome, Transaction};
+
+/// What is known of the refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Overflow {
+    /// By how many tokens the prompt was too long, where that is known.
+    pub(super) gap_tokens: Option<u64>,
+}
+
+/// Lets the oldest rounds leave, as far as that is still necessary: `refused_tokens` are what the refused
+/// view had, as it was counted here. Refused when nothing can leave.
+pub(super) async fn drop_oldest(
+    service: &Service,
+    key: &SessionKey,
+    overflow: Overflow,
+    refused_tokens: u64,
+) -> Result<Option<(Revision, Event)>, ServiceError> {
+    let made = made(service);
+    let decide = |transaction: &mut Transaction<'_>| {
+        let Some(need) = transaction
+            .session()
+            .map(|session| overflow.need(session, refused_tokens))
+        else {
+            return Ok(Dropped::Enough);
+        };
+        let tokens = match need {
+            Need::Nothing => return Ok(Dropped::Enough),
+            Need::Tokens(tokens) => Some(tokens),
+            Need::Something => None,
+        };
+        let drop = DropOldest {
+            tokens,
+            made: made.clone(),
+        };
+        let outcome = transaction.run(Command::DropOldest(drop))?;
+        Ok(match (outcome, transaction.events().last()) {
+            (Outcome::Done(Some(revision)), Some(Recorded { event, .. })) => {
+                Dropped::By(revision, Box::new(event.clone()))
+            }
+            _ => Dropped::Nothing,
+        })
+    };
+    let tell = |session: &Session, dropped: &Dropped| {
+        Ok((dropped.clone(), Box::new(tokens(session, None))))
+    };
+    let (sessions, missing) = (&service.sessions, &Missing::Refuse);
+    match sessions.write(key, missing, decide, tell).await? {
+        (Dropped::Enough, _) => Ok(None),
+        (Dropped::By(revision, event), _) => Ok(Some((revision, *event))),
+        (Dropped::Nothing, tokens) => Err(ServiceError::PromptTooLong { tokens }),
+    }
+}
+
+#[derive(Clone)]
+enum Dropped {
+    Enough,
+    By(Revision, Box<Event>),
+    Nothing,
+}
+
+/// How much has to leave.
+#[derive(Debug, PartialEq, Eq)]
+enum Need {
+    Nothing,
+    Tokens(u64),
+    /// Nobody knows how much.
+    Something,
+}
+
+impl Overflow {
+    fn need(self, session: &Session, refused_tokens: u64) -> Need {
+        let now = session.tokens().tokens;
+        match self.gap_tokens {
+            // What a level freed may be enough; the provider says so when it is not.
+            None if now < refused_tokens => Need::Nothing,
+            None => Need::Something,
+            Some(gap) => match (now + gap).saturating_sub(refused_tokens) {
+                0 => Need::Nothing,
+                tokens => Need::Tokens(tokens),
+            },
+        }
+    }
+}

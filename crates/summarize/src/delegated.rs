@@ -1,0 +1,92 @@
+//! A request that somebody else sends to a model of their own.
+
+use bytes::Bytes;
+
+use crate::redact::redact;
+use crate::request::{Request, Turn};
+use crate::{anthropic, openai};
+
+/// Whose API the request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Api {
+    /// Anthropic's Messages, with a cache marker behind the conversation.
+    Anthropic,
+    /// OpenAI's Chat Completions.
+    OpenAi,
+}
+
+/// The body of a request as JSON, as the service itself would send it; whoever sends it adds the model.
+pub fn request_body(api: Api, request: &Request) -> Bytes {
+    let body = match api {
+        Api::Anthropic => anthropic::body(request, true),
+        Api::OpenAi => openai::delegated(request),
+    };
+    body.to_string().into()
+}
+
+/// The same request without secrets.
+#[must_use]
+pub fn redacted_request(request: &Request) -> Request {
+    let clean = |text: &str| redact(text).text.into_owned();
+    let turn = |turn: &Turn| Turn {
+        role: turn.role,
+        text: clean(&turn.text),
+    };
+    Request {
+        system: clean(&request.system),
+        turns: request.turns.iter().map(turn).collect(),
+        instruction: clean(&request.instruction),
+        ..request.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use tokio::time::Instant;
+
+    use super::{Api, redacted_request, request_body};
+    use crate::request::{Purpose, Request, Turn};
+
+    fn request() -> Request {
+        Request {
+            purpose: Purpose::Compaction,
+            model: None,
+            system: "Be brief.".into(),
+            turns: vec![
+                Turn::user("the key is AKIAIOSFODNN7EXAMPLE"),
+                Turn::assistant("seen"),
+            ],
+            instruction: "Summarise.".into(),
+            max_output_tokens: 77,
+            deadline: Instant::now(),
+        }
+    }
+
+    #[test]
+    fn a_body_has_all_but_the_model_and_no_tools() {
+        let body =
+            |api| -> Value { serde_json::from_slice(&request_body(api, &request())).unwrap() };
+        let anthropic = body(Api::Anthropic);
+        assert_eq!(anthropic["max_tokens"], 77);
+        assert_eq!(anthropic["system"], "Be brief.");
+        assert_eq!(
+            anthropic["messages"][1]["content"][0]["cache_control"],
+            json!({"type": "ephemeral"})
+        );
+        assert_eq!(anthropic["messages"][2]["content"][0]["text"], "Summarise.");
+        let openai = body(Api::OpenAi);
+        assert_eq!(openai["max_completion_tokens"], 77);
+        assert_eq!(openai["messages"][0]["role"], "system");
+        for body in [anthropic, openai] {
+            assert!(body.get("model").is_none() && body.get("tools").is_none());
+        }
+    }
+
+    #[test]
+    fn no_secret_is_in_it() {
+        let clean = redacted_request(&request());
+        let body = String::from_utf8(request_body(Api::Anthropic, &clean).to_vec()).unwrap();
+        assert!(!body.contains("AKIAIOSFODNN7EXAMPLE") && body.contains("[redacted: "));
+    }
+}

@@ -1,0 +1,396 @@
+//! Level 5 by the caller's own model: the service writes the request and takes the summary.
+
+use palimpsest_proto::context::v1::{
+    CommitSummaryRequest, CommitSummaryResponse, CompactRequest, CompactResponse,
+    CompactionFailureReason, CompactionOverrides, CompactionState, CompactionStrategy, MessageForm,
+    MessageInput, PromptTooLong, Provider, RewindSessionRequest, Target,
+    commit_summary_request::Outcome, rewind_session_request::TargetMessage,
+};
+use palimpsest_tests::say::{assistant, assistant_call, prepare, result, user};
+use palimpsest_tests::server::Context;
+use palimpsest_tests::{Array, Server, name, refused, refused_field};
+use serde_json::Value;
+use tempfile::TempDir;
+use tonic::{Code, Status};
+
+const SETTINGS: [&str; 4] = [
+    "--set",
+    "worker.enabled=false",
+    "--set",
+    "policy.autocompact.min_input_tokens=100",
+];
+
+struct World {
+    client: Context,
+    server: Server,
+    folder: TempDir,
+}
+
+impl World {
+    async fn new(settings: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let all = SETTINGS.iter().chain(settings).copied().collect::<Vec<_>>();
+        let server = Server::start(folder.path(), &all);
+        let client = server.context().await;
+        Self {
+            client,
+            server,
+            folder,
+        }
+    }
+
+    /// The same sessions after a crash.
+    async fn restarted(self) -> Self {
+        self.server.kill();
+        let server = Server::start(self.folder.path(), &SETTINGS);
+        Self {
+            client: server.context().await,
+            server,
+            folder: self.folder,
+        }
+    }
+
+    async fn view(&mut self, session: &str, messages: Vec<MessageInput>) -> Vec<Value> {
+        let request = prepare(&name(session), messages);
+        let reply = self.client.prepare_context(request).await.unwrap();
+        let mut array = Array::default();
+        array.take(&reply.into_inner());
+        array.values()
+    }
+
+    async fn delegate(&mut self, request: CompactRequest) -> CompactResponse {
+        let reply = self.client.compact(request).await.unwrap().into_inner();
+        let state = reply.compaction.as_ref().unwrap().state();
+        assert_eq!(state, CompactionState::AwaitingSummary);
+        reply
+    }
+
+    async fn commit(
+        &mut self,
+        session: &str,
+        token: &[u8],
+        outcome: Outcome,
+    ) -> Result<CommitSummaryResponse, Status> {
+        let request = CommitSummaryRequest {
+            session: name(session),
+            delegation_token: token.to_vec().into(),
+            outcome: Some(outcome),
+            model: "own-model".into(),
+            ..CommitSummaryRequest::default()
+        };
+        Ok(self.client.commit_summary(request).await?.into_inner())
+    }
+}
+
+fn delegated(session: &str) -> CompactRequest {
+    CompactRequest {
+        session: name(session),
+        strategy: CompactionStrategy::Delegated.into(),
+        ..CompactRequest::default()
+    }
+}
+
+fn token(reply: &CompactResponse) -> Vec<u8> {
+    let delegated = reply.delegated_request.as_ref().unwrap();
+    delegated.delegation_token.to_vec()
+}
+
+/// A conversation that is worth a summary.
+fn work() -> Vec<MessageInput> {
+    let lines = |what: &str| format!("{what} of the harbour lights\n").repeat(60);
+    vec![
+        user("Make the harbour lights blink twice, with the key AKIAIOSFODNN7EXAMPLE."),
+        assistant_call("c1"),
+        result("c1", &lines("source")),
+        assistant("The lights are driven by a timer in lights.rs."),
+        user("Then set that timer to two beats."),
+        assistant_call("c2"),
+        result("c2", &lines("timer")),
+        assistant(&lines("a long account")),
+    ]
+}
+
+fn summary(line: &str) -> String {
+    let titles = ["Primary request and intent", "Current work", "Next step"];
+    let section = |title: &&str| format!("## {title}\n{line} ({title}).\n");
+    let sections: Vec<String> = titles.iter().map(section).collect();
+    format!(
+        "<analysis>hm</analysis>\n<summary>\n{}\n</summary>",
+        sections.join("\n")
+    )
+}
+
+#[tokio::test]
+async fn the_callers_own_model_writes_the_summary_even_after_a_restart() {
+    let mut world = World::new(&[]).await;
+    world.view("s", work()).await;
+    let mut request = delegated("s");
+    request.request_id = "delegated-once".into();
+    request.overrides = Some(CompactionOverrides {
+        instructions: "Name the lamp maker.".into(),
+        ..CompactionOverrides::default()
+    });
+    let reply = world.delegate(request.clone()).await;
+    let asked = reply.delegated_request.clone().unwrap();
+    let body: Value = serde_json::from_slice(&asked.request_json).unwrap();
+    assert!(asked.input_tokens > 300 && asked.expire_time.is_some());
+    assert!(body["max_tokens"].as_u64().unwrap() > 0);
+    assert!(body.get("tools").is_none() && body.get("model").is_none());
+    let text = body.to_string();
+    for part in [
+        "Name the lamp maker.",
+        "Make the harbour lights blink twice",
+        "[called read with",
+        "[the tool returned] source of the harbour lights",
+        "\"cache_control\":{\"type\":\"ephemeral\"}",
+        "[redacted: ",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("AKIAIOSFODNN7EXAMPLE") && !text.contains("[id:"));
+    // Messages come in meanwhile, and the request can be had again.
+    world.view("s", vec![user("One more thing.")]).await;
+    let mut world = world.restarted().await;
+    let again = world.delegate(request).await.delegated_request.unwrap();
+    assert_eq!(again, asked);
+    let text = summary("The keeper wants two blinks");
+    let token = asked.delegation_token;
+    let commit = Outcome::Summary(text);
+    let done = world.commit("s", &token, commit.clone()).await.unwrap();
+    let compaction = done.compaction.unwrap();
+    assert_eq!(compaction.state(), CompactionState::Succeeded);
+    assert_eq!(compaction.strategy(), CompactionStrategy::Delegated);
+    assert_eq!(compaction.model, "own-model");
+    assert!(compaction.summary.contains("The keeper wants two blinks"));
+    let shown = Value::Array(world.view("s", vec![]).await).to_string();
+    assert!(shown.contains("The keeper wants two blinks") && shown.contains("One more thing."));
+    assert!(!shown.contains("source of the harbour lights"), "{shown}");
+    // The same again is the same answer; anything else finds the token used.
+    let mut world = world.restarted().await;
+    let same = world.commit("s", &token, commit).await.unwrap();
+    assert_eq!(
+        same.compaction.unwrap().compaction_id,
+        compaction.compaction_id
+    );
+    assert_eq!(same.revision, done.revision);
+    let other = Outcome::Summary(summary("Something else"));
+    let refusal = world.commit("s", &token, other).await.unwrap_err();
+    refused(&refusal, Code::NotFound, "DELEGATION_NOT_FOUND");
+}
+
+#[tokio::test]
+async fn p07_a_bad_summary_is_not_taken_and_its_token_stays_good() {
+    let mut world = World::new(&[]).await;
+    let before = world.view("s", work()).await;
+    let reply = world.delegate(delegated("s")).await;
+    let token = token(&reply);
+    for (text, reason) in [
+        ("", "SUMMARY_EMPTY"),
+        (
+            "<analysis>much</analysis><summary> </summary>",
+            "SUMMARY_EMPTY",
+        ),
+        ("I'm sorry, but I can't help with that.", "SUMMARY_REFUSED"),
+        ("short", "SUMMARY_INCOMPLETE"),
+    ] {
+        let commit = Outcome::Summary(text.into());
+        let refusal = world.commit("s", &token, commit).await.unwrap_err();
+        let metadata = refused(&refusal, Code::FailedPrecondition, "SUMMARY_REJECTED");
+        assert_eq!(metadata["failure_reason"], reason, "{text}");
+    }
+    let huge = summary(&"The keeper wants two blinks. ".repeat(2_000));
+    let refusal = world.commit("s", &token, Outcome::Summary(huge)).await;
+    let metadata = refused(
+        &refusal.unwrap_err(),
+        Code::FailedPrecondition,
+        "SUMMARY_REJECTED",
+    );
+    assert_eq!(metadata["failure_reason"], "NOT_SMALLER");
+    let cut = CommitSummaryRequest {
+        session: name("s"),
+        delegation_token: token.clone().into(),
+        outcome: Some(Outcome::Summary(summary("cut off"))),
+        truncated: true,
+        ..CommitSummaryRequest::default()
+    };
+    let refusal = world.client.commit_summary(cut).await.unwrap_err();
+    let metadata = refused(&refusal, Code::FailedPrecondition, "SUMMARY_REJECTED");
+    assert_eq!(metadata["failure_reason"], "SUMMARY_TRUNCATED");
+    let shown = world.view("s", vec![]).await;
+    assert_eq!(shown, before, "nothing has changed");
+    // One without sections counts, and is filled up with what is known.
+    let free = "The keeper wants two blinks; the timer in lights.rs has been set to two beats.";
+    let done = world
+        .commit("s", &token, Outcome::Summary(free.repeat(3)))
+        .await;
+    let summary = done.unwrap().compaction.unwrap().summary;
+    assert!(summary.contains(free) && summary.contains("Then set that timer to two beats."));
+}
+
+#[tokio::test]
+async fn a_summary_of_what_was_changed_meanwhile_is_not_taken() {
+    let mut world = World::new(&[]).await;
+    world.view("s", work()).await;
+    let reply = world.delegate(delegated("s")).await;
+    let refusal = world.client.compact(delegated("s")).await.unwrap_err();
+    let metadata = refused(&refusal, Code::FailedPrecondition, "COMPACTION_RUNNING");
+    let id = reply.compaction.as_ref().unwrap().compaction_id.clone();
+    assert_eq!(metadata["compaction_id"], id);
+    let mut sessions = world.server.sessions().await;
+    let listed = palimpsest_proto::context::v1::ListMessagesRequest {
+        session: name("s"),
+        page_size: 3,
+        ..Default::default()
+    };
+    let listed = sessions.list_messages(listed).await.unwrap().into_inner();
+    let rewind = RewindSessionRequest {
+        session: name("s"),
+        target_message: Some(TargetMessage::ToMessageId(listed.messages[2].id.clone())),
+        ..RewindSessionRequest::default()
+    };
+    world.client.rewind_session(rewind).await.unwrap();
+    let before = world.view("s", vec![]).await;
+    let token = token(&reply);
+    for _ in 0..2 {
+        let text = Outcome::Summary(summary("The keeper wants two blinks"));
+        let refusal = world.commit("s", &token, text).await.unwrap_err();
+        let metadata = refused(&refusal, Code::Aborted, "COMPACTION_RANGE_CHANGED");
+        assert_eq!(metadata["compaction_id"], id);
+        assert!(metadata.contains_key("current_revision"));
+    }
+    assert_eq!(world.view("s", vec![]).await, before);
+}
+
+#[tokio::test]
+async fn tokens_of_others_and_of_nobody_are_unknown() {
+    let mut world = World::new(&[]).await;
+    world.view("s", work()).await;
+    world.view("t", work()).await;
+    let token = token(&world.delegate(delegated("s")).await);
+    world.delegate(delegated("t")).await;
+    let mut bent = token.clone();
+    bent[12] ^= 1;
+    let text = || Outcome::Summary(summary("The keeper wants two blinks"));
+    for (session, token) in [("t", token.as_slice()), ("s", &bent), ("s", b"nonsense")] {
+        let refusal = world.commit(session, token, text()).await.unwrap_err();
+        refused(&refusal, Code::NotFound, "DELEGATION_NOT_FOUND");
+    }
+    let refusal = world.commit("s", b"", text()).await.unwrap_err();
+    refused_field(&refusal, "delegation_token");
+    let nothing = CommitSummaryRequest {
+        session: name("s"),
+        delegation_token: token.clone().into(),
+        ..CommitSummaryRequest::default()
+    };
+    let refusal = world.client.commit_summary(nothing).await.unwrap_err();
+    refused_field(&refusal, "outcome");
+    // A failure closes it, and the token is used.
+    let failed = Outcome::FailureDetail("the model was down".into());
+    let done = world.commit("s", &token, failed.clone()).await.unwrap();
+    let failure = done.compaction.unwrap().failure.unwrap();
+    assert_eq!(failure.reason(), CompactionFailureReason::DelegateFailed);
+    assert_eq!(failure.detail, "the model was down");
+    world.commit("s", &token, failed).await.unwrap();
+    let refusal = world.commit("s", &token, text()).await.unwrap_err();
+    refused(&refusal, Code::NotFound, "DELEGATION_NOT_FOUND");
+    world.delegate(delegated("s")).await;
+}
+
+#[tokio::test]
+async fn a_delegation_expires_and_the_next_command_closes_it() {
+    let settings = ["--set", "policy.autocompact.timeout=1s"];
+    let mut world = World::new(&settings).await;
+    world.view("s", work()).await;
+    let token = token(&world.delegate(delegated("s")).await);
+    tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
+    let text = Outcome::Summary(summary("too late"));
+    let refusal = world.commit("s", &token, text).await.unwrap_err();
+    refused(&refusal, Code::NotFound, "DELEGATION_NOT_FOUND");
+    let reply = world.delegate(delegated("s")).await;
+    // The second of the session: they count from 0.
+    assert_eq!(reply.compaction.unwrap().compaction_id, "compaction-1");
+}
+
+#[tokio::test]
+async fn a_request_fits_the_callers_window_and_can_be_made_shorter() {
+    let mut world = World::new(&[]).await;
+    let mut said = Vec::new();
+    for n in 0..40 {
+        said.push(user(&format!("And lamp {n}? ").repeat(40)));
+        said.push(assistant(&format!("Lamp {n} blinks. ").repeat(40)));
+    }
+    let mut request = prepare(&name("s"), said);
+    request.set_compaction_mode(palimpsest_proto::context::v1::CompactionMode::Never);
+    world.client.prepare_context(request).await.unwrap();
+    let small = Target {
+        provider: Provider::Openai.into(),
+        window_tokens: Some(8_000),
+        ..Target::default()
+    };
+    let request = CompactRequest {
+        target: Some(small),
+        form: MessageForm::Typed.into(),
+        ..delegated("s")
+    };
+    let reply = world.delegate(request).await;
+    let asked = reply.delegated_request.unwrap();
+    let output = asked.max_output_tokens;
+    assert!(
+        asked.input_tokens + output <= 8_000,
+        "{}",
+        asked.input_tokens
+    );
+    assert!(output <= 2_000 && !asked.system_prompt.is_empty() && asked.messages.len() > 2);
+    let dropped = reply.compaction.unwrap().dropped.unwrap();
+    assert!(
+        dropped.messages > 10 && dropped.tokens > 1_000,
+        "{dropped:?}"
+    );
+    let too_long = Outcome::PromptTooLong(PromptTooLong {
+        actual_tokens: Some(8_500),
+        limit_tokens: Some(8_000),
+        ..PromptTooLong::default()
+    });
+    let first = asked.delegation_token;
+    let shorter = world.commit("s", &first, too_long.clone()).await.unwrap();
+    let asked_again = shorter.delegated_request.unwrap();
+    assert!(asked_again.input_tokens < asked.input_tokens - 499);
+    let compaction = shorter.compaction.unwrap();
+    assert_eq!(compaction.state(), CompactionState::AwaitingSummary);
+    assert!(compaction.dropped.unwrap().tokens >= dropped.tokens + 500);
+    // A repeat changes nothing, and the earlier token is no good any more.
+    let repeat = world.commit("s", &first, too_long).await.unwrap();
+    assert_eq!(repeat.delegated_request.unwrap(), asked_again);
+    assert_eq!(repeat.revision, shorter.revision);
+    let text = Outcome::Summary(summary("The keeper wants two blinks"));
+    let refusal = world.commit("s", &first, text.clone()).await.unwrap_err();
+    refused(&refusal, Code::NotFound, "DELEGATION_NOT_FOUND");
+    let done = world
+        .commit("s", &asked_again.delegation_token, text)
+        .await
+        .unwrap();
+    let compaction = done.compaction.unwrap();
+    assert_eq!(compaction.state(), CompactionState::Succeeded);
+    assert!(compaction.dropped.unwrap().tokens >= dropped.tokens + 500);
+}
+
+#[tokio::test]
+async fn a_model_that_never_finds_it_short_enough_ends_it() {
+    let mut world = World::new(&[]).await;
+    let before = world.view("s", work()).await;
+    let mut token = token(&world.delegate(delegated("s")).await);
+    for attempt in 0..10 {
+        let too_long = Outcome::PromptTooLong(PromptTooLong::default());
+        let reply = world.commit("s", &token, too_long).await.unwrap();
+        let compaction = reply.compaction.unwrap();
+        if compaction.state() == CompactionState::Failed {
+            let reason = compaction.failure.unwrap().reason();
+            assert_eq!(reason, CompactionFailureReason::PromptTooLong);
+            assert!((1..=3).contains(&attempt), "{attempt}");
+            assert_eq!(world.view("s", vec![]).await, before);
+            return;
+        }
+        token = reply.delegated_request.unwrap().delegation_token.to_vec();
+    }
+    panic!("it never ended");
+}

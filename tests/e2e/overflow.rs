@@ -1,0 +1,403 @@
+//! Windows that are full: what the provider refused, what is summarised ahead of its time, conversations
+//! of many windows, and views that nothing can make smaller.
+
+use std::time::Duration;
+
+use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
+use palimpsest_proto::context::v1::{
+    Compaction, CompactionMode, CompactionStrategy, Level, MessageInput, PrepareContextRequest,
+    PrepareContextResponse, PromptTooLong, SkipReason, StageAction, StageReport, Target, Trigger,
+    stage_report::Detail,
+};
+use palimpsest_tests::say::{append, assistant, assistant_calls, prepare, result, user};
+use palimpsest_tests::{name, refused};
+use tonic::{Code, Status};
+
+use crate::repeats::World;
+
+/// A compaction is due at 17,000.
+fn small() -> Target {
+    Target {
+        window_tokens: Some(50_000),
+        ..Target::default()
+    }
+}
+
+/// A turn of work of about 4,000 tokens.
+fn work(number: usize) -> Vec<MessageInput> {
+    let id = format!("w{number}");
+    let lines: Vec<String> = (0..420)
+        .map(|line| format!("{number} line {line} of a listing"))
+        .collect();
+    vec![
+        user(&format!("please do the step {number} of the plan")),
+        assistant_calls(&[&id]),
+        result(&id, &lines.join("\n")),
+        assistant(&format!(
+            "the step {number} is done, and all its checks pass"
+        )),
+    ]
+}
+
+fn request(messages: Vec<MessageInput>) -> PrepareContextRequest {
+    PrepareContextRequest {
+        target: Some(small()),
+        ..prepare(&name("s"), messages)
+    }
+}
+
+impl World {
+    async fn prepare(
+        &mut self,
+        request: PrepareContextRequest,
+    ) -> Result<PrepareContextResponse, Status> {
+        Ok(self.client.prepare_context(request).await?.into_inner())
+    }
+
+    async fn turns(&mut self, turns: std::ops::Range<usize>) {
+        for number in turns {
+            let mut request = request(work(number));
+            request.set_compaction_mode(CompactionMode::Never);
+            self.prepare(request).await.unwrap();
+        }
+    }
+}
+
+fn too_long(gap: u32, messages: Vec<MessageInput>) -> PrepareContextRequest {
+    let mut request = request(messages);
+    request.prompt_too_long = Some(PromptTooLong {
+        error_text: match gap {
+            0 => String::new(),
+            gap => format!(
+                "prompt is too long: {} tokens > 200000 maximum",
+                200_000 + gap
+            ),
+        },
+        ..PromptTooLong::default()
+    });
+    request
+}
+
+fn stages(reply: &PrepareContextResponse) -> Vec<&StageReport> {
+    let stages = reply.stages.iter();
+    stages
+        .filter(|stage| stage.level() == Level::Autocompact)
+        .collect()
+}
+
+fn compaction(stage: &StageReport) -> &Compaction {
+    match &stage.detail {
+        Some(Detail::Compaction(compaction)) => compaction,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn text(reply: &PrepareContextResponse) -> String {
+    let messages = reply.messages_json.iter();
+    let messages: Vec<_> = messages.map(|one| String::from_utf8_lossy(one)).collect();
+    messages.join("\n")
+}
+
+#[tokio::test]
+async fn a_refused_prompt_is_compacted_and_keeps_its_last_turn() {
+    let mut world = World::new(&[]).await;
+    world.turns(0..3).await;
+    let reply = world.prepare(too_long(3_000, vec![])).await.unwrap();
+    let stages = stages(&reply);
+    assert_eq!(stages.len(), 1, "{stages:?}");
+    let compaction = compaction(stages[0]);
+    assert_eq!(compaction.trigger(), Trigger::PromptTooLong);
+    assert_eq!(compaction.strategy(), CompactionStrategy::Model);
+    let shown = text(&reply);
+    assert!(shown.contains("2 line 17 of a listing") && !shown.contains("1 line 17 of a listing"));
+}
+
+#[tokio::test]
+async fn the_oldest_rounds_leave_a_prompt_that_nothing_else_makes_short_enough() {
+    let mut world = World::new(&["policy.autocompact.min_input_tokens=1000000"]).await;
+    world.turns(0..4).await;
+    let reply = world
+        .prepare(too_long(5_000, vec![user("is it short now?")]))
+        .await
+        .unwrap();
+    let found = stages(&reply);
+    assert_eq!(found[0].skip_reason(), SkipReason::TooLittleInput);
+    let dropped = compaction(found[1]);
+    assert_eq!(dropped.strategy(), CompactionStrategy::DropOldest);
+    let what = dropped.dropped.as_ref().unwrap();
+    assert!((5_000..12_000).contains(&what.tokens), "{what:?}");
+    assert!(what.messages >= 5 && what.rounds >= 2, "{what:?}");
+    let shown = text(&reply);
+    assert!(!shown.contains("0 line 17 of a listing") && shown.contains("3 line 17 of a listing"));
+    assert!(
+        shown.contains("were left out without a summary") && shown.contains("is it short now?")
+    );
+    let report = reply.fidelity.as_ref().unwrap();
+    assert!(
+        report.total_tokens >= 5_000 && report.items[0].tool_use.is_some(),
+        "{report:?}"
+    );
+    assert!(reply.sendable);
+    // Without numbers a share of the rounds goes, as often as it takes.
+    let mut last = reply;
+    for attempt in 0..30 {
+        let next = world.prepare(too_long(0, vec![])).await;
+        match next {
+            Ok(next) => {
+                let now = next.tokens.as_ref().unwrap().total_tokens;
+                assert!(
+                    now < last.tokens.as_ref().unwrap().total_tokens,
+                    "{attempt}"
+                );
+                last = next;
+            }
+            Err(status) => {
+                refused(&status, Code::ResourceExhausted, "PROMPT_TOO_LONG");
+                assert!(attempt > 1, "{attempt}");
+                break;
+            }
+        }
+        assert!(attempt < 29, "it never ends");
+    }
+    let still = world.prepare(request(vec![])).await.unwrap();
+    assert!(text(&still).contains("is it short now?"));
+    // What was appended with a call that is refused stays.
+    let refusal = world
+        .prepare(too_long(900_000, vec![user("one more word")]))
+        .await;
+    refused(
+        &refusal.unwrap_err(),
+        Code::ResourceExhausted,
+        "PROMPT_TOO_LONG",
+    );
+    let still = world.prepare(request(vec![])).await.unwrap();
+    assert!(text(&still).contains("one more word"));
+}
+
+const AHEAD: [&str; 2] = [
+    "policy.autocompact.prepare_ahead=true",
+    "policy.autocompact.warn_buffer_tokens=5000",
+];
+
+impl World {
+    /// Until the provider was asked so often and the answer is written down.
+    async fn prepared(&mut self, requests: usize, epoch: u64) -> u64 {
+        for _ in 0..200 {
+            let asked = self.provider.requests().len();
+            let reply = self.prepare(request(vec![])).await.unwrap();
+            assert_eq!(reply.epoch, epoch, "nothing is put in place ahead");
+            if asked == requests {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                return reply.epoch;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("nothing was written ahead");
+    }
+}
+
+#[tokio::test]
+async fn a_summary_that_was_written_ahead_takes_its_place_at_once_even_after_a_restart() {
+    let mut world = World::new(&AHEAD).await;
+    world.turns(0..3).await;
+    let epoch = world.prepare(request(vec![])).await.unwrap().epoch;
+    world.prepared(1, epoch).await;
+    let mut world = world.restarted().await;
+    let mut found = None;
+    for number in 3..5 {
+        let reply = world.prepare(request(work(number))).await.unwrap();
+        if let [stage] = stages(&reply)[..] {
+            assert_eq!(stage.action(), StageAction::Applied, "{stage:?}");
+            let compaction = compaction(stage);
+            assert_eq!(compaction.strategy(), CompactionStrategy::Model);
+            assert_eq!(compaction.model, "claude-fake");
+            found = Some(text(&reply));
+            break;
+        }
+    }
+    let shown = found.expect("it was put in place");
+    assert_eq!(world.provider.requests().len(), 1);
+    // All that came since stands behind it.
+    assert!(shown.contains("<conversation-summary>") && shown.contains("3 line 17 of a listing"));
+    assert!(!shown.contains("1 line 17 of a listing"), "{shown}");
+}
+
+#[tokio::test]
+async fn a_summary_of_what_was_changed_meanwhile_is_thrown_away() {
+    let mut world = World::new(&AHEAD).await;
+    world.turns(0..3).await;
+    let epoch = world.prepare(request(vec![])).await.unwrap().epoch;
+    world.prepared(1, epoch).await;
+    let mut sessions = world.server.sessions().await;
+    let listed = palimpsest_proto::context::v1::ListMessagesRequest {
+        session: name("s"),
+        page_size: 10,
+        ..Default::default()
+    };
+    let listed = sessions.list_messages(listed).await.unwrap().into_inner();
+    let to = TargetMessage::ToMessageId(listed.messages[7].id.clone());
+    let rewind = palimpsest_proto::context::v1::RewindSessionRequest {
+        session: name("s"),
+        target_message: Some(to),
+        ..Default::default()
+    };
+    world.client.rewind_session(rewind).await.unwrap();
+    for number in 3..8 {
+        let reply = world.prepare(request(work(number))).await.unwrap();
+        if stages(&reply)
+            .iter()
+            .any(|stage| stage.action() == StageAction::Applied)
+        {
+            assert!(world.provider.requests().len() > 1);
+            let shown = text(&reply);
+            assert!(
+                !shown.contains("step 2"),
+                "what was rewound came back: {shown}"
+            );
+            return;
+        }
+    }
+    panic!("it was never compacted");
+}
+
+#[tokio::test]
+async fn p02_a_conversation_of_five_windows_is_compacted_whatever_the_model_does() {
+    for (settings, strategy) in [
+        (
+            &["summarizer.window_tokens=30000"][..],
+            CompactionStrategy::Model,
+        ),
+        (
+            &[
+                "summarizer.model=claude-fake+ptl=anthropic",
+                "summarizer.window_tokens=30000",
+            ][..],
+            CompactionStrategy::Extractive,
+        ),
+        (
+            &["summarizer.provider=none"][..],
+            CompactionStrategy::Extractive,
+        ),
+    ] {
+        let mut world = World::new(settings).await;
+        for number in 0..38 {
+            world
+                .client
+                .append_messages(append(&name("s"), work(number)))
+                .await
+                .unwrap();
+        }
+        let reply = world
+            .prepare(request(vec![user("and now?")]))
+            .await
+            .unwrap();
+        let stages = stages(&reply);
+        let [stage] = stages[..] else {
+            panic!("{stages:?}");
+        };
+        assert_eq!(
+            stage.action(),
+            StageAction::Applied,
+            "{settings:?}: {stage:?}"
+        );
+        assert_eq!(compaction(stage).strategy(), strategy, "{settings:?}");
+        let effect = stage.effect.as_ref().unwrap();
+        assert!(
+            effect.before_tokens > 100_000 && effect.after_tokens < 17_000,
+            "{effect:?}"
+        );
+        assert!(reply.sendable && text(&reply).contains("and now?"));
+    }
+}
+
+#[tokio::test]
+async fn p03_a_floor_that_nothing_can_lower_is_tried_once() {
+    let mut world = World::new(&[]).await;
+    world.turns(0..3).await;
+    let huge = "all of this has to be read, word for word, please\n".repeat(2_500);
+    let reply = world.prepare(request(vec![user(&huge)])).await.unwrap();
+    let first = stages(&reply);
+    assert_eq!(first[0].action(), StageAction::Applied, "{first:?}");
+    assert!(reply.tokens.as_ref().unwrap().total_tokens > 17_000);
+    let asked = world.provider.requests().len();
+    for answer in ["I read it.", "I read on."] {
+        let reply = world
+            .prepare(request(vec![assistant(answer)]))
+            .await
+            .unwrap();
+        let stages = stages(&reply);
+        assert_eq!(
+            stages[0].skip_reason(),
+            SkipReason::Irreducible,
+            "{stages:?}"
+        );
+        // What fills the window is told with it.
+        assert!(reply.tokens.unwrap().breakdown.is_some() && reply.budget.is_some());
+    }
+    assert_eq!(world.provider.requests().len(), asked);
+}
+
+#[tokio::test]
+async fn p18_the_model_of_summaries_is_set_for_a_session_and_for_a_call_with_a_fallback() {
+    let mut world = World::with_file(
+        &["policy.summary.fallback_model=claude-fallback"],
+        "[projects.p.policy]\nsummary.model = \"claude-of-project\"\n",
+    )
+    .await;
+    let other = "projects/p/sessions/other";
+    world
+        .client
+        .append_messages(append(other, work(0)))
+        .await
+        .unwrap();
+    world
+        .client
+        .prepare_context(prepare(other, work(1)))
+        .await
+        .unwrap();
+    let compact = palimpsest_proto::context::v1::CompactRequest {
+        session: other.into(),
+        ..Default::default()
+    };
+    let done = world.compact(compact).await.unwrap();
+    assert_eq!(done.model, "claude-of-project");
+    let mut sessions = world.server.sessions().await;
+    let mut policy = palimpsest_proto::context::v1::Policy::default();
+    policy.summary.get_or_insert_default().model = Some("claude-of-session".into());
+    let create = palimpsest_proto::context::v1::CreateSessionRequest {
+        parent: "projects/p".into(),
+        session_id: "s".into(),
+        session: Some(palimpsest_proto::context::v1::Session {
+            policy_overrides: Some(policy),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    sessions.create_session(create).await.unwrap();
+    world.turns(0..3).await;
+    let mut compact = crate::repeats::request("", "");
+    compact.overrides = None;
+    let done = world.compact(compact).await.unwrap();
+    assert_eq!(done.model, "claude-of-session");
+    world.turns(3..6).await;
+    let done = world
+        .compact(crate::repeats::request("", "+refuse"))
+        .await
+        .unwrap();
+    assert_eq!(done.model, "claude-fallback");
+    let models: Vec<String> = world
+        .provider
+        .requests()
+        .iter()
+        .map(|request| request.body["model"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(
+        models,
+        [
+            "claude-of-project",
+            "claude-of-session",
+            "claude-fake+refuse",
+            "claude-fallback"
+        ]
+    );
+}
