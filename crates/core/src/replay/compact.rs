@@ -208,19 +208,23 @@ impl Driver {
 
     /// Whether what the user said last stands in the view, word for word.
     fn shows_latest(&self) -> bool {
-        let turns = self.session.turns();
-        let Some(begin) = self.session.current_turn().and_then(|at| turns.start(at)) else {
+        // What a compaction has taken out of the view is no current turn any more, so all are looked at.
+        let holds = |at: &&Ordinal| {
+            let entry = self.session.transcript().get(**at);
+            entry.is_some_and(|entry| entry.standing.holds())
+        };
+        let Some(begin) = self.session.turns().starts().iter().rev().find(holds) else {
             return true;
         };
         let Some((_, message)) = self.log.get(begin.index()) else {
             return false;
         };
         let pieces = self.session.sealed().pieces();
-        let mine: Vec<_> = pieces.iter().filter(|it| it.message == begin).collect();
+        let mine: Vec<_> = pieces.iter().filter(|it| it.message == *begin).collect();
         // What has not been served yet will be, as it is.
         if mine.is_empty() {
             let mut pending = self.session.pending().iter();
-            return pending.any(|item| item.message == begin);
+            return pending.any(|item| item.message == *begin);
         }
         let shown: Vec<_> = mine.into_iter().copied().collect();
         let shown = wire(&self.session, &shown, self.caller.target()).unwrap_or_default();
