@@ -36,6 +36,7 @@ mod skeleton;
 mod stream;
 mod tools;
 mod transcripts;
+mod waiting;
 mod working;
 
 use palimpsest_tests::Shared;

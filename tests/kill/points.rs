@@ -57,7 +57,6 @@ const SETTINGS: &[&str] = &[
     "worker.poll_ms=50",
     "worker.lease_ms=600",
     "worker.max_backoff_ms=500",
-    "policy.autocompact.timeout=2s",
     "policy.session_memory.stale_after=1s",
     "policy.session_memory.start_tokens=2000",
     "policy.session_memory.update_tokens=1000",
@@ -180,15 +179,7 @@ impl World {
                     strategy: strategy.into(),
                     ..CompactRequest::default()
                 };
-                let began = Instant::now();
-                while let Err(status) = client.compact(request.clone()).await {
-                    // One that died with its process is under way until it expires.
-                    let is_running = status.message().contains("ALREADY_RUNNING");
-                    if !is_running || began.elapsed() > PATIENCE {
-                        return Err(status);
-                    }
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
+                client.compact(request).await?;
             }
             Step::Undo => {
                 let request = RestoreContextRequest {

@@ -134,6 +134,11 @@ pub struct Lease {
 /// changed nothing. Dropping a call's future does not take its change back.
 #[async_trait]
 pub trait SessionLog: Send + Sync + 'static {
+    /// Whether nobody else can have the log open: what an earlier process left under way is dead then.
+    fn is_exclusive(&self) -> bool {
+        false
+    }
+
     /// What is known of a session, or nothing when there is none of that name.
     async fn head(&self, key: &SessionKey) -> Result<Option<Head>, StoreError>;
 

@@ -56,6 +56,10 @@ fn frames_after(frames: &[Frame], after: Revision) -> &[Frame] {
 
 #[async_trait]
 impl SessionLog for MemoryLog {
+    fn is_exclusive(&self) -> bool {
+        true
+    }
+
     async fn head(&self, key: &SessionKey) -> Result<Option<Head>, StoreError> {
         let state = self.open()?;
         Ok(state.sessions.get(key).map(|session| session.record.head()))

@@ -38,7 +38,7 @@ mod working;
 use std::sync::Arc;
 
 use palimpsest_core::command::Create;
-use palimpsest_core::ids::{MessageId, ProjectId, SessionKey};
+use palimpsest_core::ids::{MessageId, ProjectId, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::Prices;
 use palimpsest_core::session::Session;
@@ -67,6 +67,8 @@ pub struct Service {
     passes: staging::Passes,
     has_worker: bool,
     models: Option<Arc<Models>>,
+    /// When this process began to serve.
+    born: Timestamp,
 }
 
 impl Service {
@@ -79,6 +81,7 @@ impl Service {
         draining: CancellationToken,
     ) -> Self {
         Self {
+            born: sessions.clock().now(),
             sessions,
             blobs,
             ids,

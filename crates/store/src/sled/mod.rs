@@ -176,6 +176,10 @@ impl Drop for SledLog {
 
 #[async_trait]
 impl SessionLog for SledLog {
+    fn is_exclusive(&self) -> bool {
+        true
+    }
+
     async fn head(&self, key: &SessionKey) -> Result<Option<Head>, StoreError> {
         let key = key.clone();
         self.blocking(move |shared| read::head(shared, &key)).await

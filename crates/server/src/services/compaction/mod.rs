@@ -113,6 +113,9 @@ pub(super) async fn compact<T>(
     wanted: &Wanted,
     tell: impl Fn(&Session, &Ended) -> Result<T, NotHeld>,
 ) -> Result<T, ServiceError> {
+    if !wanted.dry_run {
+        Box::pin(repeat::bury(service, key)).await?;
+    }
     if let Some(told) = Box::pin(at_once(service, key, wanted, &tell)).await? {
         return Ok(told);
     }
@@ -209,7 +212,7 @@ fn in_background(service: &Service, key: &SessionKey, wanted: Wanted) {
     });
 }
 
-fn report(key: &SessionKey, done: Result<(), ServiceError>) {
+pub(super) fn report(key: &SessionKey, done: Result<(), ServiceError>) {
     if let Err(error) = done {
         let error = tonic::Status::from(error);
         let error = error.message();

@@ -62,6 +62,25 @@ pub(super) async fn ahead_ends(service: &Service, key: &SessionKey) -> Result<()
     Ok(())
 }
 
+/// Ends the compaction that a process was at that is gone. Where other processes may be at work upon the
+/// same log, only its time tells that it is.
+pub(super) async fn bury(service: &Service, key: &SessionKey) -> Result<(), ServiceError> {
+    if !service.sessions.log().is_exclusive() {
+        return Ok(());
+    }
+    let born = service.born;
+    let dead = |session: &Session| {
+        let running = session.compactions().running.as_ref();
+        // The caller of a delegated one is not gone.
+        let running = running.filter(|running| !running.is_delegated() && running.at < born);
+        running.cloned()
+    };
+    match service.sessions.read(key, dead).await? {
+        Some(dead) => close(service, key, &dead, "the server that was at it has ended").await,
+        None => Ok(()),
+    }
+}
+
 async fn running(
     service: &Service,
     key: &SessionKey,
@@ -89,7 +108,8 @@ async fn ends(
         let now = service.sessions.clock().now();
         let left = Duration::from_millis(running.expires.millis_since(now));
         if left.is_zero() {
-            close(service, key, &running).await?;
+            let why = "it did not finish in time; compact again";
+            close(service, key, &running, why).await?;
             continue;
         }
         tokio::select! {
@@ -100,14 +120,19 @@ async fn ends(
     }
 }
 
-async fn close(service: &Service, key: &SessionKey, running: &Running) -> Result<(), ServiceError> {
+async fn close(
+    service: &Service,
+    key: &SessionKey,
+    running: &Running,
+    why: &str,
+) -> Result<(), ServiceError> {
     let now = service.sessions.clock().now();
     let close = |transaction: &mut Transaction<'_>| {
         transaction.run(Command::FailCompaction(FailCompaction {
             key: running.key,
             attempt: running.attempt,
             why: WhyFailed::Expired,
-            detail: "it did not finish in time; compact again".into(),
+            detail: why.into(),
             took_ms: now.millis_since(running.at),
             request: None,
             commit: None,

@@ -1,29 +1,34 @@
 //! `PrepareContext`: append, serve, and say what the caller's array becomes.
 
-use bytes::Bytes;
-use palimpsest_core::codec;
+mod done;
+mod render;
+mod room;
+
 use palimpsest_core::command::{
     Clear, Clearing, Collapse, Collapsing, Command, Rejection, Serve, Skip, prepares_ahead,
 };
-use palimpsest_core::event::{Asked, Event, Recorded};
-use palimpsest_core::ids::{Revision, SessionKey};
+use palimpsest_core::event::{Asked, Event};
+use palimpsest_core::ids::Revision;
 use palimpsest_core::levels::collapse::is_due;
 use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::{LastServed, Method, NotHeld, Session, View};
-use palimpsest_core::view::{Etag, Provider, Target, Wanted, WireMessage, breakpoints};
+use palimpsest_core::view::{Etag, Provider, Target, Wanted, breakpoints};
 use palimpsest_proto::context::v1::{
     self, CompactionMode, PrepareContextRequest, PrepareContextResponse,
 };
-use serde_json::json;
 
+use self::done::{Done, folds, is_of_a_level};
+use self::render::{management, put_messages};
+pub(super) use self::render::{messages_json, typed};
 use super::append::{Appended, Incoming, budget, tokens};
 use super::commit::gap_tokens;
-use super::compaction::{self, Ended};
+use super::compaction;
 use super::fidelity::removed;
-use super::overflow::{self, Overflow};
+use super::overflow::Overflow;
 use super::{Service, etag, ledger, staging};
 use crate::convert::{self, AskedBreakpoints, Form, PrefixTokens};
 use crate::errors::ServiceError;
+use crate::grpc::Deadline;
 use crate::sessions::{Missing, Outcome, Transaction};
 
 /// A request, read; what depends on the session is still to be filled in.
@@ -43,73 +48,10 @@ struct Call {
     max_reply_bytes: usize,
 }
 
-/// What came of a call.
-#[derive(Clone)]
-struct Done {
-    appended: Appended,
-    /// What levels did.
-    levels: Vec<(Revision, Event)>,
-    /// What did nothing, and why.
-    skipped: Vec<(v1::Level, Skip)>,
-    /// What came of a compaction that was due.
-    compacted: Option<Ended>,
-    /// The oldest rounds left, because nothing else was enough.
-    dropped: Option<(Revision, Event)>,
-    /// What the view had before this call, in tokens.
-    before_tokens: u64,
-}
-
-impl Done {
-    /// What changed the view, in order.
-    fn changes(&self) -> impl Iterator<Item = (Revision, &Event)> {
-        let compacted = self.compacted.iter().filter_map(|ended| match ended {
-            Ended::Event(event, revision) => Some((*revision, &**event)),
-            Ended::Skipped(_) | Ended::Before(_) | Ended::Running(_) => None,
-        });
-        let levels = self.levels.iter().map(told);
-        levels.chain(compacted).chain(self.dropped.iter().map(told))
-    }
-
-    fn stages(&self, session: &Session, dry_run: bool) -> Vec<v1::StageReport> {
-        let done = self.levels.iter();
-        let done = done.filter_map(|(_, event)| convert::stage(event, session, dry_run));
-        let skipped = self.skipped.iter();
-        let skipped = skipped.map(|(level, skip)| convert::skipped(*level, *skip));
-        let compacted = self.compacted.as_ref().and_then(|ended| match ended {
-            Ended::Event(event, _) => convert::stage(event, session, dry_run),
-            Ended::Skipped(skip) => Some(convert::skipped(v1::Level::Autocompact, *skip)),
-            Ended::Before(_) | Ended::Running(_) => None,
-        });
-        let dropped = self.dropped.iter();
-        let dropped = dropped.filter_map(|(_, event)| convert::stage(event, session, dry_run));
-        done.chain(skipped)
-            .chain(compacted)
-            .chain(dropped)
-            .collect()
-    }
-}
-
-const fn told((revision, event): &(Revision, Event)) -> (Revision, &Event) {
-    (*revision, event)
-}
-
-const fn is_of_a_level(event: &Event) -> bool {
-    matches!(
-        event,
-        Event::ResultsPersisted(_)
-            | Event::ResultsCleared(_)
-            | Event::CacheEditsIssued(_)
-            | Event::SpansCollapsed(_)
-    )
-}
-
-const fn folds(recorded: &Recorded) -> bool {
-    matches!(recorded.event, Event::SpansCollapsed(_))
-}
-
 pub(super) async fn prepare(
     service: &Service,
     request: PrepareContextRequest,
+    deadline: Option<Deadline>,
 ) -> Result<PrepareContextResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
     let form = convert::form(request.form, "form")?;
@@ -171,24 +113,29 @@ pub(super) async fn prepare(
             }
             CompactionMode::Background => {
                 compaction::begin_in_background(service, &key, asked);
-                response.stages.push(v1::StageReport {
-                    level: v1::Level::Autocompact.into(),
-                    action: v1::StageAction::Started.into(),
-                    ..v1::StageReport::default()
-                });
+                response.stages.push(started());
             }
             CompactionMode::Wait | CompactionMode::Unspecified => {
-                let done = Box::pin(make_room(service, &key, &call, (asked, done))).await;
-                let done = done.map_err(|error| error.with_request_id(&request_id))?;
-                let serve = |transaction: &mut Transaction<'_>| {
-                    call.serve(transaction)?;
-                    Ok(done.clone())
+                let wanted = room::Wanted {
+                    asked,
+                    overflow: call.overflow,
+                    done,
                 };
-                let (sessions, missing) = (&service.sessions, &Missing::Refuse);
-                let again = sessions.run(&key, missing, false, serve, finish);
-                let again = Box::pin(again).await;
-                (before, response, _) = again
-                    .map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
+                let made = Box::pin(room::make(service, &key, wanted, deadline)).await;
+                match made.map_err(|error| error.with_request_id(&request_id))? {
+                    Some(done) => {
+                        let serve = |transaction: &mut Transaction<'_>| {
+                            call.serve(transaction)?;
+                            Ok(done.clone())
+                        };
+                        let (sessions, missing) = (&service.sessions, &Missing::Refuse);
+                        let again = sessions.run(&key, missing, false, serve, finish);
+                        let again = Box::pin(again).await.map_err(ServiceError::from);
+                        (before, response, _) =
+                            again.map_err(|error| error.with_request_id(&request_id))?;
+                    }
+                    None => response.stages.push(started()),
+                }
             }
         }
     }
@@ -204,25 +151,13 @@ pub(super) async fn prepare(
     Ok(response)
 }
 
-/// The view is compacted; and when a refused prompt needs more than that, its oldest rounds leave.
-async fn make_room(
-    service: &Service,
-    key: &SessionKey,
-    call: &Call,
-    (asked, done): (Asked, Done),
-) -> Result<Done, ServiceError> {
-    let wanted = compaction::Wanted::automatic(asked);
-    let tell = |_: &Session, ended: &Ended| Ok(ended.clone());
-    let ended = compaction::compact(service, key, &wanted, tell).await?;
-    let dropped = match call.overflow.filter(|_| asked == Asked::Provider) {
-        Some(refused) => overflow::drop_oldest(service, key, refused, done.before_tokens).await?,
-        None => None,
-    };
-    Ok(Done {
-        compacted: Some(ended),
-        dropped,
-        ..done
-    })
+/// A compaction goes on while the caller has the view as it is.
+fn started() -> v1::StageReport {
+    v1::StageReport {
+        level: v1::Level::Autocompact.into(),
+        action: v1::StageAction::Started.into(),
+        ..v1::StageReport::default()
+    }
 }
 
 /// What follows a reply, or comes before it.
@@ -374,7 +309,8 @@ impl Call {
         if !self.incoming.is_empty() {
             response.append = Some(self.incoming.result(session, appended));
         }
-        self.put_messages(&mut response, session, &target, &view)?;
+        let form = (&view, self.form, self.max_reply_bytes);
+        put_messages(&mut response, session, &target, form)?;
         Ok(response)
     }
 
@@ -429,40 +365,6 @@ impl Call {
         let found = breakpoints(session, target, wanted)?;
         Ok(convert::cache_breakpoints(&found, target.provider, asked))
     }
-
-    fn put_messages(
-        &self,
-        response: &mut PrepareContextResponse,
-        session: &Session,
-        target: &Target,
-        view: &View<'_>,
-    ) -> Result<(), NotHeld> {
-        let bytes;
-        match self.form {
-            Form::Typed => {
-                bytes = size(target, &view.messages);
-                response.messages = typed(session, target, &view.messages);
-                let system = typed(session, target, &session.system(target)?);
-                response.system = system
-                    .into_iter()
-                    .flat_map(|message| message.blocks)
-                    .collect();
-            }
-            Form::Json => {
-                response.messages_json = messages_json(target, &view.messages);
-                bytes = response.messages_json.iter().map(Bytes::len).sum();
-                response.system_json = system_json(target, session)?;
-            }
-        }
-        response.view_bytes = bytes as u64;
-        let own = session.policy().limits.max_reply_bytes as usize;
-        if bytes > self.max_reply_bytes.min(own) {
-            response.view_omitted = true;
-            response.messages.clear();
-            response.messages_json.clear();
-        }
-        Ok(())
-    }
 }
 
 /// Whether the provider's schema has edits of its cache.
@@ -470,80 +372,9 @@ fn takes_edits(target: &Target) -> bool {
     target.provider == Provider::Anthropic
 }
 
-/// Wire messages as the provider's JSON, each by itself; all of them share one buffer.
-pub(super) fn messages_json(target: &Target, messages: &[WireMessage<'_>]) -> Vec<Bytes> {
-    let mut buffer = Vec::new();
-    let mut ends = Vec::with_capacity(messages.len());
-    for message in messages {
-        codec::write(target.provider, message, &mut buffer);
-        ends.push(buffer.len());
-    }
-    let buffer = Bytes::from(buffer);
-    let starts = std::iter::once(0).chain(ends.iter().copied());
-    starts
-        .zip(&ends)
-        .map(|(start, end)| buffer.slice(start..*end))
-        .collect()
-}
-
 /// What the caller should know, though the view is valid.
 fn warnings(session: &Session, appended: &Appended, view: &View<'_>) -> Vec<v1::Warning> {
     let mut warnings = convert::warnings(&appended.warnings(session));
     warnings.extend(convert::repair_warnings(session, &view.repairs));
     warnings
-}
-
-/// The same as typed messages.
-pub(super) fn typed(
-    session: &Session,
-    target: &Target,
-    messages: &[WireMessage<'_>],
-) -> Vec<v1::Message> {
-    let typed = |message| convert::view_message(message, session.calls(), target.provider);
-    messages.iter().map(typed).collect()
-}
-
-fn size(target: &Target, messages: &[WireMessage<'_>]) -> usize {
-    messages_json(target, messages).iter().map(Bytes::len).sum()
-}
-
-/// The operator's words that a provider takes apart from the array: always all of them, because they
-/// have no place in it that could be kept.
-fn system_json(target: &Target, session: &Session) -> Result<Bytes, NotHeld> {
-    let system = session.system(target)?;
-    if system.is_empty() {
-        return Ok(Bytes::new());
-    }
-    let mut out = Vec::from(*b"[");
-    for block in system.iter().flat_map(|message| &message.blocks) {
-        if out.len() > 1 {
-            out.push(b',');
-        }
-        codec::write_block(target.provider, block, &mut out);
-    }
-    out.push(b']');
-    Ok(out.into())
-}
-
-/// The value for the request's `context_management`, as the policy wants it.
-fn management(session: &Session, target: &Target) -> Bytes {
-    let policy = &session.policy().provider_management;
-    if !target.provider.is_anthropic() {
-        return Bytes::new();
-    }
-    let mut edits = Vec::new();
-    if policy.clear_thinking && target.thinking {
-        edits.push(json!({"type": "clear_thinking_20251015", "keep": "all"}));
-    }
-    if policy.clear_tool_uses {
-        edits.push(json!({
-            "type": "clear_tool_uses_20250919",
-            "trigger": {"type": "input_tokens", "value": policy.clear_trigger_tokens},
-            "clear_at_least": {"type": "input_tokens", "value": policy.clear_min_tokens},
-        }));
-    }
-    if edits.is_empty() {
-        return Bytes::new();
-    }
-    json!({ "edits": edits }).to_string().into()
 }

@@ -1,0 +1,75 @@
+//! What came of a call, as its reply tells it.
+
+use palimpsest_core::command::Skip;
+use palimpsest_core::event::{Event, Recorded};
+use palimpsest_core::ids::Revision;
+use palimpsest_core::session::Session;
+use palimpsest_proto::context::v1;
+
+use super::super::append::Appended;
+use super::super::compaction::Ended;
+use crate::convert;
+
+/// What came of a call.
+#[derive(Clone)]
+pub(super) struct Done {
+    pub(super) appended: Appended,
+    /// What levels did.
+    pub(super) levels: Vec<(Revision, Event)>,
+    /// What did nothing, and why.
+    pub(super) skipped: Vec<(v1::Level, Skip)>,
+    /// What came of a compaction that was due.
+    pub(super) compacted: Option<Ended>,
+    /// The oldest rounds left, because nothing else was enough.
+    pub(super) dropped: Option<(Revision, Event)>,
+    /// What the view had before this call, in tokens.
+    pub(super) before_tokens: u64,
+}
+
+impl Done {
+    /// What changed the view, in order.
+    pub(super) fn changes(&self) -> impl Iterator<Item = (Revision, &Event)> {
+        let compacted = self.compacted.iter().filter_map(|ended| match ended {
+            Ended::Event(event, revision) => Some((*revision, &**event)),
+            Ended::Skipped(_) | Ended::Before(_) | Ended::Running(_) => None,
+        });
+        let levels = self.levels.iter().map(told);
+        levels.chain(compacted).chain(self.dropped.iter().map(told))
+    }
+
+    pub(super) fn stages(&self, session: &Session, dry_run: bool) -> Vec<v1::StageReport> {
+        let done = self.levels.iter();
+        let done = done.filter_map(|(_, event)| convert::stage(event, session, dry_run));
+        let skipped = self.skipped.iter();
+        let skipped = skipped.map(|(level, skip)| convert::skipped(*level, *skip));
+        let compacted = self.compacted.as_ref().and_then(|ended| match ended {
+            Ended::Event(event, _) => convert::stage(event, session, dry_run),
+            Ended::Skipped(skip) => Some(convert::skipped(v1::Level::Autocompact, *skip)),
+            Ended::Before(_) | Ended::Running(_) => None,
+        });
+        let dropped = self.dropped.iter();
+        let dropped = dropped.filter_map(|(_, event)| convert::stage(event, session, dry_run));
+        done.chain(skipped)
+            .chain(compacted)
+            .chain(dropped)
+            .collect()
+    }
+}
+
+const fn told((revision, event): &(Revision, Event)) -> (Revision, &Event) {
+    (*revision, event)
+}
+
+pub(super) const fn is_of_a_level(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::ResultsPersisted(_)
+            | Event::ResultsCleared(_)
+            | Event::CacheEditsIssued(_)
+            | Event::SpansCollapsed(_)
+    )
+}
+
+pub(super) const fn folds(recorded: &Recorded) -> bool {
+    matches!(recorded.event, Event::SpansCollapsed(_))
+}

@@ -1,0 +1,118 @@
+//! A view as what a reply carries: the provider's JSON, or typed messages.
+
+use bytes::Bytes;
+use palimpsest_core::codec;
+use palimpsest_core::session::{NotHeld, Session, View};
+use palimpsest_core::view::{Target, WireMessage};
+use palimpsest_proto::context::v1::{self, PrepareContextResponse};
+use serde_json::json;
+
+use crate::convert::{self, Form};
+
+/// Puts the new messages of a view into a reply, unless they have more bytes than one may have.
+pub(super) fn put_messages(
+    response: &mut PrepareContextResponse,
+    session: &Session,
+    target: &Target,
+    (view, form, max_reply_bytes): (&View<'_>, Form, usize),
+) -> Result<(), NotHeld> {
+    let bytes;
+    match form {
+        Form::Typed => {
+            bytes = size(target, &view.messages);
+            response.messages = typed(session, target, &view.messages);
+            let system = typed(session, target, &session.system(target)?);
+            response.system = system
+                .into_iter()
+                .flat_map(|message| message.blocks)
+                .collect();
+        }
+        Form::Json => {
+            response.messages_json = messages_json(target, &view.messages);
+            bytes = response.messages_json.iter().map(Bytes::len).sum();
+            response.system_json = system_json(target, session)?;
+        }
+    }
+    response.view_bytes = bytes as u64;
+    let own = session.policy().limits.max_reply_bytes as usize;
+    if bytes > max_reply_bytes.min(own) {
+        response.view_omitted = true;
+        response.messages.clear();
+        response.messages_json.clear();
+    }
+    Ok(())
+}
+
+/// Wire messages as the provider's JSON, each by itself; all of them share one buffer.
+pub(in crate::services) fn messages_json(
+    target: &Target,
+    messages: &[WireMessage<'_>],
+) -> Vec<Bytes> {
+    let mut buffer = Vec::new();
+    let mut ends = Vec::with_capacity(messages.len());
+    for message in messages {
+        codec::write(target.provider, message, &mut buffer);
+        ends.push(buffer.len());
+    }
+    let buffer = Bytes::from(buffer);
+    let starts = std::iter::once(0).chain(ends.iter().copied());
+    starts
+        .zip(&ends)
+        .map(|(start, end)| buffer.slice(start..*end))
+        .collect()
+}
+
+/// The same as typed messages.
+pub(in crate::services) fn typed(
+    session: &Session,
+    target: &Target,
+    messages: &[WireMessage<'_>],
+) -> Vec<v1::Message> {
+    let typed = |message| convert::view_message(message, session.calls(), target.provider);
+    messages.iter().map(typed).collect()
+}
+
+fn size(target: &Target, messages: &[WireMessage<'_>]) -> usize {
+    messages_json(target, messages).iter().map(Bytes::len).sum()
+}
+
+/// The operator's words that a provider takes apart from the array: always all of them, because they
+/// have no place in it that could be kept.
+fn system_json(target: &Target, session: &Session) -> Result<Bytes, NotHeld> {
+    let system = session.system(target)?;
+    if system.is_empty() {
+        return Ok(Bytes::new());
+    }
+    let mut out = Vec::from(*b"[");
+    for block in system.iter().flat_map(|message| &message.blocks) {
+        if out.len() > 1 {
+            out.push(b',');
+        }
+        codec::write_block(target.provider, block, &mut out);
+    }
+    out.push(b']');
+    Ok(out.into())
+}
+
+/// The value for the request's `context_management`, as the policy wants it.
+pub(super) fn management(session: &Session, target: &Target) -> Bytes {
+    let policy = &session.policy().provider_management;
+    if !target.provider.is_anthropic() {
+        return Bytes::new();
+    }
+    let mut edits = Vec::new();
+    if policy.clear_thinking && target.thinking {
+        edits.push(json!({"type": "clear_thinking_20251015", "keep": "all"}));
+    }
+    if policy.clear_tool_uses {
+        edits.push(json!({
+            "type": "clear_tool_uses_20250919",
+            "trigger": {"type": "input_tokens", "value": policy.clear_trigger_tokens},
+            "clear_at_least": {"type": "input_tokens", "value": policy.clear_min_tokens},
+        }));
+    }
+    if edits.is_empty() {
+        return Bytes::new();
+    }
+    json!({ "edits": edits }).to_string().into()
+}

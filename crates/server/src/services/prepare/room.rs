@@ -1,0 +1,78 @@
+//! Room in the window before a reply: the view is compacted; and when a refused prompt needs more than that,
+//! its oldest rounds leave. Who cannot wait so long gets the view as it is, and what was begun goes on.
+
+use std::time::Duration;
+
+use palimpsest_core::event::Asked;
+use palimpsest_core::ids::SessionKey;
+use palimpsest_core::session::Session;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::super::Service;
+use super::super::compaction::{self, Ended};
+use super::super::overflow::{self, Overflow};
+use super::done::Done;
+use crate::errors::ServiceError;
+use crate::grpc::Deadline;
+
+/// What is left of a call's time for the view itself, at least; of a short one a quarter.
+const TO_ANSWER: Duration = Duration::from_millis(500);
+
+/// What is wanted: for whom, and what had come of the call before.
+pub(super) struct Wanted {
+    pub(super) asked: Asked,
+    pub(super) overflow: Option<Overflow>,
+    pub(super) done: Done,
+}
+
+/// Makes room, and says what came of it; nothing when the caller's time does not last.
+pub(super) async fn make(
+    service: &Service,
+    key: &SessionKey,
+    wanted: Wanted,
+    deadline: Option<Deadline>,
+) -> Result<Option<Done>, ServiceError> {
+    let Some(left) = deadline.map(Deadline::remaining) else {
+        return make_room(service, key, wanted).await.map(Some);
+    };
+    let (sender, ended) = oneshot::channel();
+    let (inner, name) = (service.clone(), key.clone());
+    service.mutations.in_background(async move {
+        let made = make_room(&inner, &name, wanted).await;
+        // Whoever had no more time learns of it with the next call.
+        if let Err(Err(error)) = sender.send(made) {
+            compaction::report(&name, Err(error));
+        }
+    });
+    let patience = left.saturating_sub(TO_ANSWER.min(left / 4));
+    match timeout(patience, ended).await {
+        Ok(Ok(made)) => made.map(Some),
+        // It panicked, which was told, or there is no more time.
+        Ok(Err(_)) | Err(_) => Ok(None),
+    }
+}
+
+async fn make_room(
+    service: &Service,
+    key: &SessionKey,
+    wanted: Wanted,
+) -> Result<Done, ServiceError> {
+    let Wanted {
+        asked,
+        overflow,
+        done,
+    } = wanted;
+    let wanted = compaction::Wanted::automatic(asked);
+    let tell = |_: &Session, ended: &Ended| Ok(ended.clone());
+    let ended = Box::pin(compaction::compact(service, key, &wanted, tell)).await?;
+    let dropped = match overflow.filter(|_| asked == Asked::Provider) {
+        Some(refused) => overflow::drop_oldest(service, key, refused, done.before_tokens).await?,
+        None => None,
+    };
+    Ok(Done {
+        compacted: Some(ended),
+        dropped,
+        ..done
+    })
+}
