@@ -164,7 +164,7 @@ async fn the_callers_own_model_writes_the_summary_even_after_a_restart() {
     assert!(compaction.summary.contains("The keeper wants two blinks"));
     let shown = Value::Array(world.view("s", vec![]).await).to_string();
     assert!(shown.contains("The keeper wants two blinks") && shown.contains("One more thing."));
-    assert!(!shown.contains("source of the harbour lights"), "{shown}");
+    assert!(!shown.contains("a long account of"), "{shown}");
     // The same again is the same answer; anything else finds the token used.
     let mut world = world.restarted().await;
     let same = world.commit("s", &token, commit).await.unwrap();
@@ -172,7 +172,10 @@ async fn the_callers_own_model_writes_the_summary_even_after_a_restart() {
         same.compaction.unwrap().compaction_id,
         compaction.compaction_id
     );
-    assert_eq!(same.revision, done.revision);
+    assert!(
+        same.revision >= done.revision,
+        "it tells of the session as it is now"
+    );
     let other = Outcome::Summary(summary("Something else"));
     let refusal = world.commit("s", &token, other).await.unwrap_err();
     refused(&refusal, Code::NotFound, "DELEGATION_NOT_FOUND");
@@ -224,7 +227,7 @@ async fn p07_a_bad_summary_is_not_taken_and_its_token_stays_good() {
         .commit("s", &token, Outcome::Summary(free.repeat(3)))
         .await;
     let summary = done.unwrap().compaction.unwrap().summary;
-    assert!(summary.contains(free) && summary.contains("Then set that timer to two beats."));
+    assert!(summary.contains(free) && summary.contains("Make the harbour lights blink twice"));
 }
 
 #[tokio::test]

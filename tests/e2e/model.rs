@@ -154,7 +154,7 @@ async fn a_model_writes_the_summary_and_it_is_in_the_view() {
     assert!(
         compaction
             .summary
-            .contains("Then set that timer to two beats.")
+            .contains("Make the harbour lights blink twice.")
     );
     let shown = text(&world.view("s", vec![user("go on")]).await);
     assert!(shown.contains("The keeper wants two blinks"), "{shown}");
@@ -252,7 +252,7 @@ async fn the_extractive_summary_stands_in_for_a_model_that_gives_none() {
         assert!(
             compaction
                 .summary
-                .contains("Then set that timer to two beats."),
+                .contains("Make the harbour lights blink twice."),
             "{fault}"
         );
         let asked = world

@@ -230,6 +230,9 @@ impl<'a> Reader<'a> {
     }
 
     fn finish(mut self) -> Imported<'a> {
+        // Lines about a session are none.
+        self.sessions
+            .retain(|_, chain| !chain.session.steps.is_empty());
         // A file of subagent lines alone is that subagent's own: its name is the file's.
         let alone = self.sessions.len() == 1;
         for (_, mut chain) in self.sessions {

@@ -151,7 +151,7 @@ mod tests {
             assert!((900_000..2_500_000).contains(&bytes), "{seed}: {bytes}");
             assert!((120..400).contains(&story.requests()), "{seed}");
             assert!(story.asks() >= 25, "{seed}");
-            assert!(calls(&story).any(|call| call.result.len() > 100_000));
+            assert!(calls(&story).any(|call| call.result.len() > 80_000));
             assert!(calls(&story).any(|call| call.failed));
             let is = |wanted: fn(&Step) -> bool| story.steps.iter().any(wanted);
             assert!(is(|step| matches!(step, Step::Pause(_))));
