@@ -7,5 +7,6 @@
 )]
 
 mod load;
+mod points;
 mod rounds;
 mod turns;

@@ -39,9 +39,11 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
     );
     let blobs = Arc::new(open_blobs(&context.config)?);
     let sessions = Arc::new(sessions.with_blobs(Arc::clone(&blobs)));
+    let models = Models::from_config(&context.config.summarizer)?.map(Arc::new);
     let config = &context.config.worker;
     let worker = config.enabled.then(|| {
-        let worker = memory::worker(&sessions, &blobs, &context.clock, &context.ids, config);
+        let (clock, ids) = (&context.clock, &context.ids);
+        let worker = memory::worker(&sessions, &blobs, clock, ids, config, models.clone());
         Running::start(worker.with_stats(context.summaries.clone()))
     });
     let service = Service::new(
@@ -53,7 +55,7 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
     )
     .with_prices(context.config.prices)
     .with_worker(worker.is_some())
-    .with_summarizer(Models::from_config(&context.config.summarizer)?.map(Arc::new));
+    .with_summarizer(models);
     let handlers = Services {
         context: ContextHandlers(service.clone()),
         sessions: SessionHandlers(service),
@@ -100,7 +102,8 @@ pub async fn work(config: Config, stop: CancellationToken) -> Result<(), BoxErro
     );
     let blobs = Arc::new(open_blobs(&config)?);
     let sessions = Arc::new(sessions.with_blobs(Arc::clone(&blobs)));
-    let worker = memory::worker(&sessions, &blobs, &clock, &ids, &config.worker);
+    let models = Models::from_config(&config.summarizer)?.map(Arc::new);
+    let worker = memory::worker(&sessions, &blobs, &clock, &ids, &config.worker, models);
     tracing::info!(data_dir = %config.data_dir.display(), "working");
     worker.run(stop).await;
     log.close().await?;

@@ -19,6 +19,8 @@ pub struct Models {
     pub window_tokens: u64,
     /// Tokens that can be written at most.
     pub max_output_tokens: u32,
+    /// How long one answer may take.
+    pub timeout: Duration,
 }
 
 /// One model, with its limits.
@@ -57,6 +59,7 @@ impl Models {
             fallback: has_fallback.then(|| one(&fallback, config)).transpose()?,
             window_tokens: config.window_tokens,
             max_output_tokens: config.max_output_tokens,
+            timeout: Duration::from_millis(config.timeout_ms),
         }))
     }
 

@@ -6,6 +6,7 @@
 pub mod blobs;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod crash;
 pub mod encoding;
 mod error;
 mod fs;
@@ -14,6 +15,7 @@ pub mod memory;
 mod record;
 pub mod sled;
 
+pub use crash::crash_point;
 pub use error::StoreError;
 pub use log::{
     Batch, Due, DueChange, Frame, Head, Lease, MAX_FRAME_BYTES, MAX_LIST, MAX_OWNER_BYTES,

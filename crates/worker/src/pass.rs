@@ -6,7 +6,7 @@ use palimpsest_core::command::{FailMemory, UpdateMemory};
 use palimpsest_core::ids::{Ordinal, SessionKey};
 use palimpsest_core::memory::Memory;
 use palimpsest_core::session::Author;
-use palimpsest_store::DueChange;
+use palimpsest_store::{DueChange, crash_point};
 
 use crate::compose::{self, Draft, Notebook};
 use crate::file::{self, Look};
@@ -20,6 +20,7 @@ const MAX_DRAFTS: usize = 3;
 
 /// Does what there is to do, and says when to look again.
 pub(crate) async fn run(shared: &Shared, key: &SessionKey) -> Result<DueChange, HostError> {
+    crash_point("memory.claimed");
     let Some(mut job) = shared.host.job(key).await? else {
         return Ok(DueChange::Clear);
     };
@@ -38,6 +39,7 @@ pub(crate) async fn run(shared: &Shared, key: &SessionKey) -> Result<DueChange, 
         }
     }
     file::write(shared, key, read).await?;
+    crash_point("memory.filed");
     next(shared, key).await
 }
 
@@ -75,11 +77,14 @@ async fn update(shared: &Shared, key: &SessionKey) -> Result<(), HostError> {
     let Some(mut job) = shared.host.begin(key, &template).await? else {
         return Ok(());
     };
+    crash_point("memory.begun");
     let began = shared.clock.monotonic();
     let mut base = Base::of(&job);
     let notebook = compose::take_notes(shared, key, &job, base.read).await?;
+    crash_point("memory.noted");
     for _ in 0..MAX_DRAFTS {
         let draft = compose::write(shared, &job, &base.text, &notebook).await;
+        crash_point("memory.drafted");
         // The last moment at which an edit can still be built upon.
         if let Some(next) = take_in_edit(shared, key, &job, base.read).await? {
             let reach = job.reach;
@@ -88,6 +93,7 @@ async fn update(shared: &Shared, key: &SessionKey) -> Result<(), HostError> {
             continue;
         }
         if commit(shared, key, &job, draft, began).await? {
+            crash_point("memory.committed");
             shared.stats.update();
             return Ok(());
         }

@@ -5,6 +5,7 @@ use palimpsest_core::event::Event;
 use palimpsest_core::ids::Revision;
 use palimpsest_core::session::{LastServed, Method, NotHeld, Session};
 use palimpsest_proto::context::v1::{self, RestoreContextRequest, RestoreContextResponse};
+use palimpsest_store::crash_point;
 
 use super::Service;
 use super::append::{budget, expected, tokens};
@@ -31,6 +32,7 @@ pub(super) async fn restore(
     let current = service.sessions.read(&key, Session::revision).await?;
     let past = service.sessions.past(&key, revision).await?;
     let past = past.ok_or(ServiceError::RevisionNotFound { revision, current })?;
+    crash_point("restore.read");
     let restore = Restore {
         past: Box::new(past.session),
         later: past.later,

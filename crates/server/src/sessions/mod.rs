@@ -22,7 +22,7 @@ use palimpsest_core::limits::Limits;
 use palimpsest_core::session::{About, NotHeld, Session};
 use palimpsest_store::blobs::{BlobError, Blobs};
 use palimpsest_store::encoding::{DecodeError, decode_about};
-use palimpsest_store::{Head, SessionLog, StoreError};
+use palimpsest_store::{Head, SessionLog, StoreError, crash_point};
 use tokio::sync::Notify;
 
 use self::cache::Cache;
@@ -216,14 +216,17 @@ impl Sessions {
                     return Err(rejection.into());
                 }
             };
+            crash_point("session.decided");
             if let Err(error) = self.store(key, transaction.blobs()).await {
                 tracing::warn!(session = %key, %error, "failed to store a result; it stays in the view");
                 state.put_back(transaction);
                 can_store = false;
                 continue;
             }
+            crash_point("session.stored");
             match state.commit(&self.log, key, transaction, &self.wake).await {
                 Ok(loaded) => {
+                    crash_point("session.committed");
                     handle.announce(loaded.session.revision());
                     let mut answer = finish(&loaded.session, &decided);
                     if answer.is_err() {

@@ -24,6 +24,7 @@ use tokio::task::spawn_blocking;
 
 use self::folders::Folders;
 pub use self::summary::{Replaced, SummaryFile, summary_path};
+use crate::crash_point;
 
 /// Tool results younger than this are never swept, whatever the caller asks: the event that names one
 /// may not be written yet.
@@ -187,6 +188,7 @@ impl Blobs {
             .await
         {
             Ok(_) => {
+                crash_point("blob.put");
                 self.sync_folders(&blob.path).await?;
                 return Ok(blob);
             }

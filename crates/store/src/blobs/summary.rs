@@ -17,6 +17,7 @@ use palimpsest_core::ids::{SessionKey, Timestamp};
 use tokio::task::spawn_blocking;
 
 use super::{BlobError, Blobs, session_dir};
+use crate::crash_point;
 
 /// A file that was being written longer ago than this was left by a process that died.
 const LEFTOVER: Duration = Duration::from_mins(10);
@@ -126,10 +127,12 @@ fn replace(file: &FilePath, found: Option<&[u8]>, text: &[u8]) -> io::Result<Rep
     crate::fs::create_dir(folder)?;
     remove_leftovers(folder);
     let new = Temporary::write(folder, text)?;
+    crash_point("summary.written");
     let replaced = match found {
         None => create(&new.0, file)?,
         Some(found) => exchange(&new.0, file, found)?,
     };
+    crash_point("summary.placed");
     drop(new);
     crate::fs::sync_dir(folder)?;
     Ok(replaced)

@@ -14,7 +14,7 @@ use super::files::Files;
 use super::garbage;
 use super::group::{Counts, Group, Stop};
 use super::shared::Shared;
-use crate::{Batch, DueChange, Lease, Snapshot, StoreError};
+use crate::{Batch, DueChange, Lease, Snapshot, StoreError, crash_point};
 
 /// The most changes in a group, and so the most that a failure leaves in doubt.
 const MAX_GROUP: usize = 1024;
@@ -203,7 +203,9 @@ impl Committer {
         if let Some(reason) = broken {
             return Err(reason);
         }
+        crash_point("log.decided");
         group.apply().map_err(|e| e.to_string())?;
+        crash_point("log.applied");
         let (wrote, discarded) = (group.wrote, std::mem::take(&mut group.garbage));
         if wrote {
             self.sync(commits)?;
@@ -220,7 +222,9 @@ impl Committer {
         )]
         let begun = Instant::now();
         self.shared.db.flush().map_err(|e| e.to_string())?;
+        crash_point("log.flushed");
         self.files.sync().map_err(|e| e.to_string())?;
+        crash_point("log.synced");
         self.files
             .write_mark(self.counts.sequence)
             .map_err(|e| e.to_string())?;

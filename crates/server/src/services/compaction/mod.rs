@@ -6,6 +6,7 @@ mod commit;
 mod delegate;
 mod input;
 mod model;
+mod patience;
 mod question;
 mod repeat;
 mod rounds;
@@ -22,6 +23,7 @@ use palimpsest_core::event::{Asked, Event, WhyFailed};
 use palimpsest_core::ids::{CompactionKey, Ordinal, Revision, SessionKey};
 use palimpsest_core::message::Usage;
 use palimpsest_core::session::{NotHeld, RequestStamp, Session, Strategy};
+use palimpsest_store::crash_point;
 
 pub(super) use self::commit::{Answer, Brought, commit};
 pub(super) use self::delegate::{Body, Delegated, request};
@@ -145,8 +147,10 @@ async fn run<T>(
     job: Job,
     tell: impl Fn(&Session, &Ended) -> Result<T, NotHeld>,
 ) -> Result<T, ServiceError> {
+    crash_point("compaction.begun");
     let begun_at = service.sessions.clock().now();
     let summarised = summarise::summarise(service, key, &job, wanted).await;
+    crash_point("compaction.summarised");
     let took_ms = service.sessions.clock().now().millis_since(begun_at);
     finish(service, key, wanted, (&job, took_ms), summarised, tell).await
 }
@@ -223,6 +227,9 @@ async fn with_memory<T>(
     let may = matches!(wanted.strategy, None | Some(Strategy::SessionMemory));
     if !(may && wanted.takes_any()) {
         return Ok(None);
+    }
+    if !wanted.dry_run {
+        patience::for_notes(service, key).await?;
     }
     let made = made(service);
     let only = wanted.strategy.is_some();

@@ -1,5 +1,7 @@
 //! The sessions of this process, as the worker that keeps their summaries needs them.
 
+mod writer;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,19 +19,21 @@ use palimpsest_worker::{Host, HostError, Job, Options, Page, Random, Worker};
 use crate::clock::{Clock, IdSource};
 use crate::config::WorkerConfig;
 use crate::sessions::{Missing, Outcome, READ_BYTES, Sessions, SessionsError, Transaction};
+use crate::summarizer::Models;
 
 /// How many messages are read at a time, however short they are.
 const MAX_PAGE_MESSAGES: usize = 2_000;
 /// What a token of a message takes, where only its estimate is at hand.
 const BYTES_PER_TOKEN: usize = 4;
 
-/// The worker on some sessions, as it is configured.
+/// The worker on some sessions, as it is configured. Without a model it takes its notes from structure.
 pub fn worker(
     sessions: &Arc<Sessions>,
     blobs: &Arc<palimpsest_store::blobs::Blobs>,
     clock: &Arc<dyn Clock>,
     ids: &Arc<IdSource>,
     config: &WorkerConfig,
+    models: Option<Arc<Models>>,
 ) -> Worker {
     let options = Options {
         parallel: config.parallel,
@@ -40,7 +44,7 @@ pub fn worker(
         grace: Duration::from_millis(config.grace_ms),
         ..Options::new(ids.uuid().to_string())
     };
-    Worker::new(
+    let worker = Worker::new(
         Arc::clone(sessions.log()),
         Arc::new(InProcess(Arc::clone(sessions))),
         Arc::clone(blobs),
@@ -49,7 +53,11 @@ pub fn worker(
         options,
     )
     .woken_by(sessions.waker())
-    .with_redact(|text| redact(text).text.into_owned())
+    .with_redact(|text| redact(text).text.into_owned());
+    match models {
+        Some(models) => worker.with_writer(Arc::new(writer::ByModel(models))),
+        None => worker,
+    }
 }
 
 struct Time(Arc<dyn Clock>);

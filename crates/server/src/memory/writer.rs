@@ -1,0 +1,48 @@
+//! The models of the configuration, as the worker that keeps summaries asks them.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use palimpsest_summarize::{Purpose, Reply, Request, Stop};
+use palimpsest_worker::{Ask, MemoryWriter, WriteError, Written};
+use tokio::time::Instant;
+
+use crate::summarizer::Models;
+
+/// Asks one model after the other, as for any summary. That secrets are taken out before is the worker's
+/// part: its notes from structure need that too.
+pub(super) struct ByModel(pub(super) Arc<Models>);
+
+#[async_trait]
+impl MemoryWriter for ByModel {
+    async fn write(&self, ask: Ask) -> Result<Written, WriteError> {
+        let attempts = self
+            .0
+            .attempts(ask.model.as_deref(), ask.fallback_model.as_deref());
+        let mut failed = WriteError("no model is configured".to_owned());
+        for attempt in attempts {
+            let request = Request {
+                purpose: Purpose::Memory,
+                model: Some(attempt.model.clone().into()),
+                system: ask.system.to_owned(),
+                turns: Vec::new(),
+                instruction: ask.prompt.clone(),
+                max_output_tokens: ask.max_output_tokens.min(self.0.max_output_tokens).max(1),
+                deadline: Instant::now() + self.0.timeout,
+            };
+            match attempt.summarizer.summarize(&request).await {
+                Ok(reply) if reply.stop == Stop::Refused => {
+                    failed = WriteError(format!("{} declined to keep the notes", attempt.model));
+                }
+                Ok(Reply { text, stop, .. }) => {
+                    return Ok(Written {
+                        text,
+                        truncated: stop == Stop::CutAtCap,
+                    });
+                }
+                Err(error) => failed = WriteError(error.to_string()),
+            }
+        }
+        Err(failed)
+    }
+}
