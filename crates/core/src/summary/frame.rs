@@ -9,6 +9,8 @@ pub struct Framing<'a> {
     pub recent_follow: bool,
     /// The tool with which the model reads the transcript; none when it has no such tool.
     pub read_tool: Option<&'a str>,
+    /// Texts that stand word for word behind the summary.
+    pub must_keep: &'a [Box<str>],
 }
 
 /// The text of the message.
@@ -26,6 +28,15 @@ pub fn frame(summary: &str, framing: Framing<'_>) -> String {
             .replace("</conversation-summary>", "<\\/conversation-summary>"),
     );
     out.push_str("\n</conversation-summary>\n\n");
+    if !framing.must_keep.is_empty() {
+        out.push_str("These texts were kept word for word beside the summary:\n\n");
+        for text in framing.must_keep {
+            // Whoever demanded them gets them as they are, even where that ends the frame.
+            out.push_str("<kept>\n");
+            out.push_str(text);
+            out.push_str("\n</kept>\n\n");
+        }
+    }
     if let Some(tool) = framing.read_tool {
         out.push_str("The full transcript is kept. When you need exact details from before (code, error messages, what was said), read it with the tool `");
         out.push_str(tool);

@@ -164,6 +164,14 @@ fn every_error() -> Vec<ServiceError> {
             detail: "the model refused to summarise; compact with another model".into(),
             model: "m".into(),
         },
+        E::HookVetoed {
+            hook: "PreCompact",
+            reason: "a release is going on".into(),
+        },
+        E::HookFailed {
+            hook: "PostCompact",
+            detail: "Unavailable: connection refused".into(),
+        },
         E::Overloaded { retry_after },
         E::DeadlineExceeded,
         E::StoreUnavailable { retry_after },

@@ -296,7 +296,7 @@ impl Autocompact<'_> {
                 skip: convert::skip_reason(Skip::TooLittleGain),
             }),
             // A hook's word is told as it is.
-            WhyFailed::HookVetoed | WhyFailed::HookFailed => None,
+            WhyFailed::HookVetoed | WhyFailed::HookFailed => compaction::refusal(&failed.hooks),
             why => Some(ServiceError::NoSummary {
                 why: convert::why_failed(why),
                 detail: failed.detail.to_string(),

@@ -14,6 +14,7 @@ mod events;
 mod export;
 mod failure;
 mod fidelity;
+mod hooks;
 mod ledger;
 mod list;
 mod manage;
@@ -46,6 +47,7 @@ use tonic::{Response, Status};
 use crate::clock::IdSource;
 use crate::errors::ServiceError;
 use crate::grpc::Mutations;
+use crate::hooks::Hooks;
 use crate::sessions::{Missing, Sessions};
 use crate::summarizer::Models;
 
@@ -64,6 +66,7 @@ pub struct Service {
     passes: staging::Passes,
     has_worker: bool,
     models: Option<Arc<Models>>,
+    hooks: Arc<Hooks>,
 }
 
 impl Service {
@@ -85,6 +88,7 @@ impl Service {
             passes: staging::Passes::default(),
             has_worker: false,
             models: None,
+            hooks: Arc::default(),
         }
     }
 
@@ -106,6 +110,13 @@ impl Service {
     #[must_use]
     pub fn with_summarizer(mut self, models: Option<Arc<Models>>) -> Self {
         self.models = models;
+        self
+    }
+
+    /// The same where users have hooks of their own.
+    #[must_use]
+    pub fn with_hooks(mut self, hooks: Hooks) -> Self {
+        self.hooks = Arc::new(hooks);
         self
     }
 

@@ -32,6 +32,8 @@ pub(super) struct What<'a> {
     pub(super) asked: Asked,
     pub(super) strategy: Strategy,
     pub(super) summary: &'a str,
+    /// What stands beside it word for word.
+    pub(super) must_keep: &'a [Box<str>],
     pub(super) kept: Kept,
     /// What was not in the summary's input, or has none.
     pub(super) dropped: Option<Dropped>,
@@ -91,6 +93,7 @@ impl Made {
             usage: Usage::default(),
             took_ms: 0,
             dropped: what.dropped,
+            hooks: Vec::new(),
             request: None,
             commit: None,
         }))
@@ -126,6 +129,7 @@ impl Made {
                     automatic: what.asked != Asked::Manual,
                     recent_follow: !what.kept.kept.is_empty(),
                     read_tool: read_tool.as_deref(),
+                    must_keep: what.must_keep,
                 },
             )
         };

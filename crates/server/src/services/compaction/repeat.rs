@@ -114,6 +114,7 @@ async fn close(service: &Service, key: &SessionKey, running: &Running) -> Result
             why: WhyFailed::Expired,
             detail: "it did not finish in time; compact again".into(),
             took_ms: now.millis_since(running.at),
+            hooks: Vec::new(),
             request: None,
             commit: None,
         }))?;
