@@ -200,10 +200,10 @@ mod tests {
                 transcript_only: true,
                 ..v1::MessageMetadata::default()
             }),
-            content: Some(v1::message_input::Content::Message(v1::TypedMessage {
+            content: Some(v1::message_input::Content::Message(v1::Message {
                 role: role.into(),
                 blocks: vec![block],
-                ..v1::TypedMessage::default()
+                ..v1::Message::default()
             })),
             ..v1::MessageInput::default()
         }

@@ -1,0 +1,135 @@
+//! Hooks that do not answer, answer too much, or are not there.
+
+use std::time::Duration;
+
+use palimpsest_proto::context::v1::{
+    CompactionStrategy, HookKind, HookResult, PreCompactResponse, Role, SessionStartResponse,
+};
+use palimpsest_tests::refused;
+use palimpsest_tests::say::typed;
+use tonic::{Code, Status};
+
+use super::{Answers, World, outcomes, work};
+
+/// Short enough for a test, and much less than the delay.
+const QUICK: [&str; 3] = [
+    "policy.hooks.pre_compact.timeout=0.3s",
+    "policy.hooks.post_compact.timeout=0.3s",
+    "policy.hooks.session_start.timeout=0.3s",
+];
+const STOP: [&str; 3] = [
+    "policy.hooks.pre_compact.on_failure=stop",
+    "policy.hooks.post_compact.on_failure=stop",
+    "policy.hooks.session_start.on_failure=stop",
+];
+
+fn slow() -> Answers {
+    Answers {
+        delay: Duration::from_secs(20),
+        ..Answers::default()
+    }
+}
+
+/// What ill answers a hook may give, and what is said of each.
+fn ill() -> Vec<(Answers, &'static str)> {
+    let pre = |instructions: String, must_keep: Vec<String>| Answers {
+        pre: PreCompactResponse {
+            additional_instructions: instructions,
+            must_keep,
+            veto_reason: None,
+        },
+        ..Answers::default()
+    };
+    vec![
+        (slow(), "did not answer within"),
+        (
+            Answers {
+                status: Some(Status::permission_denied("who are you")),
+                ..Answers::default()
+            },
+            "PermissionDenied: who are you",
+        ),
+        (pre("x".repeat(16 * 1024 + 1), vec![]), "additional_instructions must have at most"),
+        (pre(String::new(), vec!["x".to_owned(); 21]), "must_keep must hold at most 20"),
+        (pre(String::new(), vec!["x".repeat(5 << 20)]), "OutOfRange"),
+    ]
+}
+
+#[tokio::test]
+async fn a_hook_that_fails_stops_nothing_unless_its_rule_says_so() {
+    let mut world = World::new(&QUICK).await;
+    for (at, (answers, said)) in ill().into_iter().enumerate() {
+        let session = format!("s{at}");
+        world.hook.answers(Answers::default());
+        world.view(&session, work()).await;
+        world.hook.answers(answers);
+        let compaction = world.compact(&session, CompactionStrategy::Extractive).await.unwrap();
+        let first = &compaction.hook_outcomes[0];
+        assert_eq!(first.result(), HookResult::FailedContinued, "{said}");
+        assert!(first.detail.contains(said), "{said}: {}", first.detail);
+        assert!(first.detail.len() <= 512);
+        let shown = world.view(&session, vec![]).await;
+        assert!(!super::text(&shown).contains("source of the harbour lights"), "{said}");
+    }
+
+    let mut world = World::new(&[QUICK, STOP].concat()).await;
+    let before = world.view("s", work()).await;
+    for (answers, said) in ill() {
+        world.hook.answers(answers);
+        let refusal = world.compact("s", CompactionStrategy::Extractive).await.unwrap_err();
+        let metadata = refused(&refusal, Code::FailedPrecondition, "HOOK_FAILED");
+        assert_eq!(metadata["hook"], "PreCompact", "{said}");
+        assert!(refusal.message().contains(said), "{said}: {refusal:?}");
+        assert_eq!(world.view("s", vec![]).await.messages, before.messages, "{said}");
+    }
+    let called = world.called("s").await;
+    assert_eq!(called.len(), ill().len());
+    assert!(called.iter().all(|it| {
+        let outcome = it.outcome.as_ref().unwrap();
+        outcome.result() == HookResult::FailedStopped
+    }));
+}
+
+#[tokio::test]
+async fn messages_that_cannot_stand_in_a_view_are_a_failure_and_none_of_them_is_taken() {
+    let mut world = World::new(&[]).await;
+    let said = |role: Role, count: usize| SessionStartResponse {
+        messages: vec![typed(role, "I was here"); count],
+    };
+    for (at, start) in [said(Role::Assistant, 1), said(Role::System, 1), said(Role::User, 101)]
+        .into_iter()
+        .enumerate()
+    {
+        let session = format!("s{at}");
+        world.view(&session, work()).await;
+        world.hook.answers(Answers {
+            start,
+            ..Answers::default()
+        });
+        let compaction = world.compact(&session, CompactionStrategy::Extractive).await.unwrap();
+        let last = (HookKind::SessionStart, HookResult::FailedContinued);
+        assert_eq!(outcomes(&compaction)[2], last);
+        assert!(compaction.hook_outcomes[2].message_ids.is_empty());
+        let shown = super::text(&world.view(&session, vec![]).await);
+        assert!(!shown.contains("I was here"), "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn a_service_that_is_not_there_is_told_and_found_again_when_it_is() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("hooks.endpoints.own.url=http://{}", free.local_addr().unwrap());
+    drop(free);
+    let mut world = World::new(&[&url]).await;
+    world.view("s", work()).await;
+    let compaction = world.compact("s", CompactionStrategy::Extractive).await.unwrap();
+    for outcome in &compaction.hook_outcomes {
+        assert_eq!(outcome.result(), HookResult::FailedContinued);
+        assert!(outcome.detail.contains("refused"), "{}", outcome.detail);
+    }
+    // A session may name an endpoint that the server does not have any more.
+    let mut world = World::new(&[]).await;
+    let named = serde_json::json!({"hooks": {"endpoint": "gone"}});
+    let _ = named;
+    world.view("s", work()).await;
+}
