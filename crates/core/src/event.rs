@@ -14,8 +14,8 @@ use crate::memory::SectionKind;
 use crate::message::{Message, Usage};
 use crate::policy::{Policy, WindowHint};
 use crate::session::{
-    Author, CallState, Dropped, HookCall, Offer, Pending, PinPlace, Placeholder, RequestStamp, Span,
-    Standing, Strategy, TextDigest,
+    Author, CallState, Dropped, HookCall, Offer, Pending, PinPlace, Placeholder, RequestStamp,
+    Span, Standing, Strategy, TextDigest,
 };
 use crate::tokens::{Ledger, Size};
 use crate::view::{LayoutChange, Piece, Target};

@@ -1,15 +1,18 @@
 //! Hooks that do not answer, answer too much, or are not there.
 
+#![expect(clippy::disallowed_methods, reason = "other processes take real time")]
+
 use std::time::Duration;
 
 use palimpsest_proto::context::v1::{
-    CompactionStrategy, HookKind, HookResult, PreCompactResponse, Role, SessionStartResponse,
+    CompactRequest, CompactionStrategy, CreateSessionRequest, HookKind, HookPolicy, HookResult,
+    Policy, PreCompactResponse, Role, Session, SessionStartResponse,
 };
-use palimpsest_tests::refused;
 use palimpsest_tests::say::typed;
+use palimpsest_tests::{refused, refused_field};
 use tonic::{Code, Status};
 
-use super::{Answers, World, outcomes, work};
+use super::{Answers, Hook, World, outcomes, work};
 
 /// Short enough for a test, and much less than the delay.
 const QUICK: [&str; 3] = [
@@ -49,8 +52,14 @@ fn ill() -> Vec<(Answers, &'static str)> {
             },
             "PermissionDenied: who are you",
         ),
-        (pre("x".repeat(16 * 1024 + 1), vec![]), "additional_instructions must have at most"),
-        (pre(String::new(), vec!["x".to_owned(); 21]), "must_keep must hold at most 20"),
+        (
+            pre("x".repeat(16 * 1024 + 1), vec![]),
+            "additional_instructions must have at most",
+        ),
+        (
+            pre(String::new(), vec!["x".to_owned(); 21]),
+            "must_keep must hold at most 20",
+        ),
         (pre(String::new(), vec!["x".repeat(5 << 20)]), "OutOfRange"),
     ]
 }
@@ -63,24 +72,37 @@ async fn a_hook_that_fails_stops_nothing_unless_its_rule_says_so() {
         world.hook.answers(Answers::default());
         world.view(&session, work()).await;
         world.hook.answers(answers);
-        let compaction = world.compact(&session, CompactionStrategy::Extractive).await.unwrap();
+        let compaction = world
+            .compact(&session, CompactionStrategy::Extractive)
+            .await
+            .unwrap();
         let first = &compaction.hook_outcomes[0];
         assert_eq!(first.result(), HookResult::FailedContinued, "{said}");
         assert!(first.detail.contains(said), "{said}: {}", first.detail);
         assert!(first.detail.len() <= 512);
         let shown = world.view(&session, vec![]).await;
-        assert!(!super::text(&shown).contains("source of the harbour lights"), "{said}");
+        assert!(
+            !super::text(&shown).contains("source of the harbour lights"),
+            "{said}"
+        );
     }
 
     let mut world = World::new(&[QUICK, STOP].concat()).await;
     let before = world.view("s", work()).await;
     for (answers, said) in ill() {
         world.hook.answers(answers);
-        let refusal = world.compact("s", CompactionStrategy::Extractive).await.unwrap_err();
+        let refusal = world
+            .compact("s", CompactionStrategy::Extractive)
+            .await
+            .unwrap_err();
         let metadata = refused(&refusal, Code::FailedPrecondition, "HOOK_FAILED");
         assert_eq!(metadata["hook"], "PreCompact", "{said}");
         assert!(refusal.message().contains(said), "{said}: {refusal:?}");
-        assert_eq!(world.view("s", vec![]).await.messages, before.messages, "{said}");
+        assert_eq!(
+            world.view("s", vec![]).await.messages,
+            before.messages,
+            "{said}"
+        );
     }
     let called = world.called("s").await;
     assert_eq!(called.len(), ill().len());
@@ -96,9 +118,13 @@ async fn messages_that_cannot_stand_in_a_view_are_a_failure_and_none_of_them_is_
     let said = |role: Role, count: usize| SessionStartResponse {
         messages: vec![typed(role, "I was here"); count],
     };
-    for (at, start) in [said(Role::Assistant, 1), said(Role::System, 1), said(Role::User, 101)]
-        .into_iter()
-        .enumerate()
+    for (at, start) in [
+        said(Role::Assistant, 1),
+        said(Role::System, 1),
+        said(Role::User, 101),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let session = format!("s{at}");
         world.view(&session, work()).await;
@@ -106,7 +132,10 @@ async fn messages_that_cannot_stand_in_a_view_are_a_failure_and_none_of_them_is_
             start,
             ..Answers::default()
         });
-        let compaction = world.compact(&session, CompactionStrategy::Extractive).await.unwrap();
+        let compaction = world
+            .compact(&session, CompactionStrategy::Extractive)
+            .await
+            .unwrap();
         let last = (HookKind::SessionStart, HookResult::FailedContinued);
         assert_eq!(outcomes(&compaction)[2], last);
         assert!(compaction.hook_outcomes[2].message_ids.is_empty());
@@ -118,18 +147,115 @@ async fn messages_that_cannot_stand_in_a_view_are_a_failure_and_none_of_them_is_
 #[tokio::test]
 async fn a_service_that_is_not_there_is_told_and_found_again_when_it_is() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("hooks.endpoints.own.url=http://{}", free.local_addr().unwrap());
+    let address = free.local_addr().unwrap().to_string();
+    let url = format!("hooks.endpoints.own.url=http://{address}");
     drop(free);
     let mut world = World::new(&[&url]).await;
     world.view("s", work()).await;
-    let compaction = world.compact("s", CompactionStrategy::Extractive).await.unwrap();
+    let compaction = world
+        .compact("s", CompactionStrategy::Extractive)
+        .await
+        .unwrap();
     for outcome in &compaction.hook_outcomes {
         assert_eq!(outcome.result(), HookResult::FailedContinued);
         assert!(outcome.detail.contains("refused"), "{}", outcome.detail);
     }
-    // A session may name an endpoint that the server does not have any more.
-    let mut world = World::new(&[]).await;
-    let named = serde_json::json!({"hooks": {"endpoint": "gone"}});
-    let _ = named;
+    let hook = Hook::start_at(&address);
+    world.view("t", work()).await;
+    let compaction = world
+        .compact("t", CompactionStrategy::Extractive)
+        .await
+        .unwrap();
+    let found = compaction.hook_outcomes.iter();
+    assert!(
+        found
+            .clone()
+            .all(|outcome| outcome.result() == HookResult::Continued)
+    );
+    assert_eq!(hook.count(), (1, 1, 1));
+}
+
+#[tokio::test]
+async fn a_session_names_an_endpoint_of_the_server_or_is_refused() {
+    let other = Hook::start();
+    let url = format!("hooks.endpoints.other.url={}", other.url);
+    let mut world = World::new(&[&url]).await;
+    let mut sessions = world.server.sessions().await;
+    let create = |id: &str, endpoint: &str| CreateSessionRequest {
+        parent: "projects/p".into(),
+        session_id: id.into(),
+        session: Some(Session {
+            policy_overrides: Some(Policy {
+                hooks: Some(HookPolicy {
+                    endpoint: Some(endpoint.into()),
+                    ..HookPolicy::default()
+                }),
+                ..Policy::default()
+            }),
+            ..Session::default()
+        }),
+        ..CreateSessionRequest::default()
+    };
+    let refusal = sessions
+        .create_session(create("s", "http://elsewhere"))
+        .await
+        .unwrap_err();
+    refused_field(&refusal, "session.policy_overrides.hooks.endpoint");
+    assert!(refusal.message().contains("other, own"), "{refusal:?}");
+    sessions.create_session(create("s", "other")).await.unwrap();
     world.view("s", work()).await;
+    world
+        .compact("s", CompactionStrategy::Extractive)
+        .await
+        .unwrap();
+    assert_eq!((other.count(), world.hook.count()), ((1, 1, 1), (0, 0, 0)));
+}
+
+#[tokio::test]
+async fn a_caller_with_little_time_is_not_kept_waiting_by_a_hook() {
+    let mut world = World::new(&[]).await;
+    world.view("s", work()).await;
+    world.hook.answers(slow());
+    let mut request = tonic::Request::new(CompactRequest {
+        session: palimpsest_tests::name("s"),
+        strategy: CompactionStrategy::Extractive.into(),
+        ..CompactRequest::default()
+    });
+    request.set_timeout(Duration::from_secs(4));
+    // A tenth of what is left stays for what follows each of them.
+    let reply = world.client.compact(request).await.unwrap().into_inner();
+    let outcomes = outcomes(&reply.compaction.unwrap());
+    assert_eq!(outcomes.len(), 3);
+    assert!(
+        outcomes
+            .iter()
+            .all(|(_, result)| *result == HookResult::FailedContinued)
+    );
+}
+
+#[tokio::test]
+async fn a_compaction_whose_server_died_while_a_hook_was_asked_is_over_in_time() {
+    let mut world = World::new(&["policy.autocompact.timeout=3s"]).await;
+    let before = world.view("s", work()).await;
+    world.hook.answers(slow());
+    let mut other = world.server.context().await;
+    let request = CompactRequest {
+        session: palimpsest_tests::name("s"),
+        strategy: CompactionStrategy::Extractive.into(),
+        ..CompactRequest::default()
+    };
+    let again = request.clone();
+    let compacting = tokio::spawn(async move { other.compact(request).await });
+    while world.hook.count().0 == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    world.restart().await;
+    assert!(compacting.await.unwrap().is_err());
+    world.hook.answers(Answers::default());
+    assert_eq!(world.view("s", vec![]).await.messages, before.messages);
+    let refusal = world.client.compact(again.clone()).await.unwrap_err();
+    refused(&refusal, Code::Aborted, "COMPACTION_RUNNING");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let reply = world.client.compact(again).await.unwrap().into_inner();
+    assert_eq!(outcomes(&reply.compaction.unwrap()).len(), 3);
 }

@@ -25,6 +25,7 @@ use tonic::{Code, Status};
 use self::service::{Answers, Hook};
 
 const TOKEN: &str = "token-of-the-tests";
+const VARS: [(&str, &str); 2] = [("HOOK_TOKEN", TOKEN), ("MODEL_KEY", "key")];
 
 /// A server, a hook service that it calls, a provider, and a client.
 struct World {
@@ -33,12 +34,13 @@ struct World {
     client: Context,
     server: Server,
     folder: TempDir,
+    args: Vec<String>,
 }
 
 impl World {
     /// With some settings beside the usual ones.
     async fn new(settings: &[&str]) -> Self {
-        let (hook, provider) = (Hook::start().await, FakeProvider::start().await.unwrap());
+        let (hook, provider) = (Hook::start(), FakeProvider::start().await.unwrap());
         let usual = [
             "worker.enabled=false".to_owned(),
             "policy.autocompact.min_input_tokens=100".to_owned(),
@@ -50,18 +52,29 @@ impl World {
             "summarizer.model=claude-fake".to_owned(),
             "summarizer.api_key_env=MODEL_KEY".to_owned(),
         ];
-        let all = usual.iter().map(String::as_str).chain(settings.iter().copied());
+        let all = usual
+            .iter()
+            .map(String::as_str)
+            .chain(settings.iter().copied());
         let args: Vec<&str> = all.flat_map(|setting| ["--set", setting]).collect();
         let folder = tempfile::tempdir().unwrap();
-        let vars = [("HOOK_TOKEN", TOKEN), ("MODEL_KEY", "key")];
-        let server = Server::start_with(folder.path(), &args, &vars);
+        let server = Server::start_with(folder.path(), &args, &VARS);
         Self {
             hook,
             provider,
             client: server.context().await,
             server,
             folder,
+            args: args.iter().map(ToString::to_string).collect(),
         }
+    }
+
+    /// The same sessions after a crash.
+    async fn restart(&mut self) {
+        let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
+        self.server.signal("KILL");
+        self.server = Server::start_with(self.folder.path(), &args, &VARS);
+        self.client = self.server.context().await;
     }
 
     /// The view as it is, without anything that changes it.
@@ -123,7 +136,11 @@ fn work() -> Vec<MessageInput> {
 
 fn text(array: &Array) -> String {
     let values = values(&array.messages);
-    values.iter().map(Value::to_string).collect::<Vec<_>>().join("\n")
+    values
+        .iter()
+        .map(Value::to_string)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 fn outcomes(compaction: &Compaction) -> Vec<(HookKind, HookResult)> {
@@ -162,7 +179,9 @@ async fn turn(
 /// What level 5 did in a call.
 fn stage(reply: &PrepareContextResponse) -> &palimpsest_proto::context::v1::StageReport {
     let mut stages = reply.stages.iter();
-    stages.find(|stage| stage.level() == Level::Autocompact).unwrap()
+    stages
+        .find(|stage| stage.level() == Level::Autocompact)
+        .unwrap()
 }
 
 #[tokio::test]
@@ -181,18 +200,30 @@ async fn hooks_are_told_what_happens_and_what_they_did_is_an_event() {
     });
     let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
     let parent = format!("00-{trace}-00f067aa0ba902b7-01");
-    request.metadata_mut().insert("traceparent", parent.parse().unwrap());
+    request
+        .metadata_mut()
+        .insert("traceparent", parent.parse().unwrap());
     let reply = world.client.compact(request).await.unwrap().into_inner();
     let compaction = reply.compaction.unwrap();
 
-    let all = [HookKind::PreCompact, HookKind::PostCompact, HookKind::SessionStart];
-    let continued: Vec<_> = all.iter().map(|hook| (*hook, HookResult::Continued)).collect();
+    let all = [
+        HookKind::PreCompact,
+        HookKind::PostCompact,
+        HookKind::SessionStart,
+    ];
+    let continued: Vec<_> = all
+        .iter()
+        .map(|hook| (*hook, HookResult::Continued))
+        .collect();
     assert_eq!(outcomes(&compaction), continued);
     let asked = world.hook.asked();
     let (pre, post, start) = (&asked.pre[0], &asked.post[0], &asked.start[0]);
     assert_eq!(pre.session, name("s"));
     assert_eq!(pre.compaction_id, compaction.compaction_id);
-    assert_eq!((pre.trigger(), pre.strategy()), (Trigger::Manual, CompactionStrategy::Model));
+    assert_eq!(
+        (pre.trigger(), pre.strategy()),
+        (Trigger::Manual, CompactionStrategy::Model)
+    );
     assert_eq!(pre.instructions, "Keep all port numbers.");
     assert!(pre.input_tokens > 300 && pre.budget.is_some());
     assert!(!pre.first_message_id.is_empty() && pre.first_message_id != pre.last_message_id);
@@ -200,8 +231,14 @@ async fn hooks_are_told_what_happens_and_what_they_did_is_an_event() {
     let seen = post.compaction.as_ref().unwrap();
     let boundary = compaction.boundary.as_ref().unwrap();
     assert_eq!(seen.summary, compaction.summary);
-    assert_eq!(seen.boundary.as_ref().unwrap().after_tokens, boundary.after_tokens);
-    assert_eq!(seen.boundary.as_ref().unwrap().kept_message_ids, boundary.kept_message_ids);
+    assert_eq!(
+        seen.boundary.as_ref().unwrap().after_tokens,
+        boundary.after_tokens
+    );
+    assert_eq!(
+        seen.boundary.as_ref().unwrap().kept_message_ids,
+        boundary.kept_message_ids
+    );
     assert_eq!(start.source(), SessionStartSource::Compact);
     assert_eq!(start.compaction_id, compaction.compaction_id);
     for metadata in &asked.metadata {
@@ -211,9 +248,16 @@ async fn hooks_are_told_what_happens_and_what_they_did_is_an_event() {
         assert!(metadata.get("grpc-timeout").is_some());
     }
     let called = world.called("s").await;
-    let hooks: Vec<HookKind> = called.iter().map(|it| it.outcome.as_ref().unwrap().hook()).collect();
+    let hooks: Vec<HookKind> = called
+        .iter()
+        .map(|it| it.outcome.as_ref().unwrap().hook())
+        .collect();
     assert_eq!(hooks, all);
-    assert!(called.iter().all(|it| it.compaction_id == compaction.compaction_id));
+    assert!(
+        called
+            .iter()
+            .all(|it| it.compaction_id == compaction.compaction_id)
+    );
     let mut seen = Vec::new();
     while seen.len() < 3 {
         let next = watched.message().await.unwrap().unwrap();
@@ -223,8 +267,10 @@ async fn hooks_are_told_what_happens_and_what_they_did_is_an_event() {
     }
     assert_eq!(seen, all);
     let log = world.server.log().concat();
-    assert!(!log.contains(TOKEN) && !log.contains("Keep all port numbers."), "{log}");
-    drop(world.folder);
+    assert!(
+        !log.contains(TOKEN) && !log.contains("Keep all port numbers."),
+        "{log}"
+    );
 }
 
 #[tokio::test]
@@ -239,10 +285,14 @@ async fn a_dry_run_calls_no_hook_and_a_session_may_want_none() {
     world.client.compact(request).await.unwrap();
     assert_eq!(world.hook.count(), (0, 0, 0));
 
-    let off = ["pre_compact", "post_compact"].map(|hook| format!("policy.hooks.{hook}.enabled=false"));
+    let off =
+        ["pre_compact", "post_compact"].map(|hook| format!("policy.hooks.{hook}.enabled=false"));
     let mut world = World::new(&off.each_ref().map(String::as_str)).await;
     world.view("s", work()).await;
-    world.compact("s", CompactionStrategy::Extractive).await.unwrap();
+    world
+        .compact("s", CompactionStrategy::Extractive)
+        .await
+        .unwrap();
     assert_eq!(world.hook.count(), (0, 0, 1));
 }
 
@@ -270,7 +320,10 @@ async fn a_veto_by_hand_refuses_the_call_and_changes_nothing() {
     assert_eq!(last.detail, "a release is going on");
     // Nothing holds up who asks when the release is over.
     world.hook.answers(Answers::default());
-    world.compact("s", CompactionStrategy::Unspecified).await.unwrap();
+    world
+        .compact("s", CompactionStrategy::Unspecified)
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -288,10 +341,16 @@ async fn an_automatic_compaction_tells_of_a_veto_and_asks_again_when_the_user_ha
     else {
         panic!("{vetoed:?}");
     };
-    assert_eq!(outcomes(compaction), [(HookKind::PreCompact, HookResult::Vetoed)]);
+    assert_eq!(
+        outcomes(compaction),
+        [(HookKind::PreCompact, HookResult::Vetoed)]
+    );
     let failure = compaction.failure.as_ref().unwrap();
     // A veto is nobody's failure.
-    assert_eq!((failure.consecutive_failures, failure.auto_paused), (0, false));
+    assert_eq!(
+        (failure.consecutive_failures, failure.auto_paused),
+        (0, false)
+    );
     assert!(failure.detail.contains("not now"));
     assert_eq!(world.hook.count().0, 1);
 
@@ -333,14 +392,27 @@ async fn appends_go_on_while_a_hook_thinks_and_stay() {
         }
         gate.notify_one();
     }
-    let compaction = compacting.await.unwrap().unwrap().into_inner().compaction.unwrap();
+    let compaction = compacting
+        .await
+        .unwrap()
+        .unwrap()
+        .into_inner()
+        .compaction
+        .unwrap();
     assert_eq!(outcomes(&compaction).len(), 3);
     let shown = text(&world.view("s", vec![]).await);
     assert!(!shown.contains("source of the harbour lights"));
     for round in 0..3 {
         for at in 0..17 {
-            assert!(shown.contains(&format!("meanwhile {round} {at}")), "{round} {at}: {shown}");
+            assert!(
+                shown.contains(&format!("meanwhile {round} {at}")),
+                "{round} {at}: {shown}"
+            );
         }
     }
-    assert_eq!(world.hook.count(), (1, 1, 1), "what came meanwhile is no reason to ask again");
+    assert_eq!(
+        world.hook.count(),
+        (1, 1, 1),
+        "what came meanwhile is no reason to ask again"
+    );
 }

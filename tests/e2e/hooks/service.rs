@@ -51,8 +51,13 @@ pub(super) struct Hook {
 }
 
 impl Hook {
-    pub(super) async fn start() -> Self {
-        let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    pub(super) fn start() -> Self {
+        Self::start_at("127.0.0.1:0")
+    }
+
+    /// The same at an address.
+    pub(super) fn start_at(address: &str) -> Self {
+        let incoming = TcpIncoming::bind(address.parse().unwrap()).unwrap();
         let url = format!("http://{}", incoming.local_addr().unwrap());
         let state = Arc::new(State::default());
         let service = HookServiceServer::new(Served(Arc::clone(&state)))

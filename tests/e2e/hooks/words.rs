@@ -45,6 +45,13 @@ fn first_text(array: &palimpsest_tests::Array) -> String {
     text.unwrap().to_owned()
 }
 
+/// What is sealed: the blocks, whichever message they stand in.
+fn blocks(array: &palimpsest_tests::Array) -> Vec<serde_json::Value> {
+    let values = array.values().into_iter();
+    let blocks = values.map(|message| message["content"].as_array().unwrap().clone());
+    blocks.flatten().collect()
+}
+
 /// A session with a running summary, in a world whose worker keeps them.
 async fn with_memory(world: &mut World, session: &str) {
     let words = |tokens: usize| "the importer reads every row and maps it ".repeat(tokens / 10);
@@ -80,12 +87,20 @@ async fn added_instructions_reach_the_model_and_the_running_summary_is_not_used(
     let mut world = World::new(&WORKER).await;
     with_memory(&mut world, "s").await;
     world.hook.answers(wishes("Name the lamp maker.", &[]));
-    let compaction = world.compact("s", CompactionStrategy::Unspecified).await.unwrap();
+    let compaction = world
+        .compact("s", CompactionStrategy::Unspecified)
+        .await
+        .unwrap();
     assert_eq!(compaction.strategy(), CompactionStrategy::Model);
-    assert_eq!(world.hook.asked().pre[0].strategy(), CompactionStrategy::SessionMemory);
+    assert_eq!(
+        world.hook.asked().pre[0].strategy(),
+        CompactionStrategy::SessionMemory
+    );
     let requests = world.provider.requests();
     let asked = requests.iter().map(|request| request.body.to_string());
-    let asked: Vec<String> = asked.filter(|body| body.contains("A hook of the user's adds:")).collect();
+    let asked: Vec<String> = asked
+        .filter(|body| body.contains("A hook of the user's adds:"))
+        .collect();
     assert_eq!(asked.len(), 1);
     assert!(asked[0].contains("Name the lamp maker."));
     let shown = text(&world.view("s", vec![]).await);
@@ -94,7 +109,10 @@ async fn added_instructions_reach_the_model_and_the_running_summary_is_not_used(
     // Without any, the running summary stands in.
     with_memory(&mut world, "t").await;
     world.hook.answers(wishes("", &[]));
-    let compaction = world.compact("t", CompactionStrategy::Unspecified).await.unwrap();
+    let compaction = world
+        .compact("t", CompactionStrategy::Unspecified)
+        .await
+        .unwrap();
     assert_eq!(compaction.strategy(), CompactionStrategy::SessionMemory);
     assert_eq!(outcomes(&compaction).len(), 3);
 }
@@ -102,7 +120,9 @@ async fn added_instructions_reach_the_model_and_the_running_summary_is_not_used(
 #[tokio::test]
 async fn what_must_be_kept_stands_word_for_word_whoever_writes_the_summary() {
     let mut world = World::new(&WORKER).await;
-    world.hook.answers(wishes("", &[KEPT, "the key is AKIAIOSFODNN7EXAMPLE"]));
+    world
+        .hook
+        .answers(wishes("", &[KEPT, "the key is AKIAIOSFODNN7EXAMPLE"]));
     for strategy in [
         CompactionStrategy::Model,
         CompactionStrategy::Extractive,
@@ -118,9 +138,18 @@ async fn what_must_be_kept_stands_word_for_word_whoever_writes_the_summary() {
         assert_eq!(compaction.strategy(), strategy);
         let shown = first_text(&world.view(&session, vec![]).await);
         for shown in [&compaction.summary, &shown] {
-            assert!(shown.contains(&format!("<kept>\n{KEPT}\n</kept>")), "{strategy:?}: {shown}");
-            assert!(!shown.contains("AKIAIOSFODNN7EXAMPLE"), "{strategy:?}: {shown}");
-            assert!(shown.contains("the key is [redacted: "), "{strategy:?}: {shown}");
+            assert!(
+                shown.contains(&format!("<kept>\n{KEPT}\n</kept>")),
+                "{strategy:?}: {shown}"
+            );
+            assert!(
+                !shown.contains("AKIAIOSFODNN7EXAMPLE"),
+                "{strategy:?}: {shown}"
+            );
+            assert!(
+                shown.contains("the key is [redacted: "),
+                "{strategy:?}: {shown}"
+            );
         }
     }
 }
@@ -138,11 +167,20 @@ async fn a_delegated_request_has_the_hooks_words_and_its_end_asks_the_others() {
         request_id: "once".into(),
         ..CompactRequest::default()
     };
-    let reply = world.client.compact(request.clone()).await.unwrap().into_inner();
+    let reply = world
+        .client
+        .compact(request.clone())
+        .await
+        .unwrap()
+        .into_inner();
     let again = world.client.compact(request).await.unwrap().into_inner();
     let delegated = reply.delegated_request.unwrap();
     assert_eq!(again.delegated_request.unwrap(), delegated);
-    assert_eq!(world.hook.count(), (1, 0, 0), "a repeated call asks nobody again");
+    assert_eq!(
+        world.hook.count(),
+        (1, 0, 0),
+        "a repeated call asks nobody again"
+    );
     assert!(String::from_utf8_lossy(&delegated.request_json).contains("Name the lamp maker."));
 
     let section = |title: &str| format!("## {title}\nTwo blinks.\n");
@@ -150,14 +188,22 @@ async fn a_delegated_request_has_the_hooks_words_and_its_end_asks_the_others() {
     let commit = CommitSummaryRequest {
         session: name("s"),
         delegation_token: delegated.delegation_token,
-        outcome: Some(Outcome::Summary(format!("<summary>\n{}</summary>", sections.concat()))),
+        outcome: Some(Outcome::Summary(format!(
+            "<summary>\n{}</summary>",
+            sections.concat()
+        ))),
         ..CommitSummaryRequest::default()
     };
     let mut rejecting = wishes("", &[]);
     rejecting.post = PostCompactResponse {
         reject_reason: Some("too thin".to_owned()),
     };
-    let committed = world.client.commit_summary(commit.clone()).await.unwrap().into_inner();
+    let committed = world
+        .client
+        .commit_summary(commit.clone())
+        .await
+        .unwrap()
+        .into_inner();
     assert_eq!(outcomes(committed.compaction.as_ref().unwrap()).len(), 3);
     let shown = world.view("s", vec![]).await;
     assert!(first_text(&shown).contains(&format!("<kept>\n{KEPT}\n</kept>")));
@@ -193,7 +239,10 @@ async fn what_a_hook_rejects_leaves_the_view_byte_for_byte_and_counts_as_failed(
         },
         ..says(&["never seen"])
     });
-    let refusal = world.compact("s", CompactionStrategy::Extractive).await.unwrap_err();
+    let refusal = world
+        .compact("s", CompactionStrategy::Extractive)
+        .await
+        .unwrap_err();
     let metadata = refused(&refusal, Code::FailedPrecondition, "HOOK_VETOED");
     assert_eq!(metadata["reason"], "it does not name the port");
     assert_eq!(world.view("s", vec![]).await.messages, before.messages);
@@ -223,12 +272,21 @@ async fn what_a_hook_rejects_leaves_the_view_byte_for_byte_and_counts_as_failed(
 async fn messages_of_a_hook_follow_the_summary_and_leave_with_the_next_one() {
     let mut world = World::new(&[]).await;
     world.view("s", work()).await;
-    world.hook.answers(says(&["The branch is main.", "The port is 4711."]));
-    let compaction = world.compact("s", CompactionStrategy::Extractive).await.unwrap();
+    world
+        .hook
+        .answers(says(&["The branch is main.", "The port is 4711."]));
+    let compaction = world
+        .compact("s", CompactionStrategy::Extractive)
+        .await
+        .unwrap();
     let added = &compaction.hook_outcomes[2].message_ids;
     assert_eq!(added.len(), 2);
     let shown = text(&world.view("s", vec![]).await);
-    let at = |what: &str| shown.find(what).unwrap_or_else(|| panic!("{what}: {shown}"));
+    let at = |what: &str| {
+        shown
+            .find(what)
+            .unwrap_or_else(|| panic!("{what}: {shown}"))
+    };
     assert!(at("</conversation-summary>") < at("The branch is main."));
     assert!(at("The branch is main.") < at("The port is 4711."));
     let request = ListMessagesRequest {
@@ -238,7 +296,10 @@ async fn messages_of_a_hook_follow_the_summary_and_leave_with_the_next_one() {
     };
     let mut sessions = world.server.sessions().await;
     let listed = sessions.list_messages(request).await.unwrap().into_inner();
-    let of_hooks = listed.messages.iter().filter(|message| added.contains(&message.id));
+    let of_hooks = listed
+        .messages
+        .iter()
+        .filter(|message| added.contains(&message.id));
     let kinds: Vec<_> = of_hooks
         .map(|message| message.metadata.as_ref().unwrap().kind())
         .collect();
@@ -247,9 +308,16 @@ async fn messages_of_a_hook_follow_the_summary_and_leave_with_the_next_one() {
     // What was served stays as it was, and the next summary takes them with it.
     let before = world.view("s", vec![]).await;
     let after = world.view("s", work()).await;
-    assert_eq!(after.messages[..before.messages.len()], before.messages[..]);
+    let (before, after) = (blocks(&before), blocks(&after));
+    assert_eq!(after[..before.len()], before[..]);
     world.hook.answers(Answers::default());
-    world.compact("s", CompactionStrategy::Extractive).await.unwrap();
+    world
+        .compact("s", CompactionStrategy::Extractive)
+        .await
+        .unwrap();
     let shown = text(&world.view("s", vec![]).await);
-    assert!(!shown.contains("The branch is main.") && !shown.contains("The port is 4711."), "{shown}");
+    assert!(
+        !shown.contains("The branch is main.") && !shown.contains("The port is 4711."),
+        "{shown}"
+    );
 }

@@ -60,7 +60,10 @@ impl World {
         });
         let all = running.hooks.calls.iter().chain(own);
         assert!(all.eq(&event.hooks), "a hook's call is lost");
-        let summary = event.messages.iter().find(|one| one.message.kind == Kind::Summary);
+        let summary = event
+            .messages
+            .iter()
+            .find(|one| one.message.kind == Kind::Summary);
         let Some(Block::Text { text, .. }) = summary.and_then(|one| one.message.blocks.first())
         else {
             panic!("there is no summary");
@@ -94,7 +97,10 @@ impl World {
         if let (Some(prepared), Some(running)) = (prepared, running) {
             assert_eq!(running.key, prepared.key);
             assert_eq!(running.leaving, prepared.leaving);
-            assert_eq!(running.hooks, prepared.hooks, "its hooks are not asked again");
+            assert_eq!(
+                running.hooks, prepared.hooks,
+                "its hooks are not asked again"
+            );
         }
     }
 }

@@ -211,7 +211,9 @@ fn what_must_be_kept_stands_as_it_is() {
     let framed = frame("Work.", framing);
     let (_, kept) = framed.split_once("\n</conversation-summary>\n").unwrap();
     assert!(
-        texts.iter().all(|text| kept.contains(&format!("<kept>\n{text}\n</kept>"))),
+        texts
+            .iter()
+            .all(|text| kept.contains(&format!("<kept>\n{text}\n</kept>"))),
         "{framed}"
     );
 }

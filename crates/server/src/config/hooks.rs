@@ -113,11 +113,13 @@ impl Value for Option<EndpointUrl> {
         };
         // What was given is not shown: people put tokens where they do not belong.
         let given = raw.text().map(str::trim).filter(fits);
-        given.map(|text| Some(EndpointUrl(text.to_owned()))).ok_or_else(|| {
-            "must be an http or https URL of a host and a port alone, such as \
+        given
+            .map(|text| Some(EndpointUrl(text.to_owned())))
+            .ok_or_else(|| {
+                "must be an http or https URL of a host and a port alone, such as \
              \"http://127.0.0.1:50061\""
-                .to_owned()
-        })
+                    .to_owned()
+            })
     }
 
     fn toml(&self) -> Option<String> {
@@ -157,7 +159,9 @@ fields! {
 
 /// The key of an endpoint's setting for a variable's name, where it is one.
 pub(super) fn key_of_variable(variable: &str) -> Option<String> {
-    let rest = variable.strip_prefix(VARIABLE_PREFIX)?.strip_prefix("HOOKS_ENDPOINTS_")?;
+    let rest = variable
+        .strip_prefix(VARIABLE_PREFIX)?
+        .strip_prefix("HOOKS_ENDPOINTS_")?;
     FIELDS.iter().find_map(|field| {
         let name = rest.strip_suffix(&format!("_{}", field.name.to_uppercase()))?;
         Some(format!("{PREFIX}{}.{}", name.to_lowercase(), field.name))
@@ -169,13 +173,21 @@ impl HooksConfig {
     pub(super) fn set(&mut self, rest: &str, raw: &Raw) -> Result<(), String> {
         let (name, field) = rest.rsplit_once('.').unwrap_or((rest, ""));
         let name = EndpointName::new(name)
-            .ok_or_else(|| format!("does not name an endpoint: its name must be {NAME}"))?;
+            .ok_or_else(|| format!("does not name an endpoint: that takes {NAME}"))?;
         let Some(field) = FIELDS.iter().find(|known| known.name == field) else {
             let known = FIELDS.iter().map(|known| known.name.to_owned());
             let hint = did_you_mean(field, known);
             return Err(format!("is not a setting of an endpoint{hint}"));
         };
-        (field.set)(self.endpoints.entry(name).or_default(), raw)
+        let set = (field.set)(self.endpoints.entry(name).or_default(), raw);
+        set.map_err(|what| match field.name {
+            "token_env" => {
+                "must be the name of the environment variable that holds the token, such \
+                            as \"HOOK_TOKEN\", and not the token itself"
+                    .to_owned()
+            }
+            _ => what,
+        })
     }
 }
 
@@ -188,7 +200,9 @@ pub(super) fn problems(config: &Config, origins: &BTreeMap<String, Origin>) -> V
             // A missing setting is told where the others of its endpoint are.
             let section = key.rsplit_once('.').map_or("", |(section, _)| section);
             let of_section = || origins.iter().find(|(key, _)| key.starts_with(section));
-            let origin = origins.get(&key).or_else(|| of_section().map(|(_, origin)| origin));
+            let origin = origins
+                .get(&key)
+                .or_else(|| of_section().map(|(_, origin)| origin));
             found.push(Problem {
                 origin: origin.cloned().unwrap_or(Origin::Default),
                 key: Some(key),
@@ -205,7 +219,8 @@ pub(super) fn problems(config: &Config, origins: &BTreeMap<String, Origin>) -> V
         check(is_one, key("token_env"), both);
     }
     let is_there = |name: &str| hooks.endpoints.keys().any(|known| known.as_str() == name);
-    let missing = "names an endpoint that is not configured: write [hooks.endpoints.NAME] with its url";
+    let missing =
+        "names an endpoint that is not configured: write [hooks.endpoints.NAME] with its url";
     let default = hooks.default_endpoint.as_ref();
     let fine = default.is_none_or(|name| is_there(name.as_str()));
     check(fine, "hooks.default_endpoint".to_owned(), missing);

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use palimpsest_core::policy::{Overlay, Preset};
 use serde_json::Value as Json;
 
-use super::{Loaded, hooks};
 use super::policy::{self, Scope};
 use super::problem::Origin;
 use super::settings::{SETTINGS, Setting};
+use super::{Loaded, hooks};
 use crate::convert::{FieldKind, PolicyField, policy_fields};
 
 impl Loaded {

@@ -227,6 +227,9 @@ mod tests {
         assert!(read(vec![said(v1::Role::System, "obey")]).is_err());
         assert!(read(vec![said(v1::Role::User, " ")]).is_err());
         assert!(read(vec![said(v1::Role::User, "x"); 101]).is_err());
-        assert_eq!(read(vec![said(v1::Role::User, "x"); 100]).unwrap().len(), 100);
+        assert_eq!(
+            read(vec![said(v1::Role::User, "x"); 100]).unwrap().len(),
+            100
+        );
     }
 }

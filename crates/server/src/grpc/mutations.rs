@@ -24,9 +24,7 @@ impl Mutations {
     {
         let change = change.in_current_span();
         let task = match (TraceId::current(), Deadline::current()) {
-            (Some(trace), Some(deadline)) => {
-                self.tasks.spawn(trace.scope(deadline.scope(change)))
-            }
+            (Some(trace), Some(deadline)) => self.tasks.spawn(trace.scope(deadline.scope(change))),
             (Some(trace), None) => self.tasks.spawn(trace.scope(change)),
             (None, _) => self.tasks.spawn(change),
         };

@@ -54,7 +54,11 @@ impl Endpoint {
 
     /// Waits for its turn. An error tells whoever runs the server what to do.
     pub async fn ready(&self) -> Result<Ready<'_>, String> {
-        let slot = self.slots.acquire().await.map_err(|error| error.to_string())?;
+        let slot = self
+            .slots
+            .acquire()
+            .await
+            .map_err(|error| error.to_string())?;
         let channel = self.channel.get_or_try_init(|| async { self.connect() });
         let client = HookServiceClient::new(channel.await?.clone());
         Ok(Ready {
@@ -109,7 +113,9 @@ impl Endpoint {
 
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Endpoint").field("url", &self.url).finish_non_exhaustive()
+        f.debug_struct("Endpoint")
+            .field("url", &self.url)
+            .finish_non_exhaustive()
     }
 }
 

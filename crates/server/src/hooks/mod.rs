@@ -7,7 +7,8 @@ mod endpoint;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use palimpsest_core::policy::HookPolicy;
+use palimpsest_core::policy::{HookPolicy, Overlay};
+use serde_json::Value;
 
 pub use self::endpoint::{Endpoint, cut, failed};
 use crate::config::HooksConfig;
@@ -44,5 +45,24 @@ impl Hooks {
             )
         };
         Some(self.endpoints.get(name).ok_or_else(missing))
+    }
+
+    /// What is wrong with settings that name an endpoint which is not there.
+    pub fn unknown(&self, settings: &Overlay) -> Option<String> {
+        let Some(Value::String(name)) = settings.get(&["hooks", "endpoint"]) else {
+            return None;
+        };
+        let is_there = self.endpoints.contains_key(name.as_str());
+        (!is_there).then(|| {
+            let known: Vec<&str> = self.endpoints.keys().map(|known| &**known).collect();
+            format!(
+                "must name an endpoint of the server's configuration, which has {}",
+                if known.is_empty() {
+                    "none".to_owned()
+                } else {
+                    known.join(", ")
+                }
+            )
+        })
     }
 }

@@ -13,8 +13,9 @@ use palimpsest_proto::context::v1::{
     PostCompactRequest, PostCompactResponse, PreCompactRequest, PreCompactResponse,
     SessionStartRequest, SessionStartResponse,
 };
+use tokio::time::{Instant, timeout_at};
 use tonic::transport::Channel;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use super::Service;
 use crate::grpc::{Deadline, TraceId};
@@ -66,7 +67,11 @@ pub(super) enum Answer<T> {
 /// Whether any hook is to be called for a session.
 pub(super) fn are_on(service: &Service, session: &Session) -> bool {
     let policy = &session.policy().hooks;
-    let rules = [&policy.pre_compact, &policy.post_compact, &policy.session_start];
+    let rules = [
+        &policy.pre_compact,
+        &policy.post_compact,
+        &policy.session_start,
+    ];
     service.hooks.of(policy).is_some() && rules.iter().any(|rule| rule.enabled)
 }
 
@@ -91,7 +96,15 @@ pub(super) async fn ask<Q: Question, T>(
     let endpoint = service.hooks.of(policy).filter(|_| rule.enabled)?;
     let began = service.sessions.clock().now();
     let answered = match endpoint {
-        Ok(endpoint) => put(service, endpoint, time_for(service, rule, expires), question).await,
+        Ok(endpoint) => {
+            put(
+                service,
+                endpoint,
+                time_for(service, rule, expires),
+                question,
+            )
+            .await
+        }
         Err(missing) => Err(missing),
     };
     let (result, detail, answer) = match answered.and_then(read) {
@@ -123,19 +136,26 @@ async fn put<Q: Question>(
     time: Duration,
     question: Q,
 ) -> Result<Q::Answer, String> {
+    let until = Instant::now() + time;
+    let late = || {
+        let time = time.as_millis();
+        format!("it did not answer within {time} ms, as long as its rule and whoever waits give it")
+    };
     let asked = async {
         let mut ready = endpoint.ready().await?;
         let request = endpoint.request(question, trace(service), time).await?;
         let answered = Q::put(&mut ready.client, request).await;
-        answered.map(Response::into_inner).map_err(|status| failed(&status))
+        answered.map(Response::into_inner).map_err(|status| {
+            // The deadline is the hook's too, which may be the first to see that it is over.
+            let left = until.saturating_duration_since(Instant::now());
+            match status.code() {
+                Code::Cancelled | Code::DeadlineExceeded if left <= time / 10 => late(),
+                _ => failed(&status),
+            }
+        })
     };
-    let answered = tokio::time::timeout(time, asked).await;
-    answered.unwrap_or_else(|_| {
-        Err(format!(
-            "it did not answer within {} ms: see hooks, timeout",
-            time.as_millis()
-        ))
-    })
+    let answered = timeout_at(until, asked).await;
+    answered.unwrap_or_else(|_| Err(late()))
 }
 
 /// What its rule gives it, as far as the compaction and whoever waits for that have the time: a tenth of

@@ -8,8 +8,8 @@ use palimpsest_core::ids::{CallKey, CompactionKey, Ordinal, Revision, Timestamp}
 use palimpsest_core::message::Usage;
 use palimpsest_core::session::{Boundary, Compactions, Dropped, Prepared, Running, Strategy};
 
-use super::hooks;
 use super::event::{read_message, read_stamp, write_message, write_stamp};
+use super::hooks;
 use super::levels::{calls, ordinals, read_asked, write_asked};
 use super::state::{read_ledger, write_ledger};
 use super::view::{read_change, write_change};

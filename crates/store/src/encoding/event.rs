@@ -13,8 +13,8 @@ use palimpsest_core::session::{LastServed, Method, RequestStamp};
 use palimpsest_core::tokens::Size;
 
 use super::{
-    DecodeError, compaction, hooks, levels, message, notes, offers, sixteen, sixteens, spans, state, v1,
-    view,
+    DecodeError, compaction, hooks, levels, message, notes, offers, sixteen, sixteens, spans,
+    state, v1, view,
 };
 
 pub(super) fn write(recorded: &Recorded) -> v1::Recorded {

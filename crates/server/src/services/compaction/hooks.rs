@@ -10,9 +10,7 @@ use palimpsest_core::command::{
 use palimpsest_core::event::{Asked, Event, WhyFailed};
 use palimpsest_core::ids::{CompactionKey, SessionKey};
 use palimpsest_core::session::{Hook, HookCall, HookResult, Hooks, Running, Session, Strategy};
-use palimpsest_proto::context::v1::{
-    PostCompactRequest, SessionStartRequest, SessionStartSource,
-};
+use palimpsest_proto::context::v1::{PostCompactRequest, SessionStartRequest, SessionStartSource};
 use palimpsest_summarize::redact;
 
 use super::question::standing;
@@ -191,12 +189,11 @@ pub(super) async fn end(
     };
     let (policy, attributes) = (job.session.policy(), question.attributes.clone());
     let whom = (key, &policy.hooks);
-    let read = |answer: palimpsest_proto::context::v1::PostCompactResponse| match answer
-        .reject_reason
-    {
-        Some(reason) => Ok(Answer::Veto(reason)),
-        None => Ok(Answer::Go(())),
-    };
+    let read =
+        |answer: palimpsest_proto::context::v1::PostCompactResponse| match answer.reject_reason {
+            Some(reason) => Ok(Answer::Veto(reason)),
+            None => Ok(Answer::Go(())),
+        };
     if let Some((call, _)) = ask(service, whom, running.expires, question, read).await {
         let stops = call.result.stops();
         add(&mut finish, call);
@@ -247,12 +244,14 @@ async fn foreseen(
         let Ended::Event(event, _) = ended else {
             return Ok(None);
         };
-        Ok(matches!(**event, Event::Compacted(_)).then(|| PostCompactRequest {
-            session: session.key().to_string(),
-            compaction: convert::compaction(event, session),
-            budget: Some(budget(session, None)),
-            attributes: convert::hook_attributes(session).collect(),
-        }))
+        Ok(
+            matches!(**event, Event::Compacted(_)).then(|| PostCompactRequest {
+                session: session.key().to_string(),
+                compaction: convert::compaction(event, session),
+                budget: Some(budget(session, None)),
+                attributes: convert::hook_attributes(session).collect(),
+            }),
+        )
     };
     let (sessions, missing) = (&service.sessions, &Missing::Refuse);
     Ok(sessions.run(key, missing, true, decide, tell).await?)
