@@ -383,7 +383,6 @@ async fn appends_go_on_while_a_hook_thinks_and_stay() {
     // It is asked three times, and each time others speak meanwhile.
     for (round, counts) in [(1, 0, 0), (1, 1, 0), (1, 1, 1)].into_iter().enumerate() {
         while world.hook.count() != counts {
-            #[expect(clippy::disallowed_methods, reason = "another process has to go on")]
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         for at in 0..17 {

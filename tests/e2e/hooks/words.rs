@@ -74,7 +74,6 @@ async fn with_memory(world: &mut World, session: &str) {
         if memory.state() == MemoryState::Ready && !memory.running {
             return;
         }
-        #[expect(clippy::disallowed_methods, reason = "the worker has to go on")]
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     panic!("there is no running summary");

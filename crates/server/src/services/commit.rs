@@ -26,7 +26,7 @@ pub(super) async fn commit(
 ) -> Result<CommitSummaryResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
     let brought = brought(service, request)?;
-    let (ended, wish) = compaction::commit(service, &key, brought).await?;
+    let (ended, wish) = Box::pin(compaction::commit(service, &key, brought)).await?;
     let ended = refuse(service, &key, ended).await?;
     let delegated = match &ended {
         Ended::Running(which) => {

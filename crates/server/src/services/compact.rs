@@ -211,7 +211,7 @@ impl Autocompact<'_> {
     async fn run(&self) -> Result<CompactResponse, ServiceError> {
         let (service, key) = (self.service, self.key);
         let tell = |session: &Session, ended: &Ended| self.tell(session, ended);
-        let mut told = compaction::compact(service, key, &self.wanted, tell).await?;
+        let mut told = Box::pin(compaction::compact(service, key, &self.wanted, tell)).await?;
         if let Ended::Before(revision) = told.0 {
             let ended = compaction::outcome(service, key, &self.wanted, revision).await?;
             told = compaction::tell_now(service, key, &ended, tell).await?;
@@ -226,7 +226,7 @@ impl Autocompact<'_> {
                 .read(key, |session| self.wish(session))
                 .await?;
             if let Some(wish) = wish {
-                let delegated = compaction::request(service, key, which, wish).await?;
+                let delegated = Box::pin(compaction::request(service, key, which, wish)).await?;
                 response.delegated_request = delegated.map(commit::export);
                 // What the request lacks is known now.
                 let running = |session: &Session| convert::running_compaction(session);

@@ -48,7 +48,7 @@ impl ContextService for ContextHandlers {
         request: Request<PrepareContextRequest>,
     ) -> Result<Response<PrepareContextResponse>, Status> {
         let (service, request) = (self.0.clone(), request.into_inner());
-        let change = async move { prepare::prepare(&service, request).await };
+        let change = Box::pin(async move { prepare::prepare(&service, request).await });
         reply(self.0.mutations.uncancelled(change).await)
     }
 

@@ -158,14 +158,14 @@ async fn put<Q: Question>(
     answered.unwrap_or_else(|_| Err(late()))
 }
 
-/// What its rule gives it, as far as the compaction and whoever waits for that have the time: a tenth of
+/// What its rule gives it, as far as the compaction and whoever waits for that have the time: half of
 /// theirs is for what follows.
 fn time_for(service: &Service, rule: &HookRule, expires: Timestamp) -> Duration {
     let now = service.sessions.clock().now();
     let of_compaction = Duration::from_millis(expires.millis_since(now));
     let of_caller = Deadline::current().map_or(Duration::MAX, Deadline::remaining);
     let left = of_compaction.min(of_caller);
-    Duration::from_millis(rule.timeout.get()).min(left - left / 10)
+    Duration::from_millis(rule.timeout.get()).min(left / 2)
 }
 
 /// The trace of the call that is worked on, for the next service.

@@ -162,7 +162,7 @@ pub(super) async fn prepare(
             CompactionMode::Wait | CompactionMode::Unspecified => {
                 let wanted = compaction::Wanted::automatic(asked);
                 let tell = |_: &Session, ended: &Ended| Ok(ended.clone());
-                let ended = compaction::compact(service, &key, &wanted, tell).await;
+                let ended = Box::pin(compaction::compact(service, &key, &wanted, tell)).await;
                 let ended = ended.map_err(|error| error.with_request_id(&request_id))?;
                 let done = Done {
                     compacted: Some(ended),

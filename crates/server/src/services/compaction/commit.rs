@@ -170,7 +170,7 @@ impl Delegation<'_> {
             request: self.brought.request.clone(),
             commit: Some(self.stamp.clone()),
         };
-        let end = hooks::end(self.service, self.key, &self.job, finish).await?;
+        let end = Box::pin(hooks::end(self.service, self.key, &self.job, finish)).await?;
         match self.run(end).await? {
             Ended::Skipped(Skip::TooLittleGain) => Err(self.not_taken(
                 WhyFailed::NotSmaller,

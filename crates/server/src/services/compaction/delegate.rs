@@ -55,11 +55,11 @@ pub(in crate::services) async fn request(
         return Ok(None);
     };
     // Whoever began it may not have lived to ask.
-    if let Some(call) = hooks::before(service, key, &mut job).await? {
+    if let Some(call) = Box::pin(hooks::before(service, key, &mut job)).await? {
         let refused = hooks::refusal(std::slice::from_ref(&call));
         let end = hooks::stop(running.key, Some(&running), call);
         let tell = |_: &Session, _: &super::Ended| Ok(());
-        super::conclude(service, key, (false, None), end, tell).await?;
+        Box::pin(super::conclude(service, key, (false, None), end, tell)).await?;
         return Err(refused.unwrap_or_else(lost));
     }
     let question = Question::of(&job).await.ok_or_else(lost)?;

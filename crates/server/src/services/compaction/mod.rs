@@ -118,8 +118,8 @@ pub(super) async fn compact<T>(
     tell: impl Fn(&Session, &Ended) -> Result<T, NotHeld>,
 ) -> Result<T, ServiceError> {
     let ready = if hooks::have_a_say(service, key, wanted).await? {
-        hooks::begin_ready(service, key, wanted).await?
-    } else if let Some(told) = at_once(service, key, wanted, &tell).await? {
+        Box::pin(hooks::begin_ready(service, key, wanted)).await?
+    } else if let Some(told) = Box::pin(at_once(service, key, wanted, &tell)).await? {
         return Ok(told);
     } else {
         None
@@ -130,27 +130,27 @@ pub(super) async fn compact<T>(
     };
     let mut job = match begun {
         Begun::Ended(ended) => return tell_now(service, key, &ended, tell).await,
-        Begun::Job(job) => *job,
+        Begun::Job(job) => job,
     };
     if !wanted.dry_run {
         let running = Ended::Running(job.key);
         if job.strategy == Strategy::Delegated {
-            if let Some(call) = hooks::before(service, key, &mut job).await? {
+            if let Some(call) = Box::pin(hooks::before(service, key, &mut job)).await? {
                 let end = hooks::stop(job.key, None, call);
-                return conclude(service, key, (false, None), end, tell).await;
+                return Box::pin(conclude(service, key, (false, None), end, tell)).await;
             }
             return tell_now(service, key, &running, tell).await;
         }
         if wanted.when == When::Background {
             let (inner, name, wanted) = (service.clone(), key.clone(), wanted.clone());
             service.mutations.in_background(async move {
-                let done = run(&inner, &name, &wanted, job, |_, _| Ok(())).await;
+                let done = Box::pin(run(&inner, &name, &wanted, job, |_, _| Ok(()))).await;
                 report(&name, done);
             });
             return tell_now(service, key, &running, tell).await;
         }
     }
-    run(service, key, wanted, job, tell).await
+    Box::pin(run(service, key, wanted, job, tell)).await
 }
 
 /// Makes the summary of a compaction that has begun, and ends it.
@@ -158,16 +158,16 @@ async fn run<T>(
     service: &Service,
     key: &SessionKey,
     wanted: &Wanted,
-    mut job: Job,
+    mut job: Box<Job>,
     tell: impl Fn(&Session, &Ended) -> Result<T, NotHeld>,
 ) -> Result<T, ServiceError> {
     crash_point("compaction.begun");
     let begun_at = service.sessions.clock().now();
     if !wanted.dry_run
-        && let Some(call) = hooks::before(service, key, &mut job).await?
+        && let Some(call) = Box::pin(hooks::before(service, key, &mut job)).await?
     {
         let end = hooks::stop(job.key, None, call);
-        return conclude(service, key, (false, None), end, tell).await;
+        return Box::pin(conclude(service, key, (false, None), end, tell)).await;
     }
     let summarised = match job.ready.take() {
         Some(ready) => Ok(ready),
@@ -228,7 +228,8 @@ pub(super) fn prepare_ahead(service: &Service, key: &SessionKey) {
 fn in_background(service: &Service, key: &SessionKey, wanted: Wanted) {
     let (inner, key) = (service.clone(), key.clone());
     service.mutations.in_background(async move {
-        report(&key, compact(&inner, &key, &wanted, |_, _| Ok(())).await);
+        let done = Box::pin(compact(&inner, &key, &wanted, |_, _| Ok(())));
+        report(&key, done.await);
     });
 }
 
@@ -445,7 +446,7 @@ async fn finish<T>(
     };
     let end = match end {
         Command::FinishCompaction(finish) if !wanted.dry_run => {
-            hooks::end(service, key, job, finish).await?
+            Box::pin(hooks::end(service, key, job, finish)).await?
         }
         end => end,
     };
