@@ -257,3 +257,38 @@ async fn a_compaction_whose_server_died_while_a_hook_was_asked_is_over_in_time()
     let reply = world.client.compact(again).await.unwrap().into_inner();
     assert_eq!(outcomes(&reply.compaction.unwrap()).len(), 3);
 }
+
+#[tokio::test]
+async fn a_service_behind_tls_is_asked_when_its_certificate_is_trusted() {
+    let authority = concat!(env!("CARGO_MANIFEST_DIR"), "/e2e/hooks/tls/ca.pem");
+    let trusted = [("SSL_CERT_FILE", authority)];
+    let mut world = World::with(Hook::start_with_tls(), &[], &trusted).await;
+    world.view("s", work()).await;
+    let compaction = world
+        .compact("s", CompactionStrategy::Extractive)
+        .await
+        .unwrap();
+    assert!(
+        outcomes(&compaction)
+            .iter()
+            .all(|(_, result)| *result == HookResult::Continued),
+        "{:?}",
+        compaction.hook_outcomes
+    );
+    assert_eq!(world.hook.count(), (1, 1, 1));
+
+    let mut world = World::with(Hook::start_with_tls(), &[], &[]).await;
+    world.view("s", work()).await;
+    let compaction = world
+        .compact("s", CompactionStrategy::Extractive)
+        .await
+        .unwrap();
+    let first = &compaction.hook_outcomes[0];
+    assert_eq!(first.result(), HookResult::FailedContinued);
+    assert!(!first.detail.is_empty());
+    assert_eq!(
+        world.hook.count(),
+        (0, 0, 0),
+        "it was told to nobody knows whom"
+    );
+}

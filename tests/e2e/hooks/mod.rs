@@ -11,8 +11,8 @@ use palimpsest_proto::context::v1::session_event::Event;
 use palimpsest_proto::context::v1::{
     CompactRequest, Compaction, CompactionMode, CompactionStrategy, EventKind, HookCalled,
     HookKind, HookResult, Level, ListEventsRequest, MessageInput, PreCompactResponse,
-    PrepareContextResponse, SessionStartSource, SkipReason, StageAction, Target, Trigger,
-    WatchSessionRequest,
+    PrepareContextResponse, RewindSessionRequest, SessionStartSource, SkipReason, StageAction,
+    Target, Trigger, WatchSessionRequest, rewind_session_request::TargetMessage,
 };
 use palimpsest_tests::array::values;
 use palimpsest_tests::say::{assistant, assistant_call, prepare, result, user};
@@ -40,7 +40,12 @@ struct World {
 impl World {
     /// With some settings beside the usual ones.
     async fn new(settings: &[&str]) -> Self {
-        let (hook, provider) = (Hook::start(), FakeProvider::start().await.unwrap());
+        Self::with(Hook::start(), settings, &[]).await
+    }
+
+    /// With a hook service and variables of its own.
+    async fn with(hook: Hook, settings: &[&str], vars: &[(&str, &str)]) -> Self {
+        let provider = FakeProvider::start().await.unwrap();
         let usual = [
             "worker.enabled=false".to_owned(),
             "policy.autocompact.min_input_tokens=100".to_owned(),
@@ -58,7 +63,8 @@ impl World {
             .chain(settings.iter().copied());
         let args: Vec<&str> = all.flat_map(|setting| ["--set", setting]).collect();
         let folder = tempfile::tempdir().unwrap();
-        let server = Server::start_with(folder.path(), &args, &VARS);
+        let vars = [&VARS, vars].concat();
+        let server = Server::start_with(folder.path(), &args, &vars);
         Self {
             hook,
             provider,
@@ -364,6 +370,65 @@ async fn an_automatic_compaction_tells_of_a_veto_and_asks_again_when_the_user_ha
     assert_eq!(world.hook.asked().pre[1].trigger(), Trigger::Auto);
 }
 
+/// Waits until hooks were asked so often.
+async fn asked_so_often(world: &World, counts: (usize, usize, usize)) {
+    while world.hook.count() != counts {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_view_that_is_rewound_while_a_hook_thinks_is_not_compacted() {
+    let mut world = World::new(&[]).await;
+    world.view("s", work()).await;
+    let gate = std::sync::Arc::new(tokio::sync::Notify::new());
+    world.hook.answers(Answers {
+        gate: Some(gate.clone()),
+        ..Answers::default()
+    });
+    let mut other = world.server.context().await;
+    let request = CompactRequest {
+        session: name("s"),
+        strategy: CompactionStrategy::Extractive.into(),
+        ..CompactRequest::default()
+    };
+    let compacting = tokio::spawn(async move { other.compact(request).await });
+    asked_so_often(&world, (1, 0, 0)).await;
+    gate.notify_one();
+    asked_so_often(&world, (1, 1, 0)).await;
+    let listed = palimpsest_proto::context::v1::ListMessagesRequest {
+        session: name("s"),
+        ..Default::default()
+    };
+    let mut sessions = world.server.sessions().await;
+    let listed = sessions.list_messages(listed).await.unwrap().into_inner();
+    let rewind = RewindSessionRequest {
+        session: name("s"),
+        target_message: Some(TargetMessage::ToMessageId(listed.messages[3].id.clone())),
+        ..RewindSessionRequest::default()
+    };
+    world.client.rewind_session(rewind).await.unwrap();
+    let before = world.view("s", vec![]).await;
+    gate.notify_one();
+    gate.notify_one();
+    let ended = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        gate.notify_one();
+    });
+    let refusal = compacting.await.unwrap().unwrap_err();
+    refused(&refusal, Code::Aborted, "COMPACTION_RANGE_CHANGED");
+    ended.await.unwrap();
+    assert_eq!(world.view("s", vec![]).await.messages, before.messages);
+    // What was called is told, and that nothing of it is in the view.
+    let called = world.called("s").await;
+    assert_eq!(called.len(), 3);
+    assert!(
+        called
+            .iter()
+            .all(|it| it.outcome.as_ref().unwrap().message_ids.is_empty())
+    );
+}
+
 #[tokio::test]
 async fn appends_go_on_while_a_hook_thinks_and_stay() {
     let mut world = World::new(&[]).await;
@@ -382,9 +447,7 @@ async fn appends_go_on_while_a_hook_thinks_and_stay() {
     let compacting = tokio::spawn(async move { other.compact(request).await });
     // It is asked three times, and each time others speak meanwhile.
     for (round, counts) in [(1, 0, 0), (1, 1, 0), (1, 1, 1)].into_iter().enumerate() {
-        while world.hook.count() != counts {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        asked_so_often(&world, counts).await;
         for at in 0..17 {
             let said = format!("meanwhile {round} {at}");
             world.view("s", vec![user(&said), assistant("noted")]).await;

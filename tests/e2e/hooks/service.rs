@@ -10,8 +10,8 @@ use palimpsest_proto::context::v1::{
 };
 use tokio::sync::Notify;
 use tonic::metadata::MetadataMap;
-use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 
 /// What it answers.
@@ -64,6 +64,22 @@ impl Hook {
             .max_encoding_message_size(usize::MAX);
         let served = Server::builder().add_service(service);
         tokio::spawn(served.serve_with_incoming(incoming));
+        Self { state, url }
+    }
+
+    /// The same behind TLS, with a certificate for this machine that the authority of the tests signed. Its
+    /// key is in the repository, so nothing but tests may trust that.
+    pub(super) fn start_with_tls() -> Self {
+        let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let url = format!("https://{}", incoming.local_addr().unwrap());
+        let state = Arc::new(State::default());
+        let identity =
+            Identity::from_pem(include_str!("tls/cert.pem"), include_str!("tls/key.pem"));
+        let mut server = Server::builder()
+            .tls_config(ServerTlsConfig::new().identity(identity))
+            .unwrap();
+        let service = HookServiceServer::new(Served(Arc::clone(&state)));
+        tokio::spawn(server.add_service(service).serve_with_incoming(incoming));
         Self { state, url }
     }
 

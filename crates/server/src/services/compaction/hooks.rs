@@ -179,8 +179,10 @@ pub(super) async fn end(
     mut finish: FinishCompaction,
 ) -> Result<Command, ServiceError> {
     let running = job.session.compactions().running.as_ref();
-    let running = running.filter(|running| !running.ahead && are_on(service, &job.session));
-    let Some(running) = running else {
+    let rules = &job.session.policy().hooks;
+    let any = rules.post_compact.enabled || rules.session_start.enabled;
+    let is_asked = |ahead: bool| any && !ahead && are_on(service, &job.session);
+    let Some(running) = running.filter(|running| is_asked(running.ahead)) else {
         return Ok(Command::FinishCompaction(finish));
     };
     // What would not take effect is nobody's business.
