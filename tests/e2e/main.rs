@@ -17,6 +17,7 @@ mod delegated;
 mod exports;
 mod fidelity;
 mod forms;
+mod hooks;
 mod idempotency;
 mod ledger;
 mod levels;

@@ -15,8 +15,8 @@ use crate::memory::SectionKind;
 use crate::message::{Message, Usage};
 use crate::policy::{Policy, WindowHint};
 use crate::session::{
-    Author, CallState, Dropped, Offer, Pending, PinPlace, Placeholder, RequestStamp, Span,
-    Standing, Strategy, TextDigest,
+    Author, CallState, Dropped, HookCall, Offer, Pending, PinPlace, Placeholder, RequestStamp,
+    Span, Standing, Strategy, TextDigest,
 };
 use crate::tokens::{Ledger, Size};
 use crate::view::{LayoutChange, Piece, Target};
@@ -68,6 +68,8 @@ pub enum Event {
     CompactionFailed(CompactionFailed),
     /// The input of a summary was made shorter, because it was too long for its model.
     CompactionShortened(CompactionShortened),
+    /// A hook was called about a compaction.
+    HookCalled(HookCalled),
     /// A summary was written ahead of its time; the view is as it was.
     SummaryPrepared(SummaryPrepared),
     /// Level 5 put a summary in the place of messages. View-changing.
@@ -437,6 +439,8 @@ pub struct CompactionFailed {
     pub detail: Box<str>,
     /// How long it took, in milliseconds.
     pub took_ms: u64,
+    /// What hooks did about it, in order.
+    pub hooks: Vec<HookCall>,
     /// The request that ended it, when it was ended from outside.
     pub request: Option<RequestStamp>,
     /// The delegation that it ended, so that the same answer to it is recognised.
@@ -456,6 +460,19 @@ pub struct CompactionShortened {
     pub request: Option<RequestStamp>,
     /// The delegation that it answers.
     pub commit: Option<RequestStamp>,
+}
+
+/// A hook was called about a compaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HookCalled {
+    /// Which compaction.
+    pub key: CompactionKey,
+    /// The call.
+    pub call: HookCall,
+    /// What the hook adds to the instructions of the summary.
+    pub instructions: Option<Box<str>>,
+    /// What it wants to stand word for word beside the summary.
+    pub must_keep: Vec<Box<str>>,
 }
 
 /// A summary was written ahead of its time.
@@ -510,6 +527,8 @@ pub struct Compacted {
     pub took_ms: u64,
     /// What left without being in the summary's input, because that was too long.
     pub dropped: Option<Dropped>,
+    /// What hooks did about it, in order.
+    pub hooks: Vec<HookCall>,
     /// The request that asked for it, or that brought the summary.
     pub request: Option<RequestStamp>,
     /// What was attached, or found no room.
@@ -626,6 +645,7 @@ impl Event {
             | Self::CompactionStarted(_)
             | Self::CompactionFailed(_)
             | Self::CompactionShortened(_)
+            | Self::HookCalled(_)
             | Self::SummaryPrepared(_)
             | Self::MemoryStarted(_)
             | Self::MemoryUpdated(_)
@@ -680,6 +700,7 @@ impl Event {
             Self::ViewServed(_)
             | Self::OffersSettled(_)
             | Self::PolicyChanged(_)
+            | Self::HookCalled(_)
             | Self::ResultsPersisted(_)
             | Self::SpansStaged(_)
             | Self::SummaryPrepared(_)

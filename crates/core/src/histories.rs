@@ -2,6 +2,7 @@
 //! those above it. Compiled only for tests.
 
 mod compactions;
+mod hooks;
 mod offers;
 mod working;
 

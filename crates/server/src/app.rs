@@ -16,6 +16,7 @@ use crate::clock::{Clock, IdSource, SystemClock};
 use crate::config::Config;
 use crate::errors::BoxError;
 use crate::grpc::Services;
+use crate::hooks::Hooks;
 use crate::memory;
 use crate::serve::{App, Backend, Context};
 use crate::services::{ContextHandlers, Service, SessionHandlers};
@@ -55,7 +56,8 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
     )
     .with_prices(context.config.prices)
     .with_worker(worker.is_some())
-    .with_summarizer(models);
+    .with_summarizer(models)
+    .with_hooks(Hooks::from_config(&context.config.hooks));
     let handlers = Services {
         context: ContextHandlers(service.clone()),
         sessions: SessionHandlers(service),

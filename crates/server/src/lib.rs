@@ -10,6 +10,7 @@ pub mod config;
 pub mod convert;
 pub mod errors;
 pub mod grpc;
+pub mod hooks;
 pub mod memory;
 pub mod serve;
 pub mod services;

@@ -26,7 +26,8 @@ impl SecretSource {
         Self::Value(SecretString::from(key.into()))
     }
 
-    pub(crate) async fn read(&self) -> Result<SecretString, Error> {
+    /// The key as it is now. An error says where it was looked for, and never what was found.
+    pub async fn read(&self) -> Result<SecretString, Error> {
         let key = match self {
             Self::Value(key) => key.clone(),
             Self::Env(name) => match std::env::var(name) {

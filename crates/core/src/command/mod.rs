@@ -24,8 +24,8 @@ pub use append::{Append, Receipt, Warning, receipts, warnings};
 pub use clear::{Clear, Clearing};
 pub use collapse::{Collapse, Collapsing, Stage};
 pub use compact::{
-    Adopt, CompactWithMemory, CompactWithPrepared, DropOldest, FailCompaction, FinishCompaction,
-    Made, Scope, ShortenCompaction, StartCompaction, prepares_ahead,
+    Adopt, AnswerHook, CompactWithMemory, CompactWithPrepared, DropOldest, FailCompaction,
+    FinishCompaction, Made, Scope, ShortenCompaction, StartCompaction, StartReady, prepares_ahead,
 };
 pub use create::{Create, create};
 pub use memory::{
@@ -85,6 +85,10 @@ pub enum Command {
     DropOldest(DropOldest),
     /// Begin to summarise.
     StartCompaction(StartCompaction),
+    /// Begin to put a summary in its place that is there already.
+    StartReady(StartReady),
+    /// Record what a hook wants of a compaction.
+    AnswerHook(AnswerHook),
     /// Put a summary in the place of what it covers.
     FinishCompaction(FinishCompaction),
     /// Record that the input of a summary is made shorter.
@@ -149,6 +153,8 @@ pub enum Skip {
     Held,
     /// Level 4 is on and comes first.
     CollapseEnabled,
+    /// A hook's veto holds it back until a person speaks.
+    Vetoed,
 }
 
 /// Decides a command. What changes a session first closes a compaction whose time is over.
@@ -160,6 +166,8 @@ pub fn decide(
     let over = match &command {
         // These look at it themselves.
         Command::StartCompaction(_)
+        | Command::StartReady(_)
+        | Command::AnswerHook(_)
         | Command::FinishCompaction(_)
         | Command::ShortenCompaction(_)
         | Command::FailCompaction(_) => None,
@@ -193,6 +201,8 @@ fn decide_alone(
         Command::CompactWithPrepared(compact) => compact.decide(session, context),
         Command::DropOldest(drop) => drop.decide(session),
         Command::StartCompaction(start) => start.decide(session, context),
+        Command::StartReady(start) => start.decide(session, context),
+        Command::AnswerHook(answer) => answer.decide(session, context),
         Command::FinishCompaction(finish) => finish.decide(session, context),
         Command::ShortenCompaction(shorten) => shorten.decide(session, context),
         Command::FailCompaction(fail) => fail.decide(session, context),

@@ -19,17 +19,19 @@ impl World {
     /// One step of a compaction: the next of the one that is under way, or a new one.
     pub(super) fn compact(&mut self, how: u8, place: u8) {
         if let Some(running) = self.session.compactions().running.clone() {
-            return match how % 8 {
+            return match how % 9 {
                 0 => self.fail(&running),
                 1 | 2 => self.shorten(&running),
                 3 => self.expire(&running),
                 4 => self.drop_oldest(place),
+                8 => self.answer_hook(&running, place),
                 _ => self.finish(&running, place),
             };
         }
         match how % 8 {
             0 => self.drop_oldest(place),
             1 if self.session.compactions().prepared.is_some() => self.use_prepared(place),
+            2 => self.start_ready(place),
             3 if place.is_multiple_of(2) => self.adopt(place),
             _ => {
                 self.start(how, place);
@@ -108,6 +110,9 @@ impl World {
         let (before, there) = (self.shown(), self.taking_part());
         let pieces = self.session.sealed().pieces().to_vec();
         let made = self.made(place);
+        let said = made.attached.iter();
+        let said = said.filter(|message| message.kind == Kind::Hook);
+        let hooks = Self::hooks_at_end(place, said.map(|message| message.id).collect());
         let decided = self.try_run(Command::FinishCompaction(FinishCompaction {
             key: running.key,
             attempt: running.attempt,
@@ -118,6 +123,7 @@ impl World {
             usage: Usage::default(),
             dropped: running.dropped,
             took_ms: 1,
+            hooks,
             request: None,
             commit: None,
         }));
@@ -130,8 +136,9 @@ impl World {
             return;
         };
         let leaving: BTreeSet<Ordinal> = running.leaving.iter().copied().collect();
-        match &events[..] {
-            [Event::Compacted(_)] => {
+        match events.last() {
+            Some(Event::Compacted(event)) => {
+                Self::check_hooks(running, &events, event);
                 assert!(!running.touched && !running.ahead);
                 assert!(leaving.is_subset(&there), "it tells of what had left");
                 let after = self.shown();
@@ -142,11 +149,11 @@ impl World {
                 let stays: BTreeSet<Ordinal> = before.difference(&leaving).copied().collect();
                 assert!(after.is_superset(&stays), "something else left");
             }
-            [Event::SummaryPrepared(_)] => {
+            Some(Event::SummaryPrepared(_)) => {
                 assert!(!running.touched && running.ahead);
                 assert_eq!(self.session.sealed().pieces(), pieces);
             }
-            [Event::CompactionFailed(failed)] => {
+            Some(Event::CompactionFailed(failed)) => {
                 let is_late = running.expires.as_millis() <= self.now;
                 assert!(match failed.why {
                     WhyFailed::RangeChanged => running.touched,
@@ -234,6 +241,7 @@ impl World {
             why: WhyFailed::DelegateFailed,
             detail: "".into(),
             took_ms: 1,
+            hooks: Vec::new(),
             request: None,
             commit: None,
         }));
@@ -262,6 +270,7 @@ impl World {
             why: WhyFailed::Empty,
             detail: "said nothing".into(),
             took_ms: 1,
+            hooks: Vec::new(),
             request: None,
             commit: None,
         }));
@@ -271,7 +280,10 @@ impl World {
     /// Whoever asked for it is answered by what became of it.
     fn check_answer(&self, running: &Running) {
         assert_eq!(self.session.compactions().running, None);
-        let request = running.request.as_ref().unwrap();
+        // What was there already was begun without a request.
+        let Some(request) = running.request.as_ref() else {
+            return;
+        };
         let now = Timestamp::from_millis(self.now);
         if let Some(found) = self.session.requests().find(request, now) {
             let at = usize::try_from(found.revision.get() - 1).unwrap();
@@ -306,14 +318,18 @@ impl World {
         }
     }
 
-    fn made(&mut self, place: u8) -> Made {
+    pub(super) fn made(&mut self, place: u8) -> Made {
         let mut id = || {
             self.next_id += 1;
             MessageId::new(Uuid::from_u128(self.next_id - 1))
         };
         let (mark, summary, attached) = (id(), id(), id());
         let mut note = Message::new(attached, Role::User, vec![Block::text("a file again")]);
-        note.kind = Kind::Attachment;
+        note.kind = if place.is_multiple_of(4) {
+            Kind::Hook
+        } else {
+            Kind::Attachment
+        };
         note.meta = true;
         Made {
             mark,

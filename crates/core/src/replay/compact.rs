@@ -149,6 +149,7 @@ impl Driver {
             self.run(Command::FailCompaction(FailCompaction {
                 key,
                 attempt: 0,
+                hooks: Vec::new(),
                 why: WhyFailed::Empty,
                 detail: "there is nothing to tell".into(),
                 took_ms: 0,
@@ -161,6 +162,7 @@ impl Driver {
         self.run(Command::FinishCompaction(FinishCompaction {
             key,
             attempt: 0,
+            hooks: Vec::new(),
             strategy: Strategy::Extractive,
             summary: summary.into(),
             made,

@@ -144,6 +144,7 @@ impl Session {
                 self.compactions.failed(event);
             }
             Event::CompactionShortened(event) => self.compactions.shortened(event),
+            Event::HookCalled(event) => self.compactions.hook_called(event),
             Event::SummaryPrepared(event) => {
                 self.compaction_ends(event.key, recorded.at);
                 self.compactions.prepared(event);
@@ -264,7 +265,7 @@ impl Session {
             self.since_snip.tokens += u64::from(appended.size.tokens);
         }
         if visible && message.is_real_user_input() {
-            self.compactions.held = false;
+            (self.compactions.held, self.compactions.vetoed) = (false, false);
             self.turns.begin(ordinal);
         }
         if visible {

@@ -1,9 +1,11 @@
 //! The compactions of a session: the one that is under way, those that left a summary, and whether more
 //! may start by themselves.
 
+use super::hooks::{HookCall, Hooks};
 use super::requests::RequestStamp;
 use crate::event::{
-    Asked, CompactionFailed, CompactionShortened, CompactionStarted, SummaryPrepared, WhyFailed,
+    Asked, CompactionFailed, CompactionShortened, CompactionStarted, HookCalled, SummaryPrepared,
+    WhyFailed,
 };
 use crate::ids::{CompactionKey, Ordinal, Revision, Timestamp};
 use crate::levels::attachments::Attached;
@@ -67,6 +69,8 @@ pub struct Running {
     pub attempt: u32,
     /// What its input does not have any more.
     pub dropped: Option<Dropped>,
+    /// What hooks did about it and want of it.
+    pub hooks: Hooks,
     /// The request that asked for it; its outcome will answer that.
     pub request: Option<RequestStamp>,
 }
@@ -99,6 +103,8 @@ pub struct Prepared {
     pub dropped: Option<Dropped>,
     /// How long it took, in milliseconds.
     pub took_ms: u64,
+    /// What hooks did about it and want of it.
+    pub hooks: Hooks,
 }
 
 /// What a compaction left.
@@ -153,6 +159,8 @@ pub struct Compactions {
     pub prepared: Option<Prepared>,
     /// Whether one could not be written ahead; none is tried again before the next compaction.
     pub ahead_failed: bool,
+    /// Whether a hook's veto holds automatic ones back until a person speaks.
+    pub vetoed: bool,
 }
 
 impl Compactions {
@@ -171,6 +179,10 @@ impl Compactions {
 
     pub(super) fn started(&mut self, at: Timestamp, event: &CompactionStarted, pieces: u32) {
         self.next = self.next.max(event.key.get() + 1);
+        // Of a summary that was written ahead the hooks were asked then.
+        let prepared = self.prepared.as_ref();
+        let asked = prepared.filter(|prepared| prepared.key == event.key);
+        let hooks = asked.map(|prepared| prepared.hooks.clone());
         self.running = Some(Running {
             key: event.key,
             asked: event.asked,
@@ -184,17 +196,34 @@ impl Compactions {
             instructions: event.instructions.clone(),
             attempt: 0,
             dropped: None,
+            hooks: hooks.unwrap_or_default(),
             request: event.request.clone(),
         });
     }
 
     pub(super) fn failed(&mut self, event: &CompactionFailed) {
         let ahead = self.end(event.key).is_some_and(|ended| ended.ahead);
+        let vetoed = event.hooks.last().is_some_and(HookCall::is_veto);
+        self.vetoed |= vetoed && event.asked == Asked::Auto;
+        self.prepared.take_if(|prepared| prepared.key == event.key);
         if ahead {
             // Nobody waits for it, and it may still be made when its time has come.
-            self.ahead_failed |= event.why != WhyFailed::RangeChanged;
-        } else if event.asked != Asked::Manual {
+            self.ahead_failed |= event.why != WhyFailed::RangeChanged && !vetoed;
+        } else if event.asked != Asked::Manual && !vetoed {
             self.failures = self.failures.saturating_add(1);
+        }
+    }
+
+    /// A hook was called about the one that is under way.
+    pub(super) fn hook_called(&mut self, event: &HookCalled) {
+        let running = self.running.as_mut();
+        if let Some(running) = running.filter(|running| running.key == event.key) {
+            let hooks = &mut running.hooks;
+            hooks.calls.push(event.call.clone());
+            if let Some(instructions) = &event.instructions {
+                hooks.instructions = Some(instructions.clone());
+            }
+            hooks.must_keep.extend_from_slice(&event.must_keep);
         }
     }
 
@@ -220,6 +249,7 @@ impl Compactions {
                 usage: event.usage,
                 dropped: event.dropped,
                 took_ms: event.took_ms,
+                hooks: ended.hooks,
             });
         }
     }
@@ -237,7 +267,7 @@ impl Compactions {
         (self.prepared, self.ahead_failed) = (None, false);
         // What was only dropped was not summarised: that may fail again.
         if boundary.strategy != Strategy::DropOldest {
-            (self.failures, self.held) = (0, false);
+            (self.failures, self.held, self.vetoed) = (0, false, false);
         }
         self.floor = (boundary.after_tokens >= threshold).then_some(boundary.after_tokens);
         self.boundaries.push(boundary);

@@ -13,6 +13,8 @@ pub struct Framing<'a> {
     pub search_tool: Option<&'a str>,
     /// The numbers of the first and the last message that the summary stands for.
     pub stands_for: Option<(u64, u64)>,
+    /// Texts that stand word for word behind the summary.
+    pub must_keep: &'a [Box<str>],
 }
 
 /// The text of the message.
@@ -30,6 +32,15 @@ pub fn frame(summary: &str, framing: Framing<'_>) -> String {
             .replace("</conversation-summary>", "<\\/conversation-summary>"),
     );
     out.push_str("\n</conversation-summary>\n\n");
+    if !framing.must_keep.is_empty() {
+        out.push_str("These texts were kept word for word beside the summary:\n\n");
+        for text in framing.must_keep {
+            // Whoever demanded them gets them as they are, even where that ends the frame.
+            out.push_str("<kept>\n");
+            out.push_str(text);
+            out.push_str("\n</kept>\n\n");
+        }
+    }
     out.push_str(&way_back(framing));
     if framing.recent_follow {
         out.push_str("The most recent messages follow word for word. Where they and the summary differ, the messages are right.");

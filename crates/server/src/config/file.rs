@@ -32,6 +32,8 @@ pub(super) struct GivenPolicy {
 pub(super) struct Read {
     pub(super) given: Vec<Given>,
     pub(super) policies: Vec<GivenPolicy>,
+    /// Settings of hook endpoints, by what stands behind `hooks.endpoints.`.
+    pub(super) endpoints: Vec<(String, Raw, Origin)>,
     pub(super) problems: Vec<Problem>,
 }
 
@@ -44,6 +46,7 @@ pub(super) fn read(path: &Path, text: &str) -> Read {
         read: Read {
             given: Vec::new(),
             policies: Vec::new(),
+            endpoints: Vec::new(),
             problems: Vec::new(),
         },
     };
@@ -72,6 +75,7 @@ impl Reader<'_> {
                     self.policy(&None, &mut Vec::new(), table);
                 }
                 ("", "projects", DeValue::Table(table)) => self.projects(table),
+                ("hooks", "endpoints", DeValue::Table(table)) => self.endpoints(table),
                 ("", section @ ("policy" | "projects"), _) => {
                     let what = format!("{section} is a section: write [{section}]");
                     self.problem(name.span().start, None, what);
@@ -114,6 +118,24 @@ impl Reader<'_> {
                         self.problem(name.span().start, None, what);
                     }
                 }
+            }
+        }
+    }
+
+    /// The hook services, by their names.
+    fn endpoints(&mut self, table: &DeTable<'_>) {
+        for (name, value) in in_order(table) {
+            let endpoint = name.get_ref();
+            let DeValue::Table(fields) = value.get_ref() else {
+                let section = format!("hooks.endpoints.{endpoint}");
+                let what = format!("{section} is a section: write [{section}]");
+                self.problem(name.span().start, None, what);
+                continue;
+            };
+            for (field, value) in in_order(fields) {
+                let rest = format!("{endpoint}.{}", field.get_ref());
+                let given = (rest, raw(value.get_ref()), self.origin(field.span().start));
+                self.read.endpoints.push(given);
             }
         }
     }

@@ -8,7 +8,7 @@ use super::problem::{ConfigErrors, Origin, Problem};
 use super::settings::{SETTINGS, Setting, VARIABLE_PREFIX, by_key, by_variable, did_you_mean};
 use super::source::Source;
 use super::value::Raw;
-use super::{Config, checks, claude, file};
+use super::{Config, checks, claude, file, hooks};
 use crate::convert::{PolicyField, policy_fields};
 
 /// The variable that names the file.
@@ -88,6 +88,9 @@ impl Loader {
                 for entry in read.given {
                     self.set(entry.setting, &entry.raw, entry.origin);
                 }
+                for (rest, raw, origin) in read.endpoints {
+                    self.set_endpoint(&rest, &raw, origin);
+                }
                 for entry in read.policies {
                     let (scope, path) = (entry.scope, entry.path);
                     self.policies.set(&scope, path, entry.value, entry.origin);
@@ -129,6 +132,8 @@ impl Loader {
                 self.set(setting, &Raw::Text(value.clone()), env(name));
             } else if let Some(field) = policy::by_variable(name) {
                 self.set_policy(field, &Raw::Text(value.clone()), env(name));
+            } else if let Some(key) = hooks::key_of_variable(name) {
+                self.set_by_key(&key, &Raw::Text(value.clone()), env(name));
             } else if !is_service_link(name) {
                 let of_policy = policy_fields().iter().map(policy::variable);
                 let all = SETTINGS.iter().map(Setting::variable).chain(of_policy);
@@ -154,6 +159,8 @@ impl Loader {
             self.set(setting, raw, origin);
         } else if let Some(field) = policy::by_key(key) {
             self.set_policy(field, raw, origin);
+        } else if let Some(rest) = key.strip_prefix(hooks::PREFIX) {
+            self.set_endpoint(rest, raw, origin);
         } else {
             let of_policy = policy_fields().iter();
             let of_policy = of_policy.map(|field| policy::key(&None, &field.path));
@@ -183,6 +190,20 @@ impl Loader {
         }
     }
 
+    fn set_endpoint(&mut self, rest: &str, raw: &Raw, origin: Origin) {
+        let key = format!("{}{rest}", hooks::PREFIX);
+        match self.config.hooks.set(rest, raw) {
+            Ok(()) => {
+                self.origins.insert(key, origin);
+            }
+            Err(what) => {
+                self.faulty.insert(key.clone());
+                let key = Some(key);
+                self.problems.push(Problem { origin, key, what });
+            }
+        }
+    }
+
     fn set(&mut self, setting: &'static Setting, raw: &Raw, origin: Origin) {
         match (setting.set)(&mut self.config, raw) {
             Ok(()) => {
@@ -203,6 +224,12 @@ impl Loader {
         self.config.policy = self.policies.config();
         self.origins.extend(self.policies.origins());
         self.problems.extend(self.policies.problems());
+        let of_hooks = hooks::problems(&self.config, &self.origins);
+        let is_news = |problem: &Problem| {
+            let key = problem.key.as_ref();
+            key.is_none_or(|key| !self.faulty.contains(key))
+        };
+        self.problems.extend(of_hooks.into_iter().filter(is_news));
         for mismatch in checks::all(&self.config) {
             // A value that could not be read left its default behind, of which nothing follows.
             if !mismatch.keys.iter().any(|key| self.faulty.contains(*key)) {

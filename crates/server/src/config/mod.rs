@@ -9,6 +9,7 @@
 mod checks;
 mod claude;
 mod file;
+mod hooks;
 mod load;
 mod policy;
 mod problem;
@@ -33,6 +34,7 @@ use palimpsest_core::ids::ProjectId;
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::{Overlay, Prices};
 
+pub use hooks::{EndpointConfig, EndpointName, EndpointUrl, HooksConfig};
 pub use load::{Flags, Loaded, load};
 pub use problem::{ConfigErrors, Origin, Problem};
 pub use source::{FixedSource, ProcessSource, Source};
@@ -70,6 +72,8 @@ pub struct Config {
     pub worker: WorkerConfig,
     /// The model that writes summaries.
     pub summarizer: SummarizerConfig,
+    /// The users' own hook services.
+    pub hooks: HooksConfig,
     /// What new sessions start with.
     pub policy: PolicyConfig,
     /// What tokens cost.
@@ -201,6 +205,7 @@ impl Default for Config {
             },
             worker: WorkerConfig::default(),
             summarizer: SummarizerConfig::default(),
+            hooks: HooksConfig::default(),
             policy: PolicyConfig::default(),
             prices: Prices::default(),
         }

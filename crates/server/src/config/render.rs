@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use palimpsest_core::policy::{Overlay, Preset};
 use serde_json::Value as Json;
 
-use super::Loaded;
 use super::policy::{self, Scope};
 use super::problem::Origin;
 use super::settings::{SETTINGS, Setting};
+use super::{Loaded, hooks};
 use crate::convert::{FieldKind, PolicyField, policy_fields};
 
 impl Loaded {
@@ -24,6 +24,7 @@ impl Loaded {
             }
             self.line(&mut out, setting, name);
         }
+        hooks::render(self, &mut out);
         self.policy(&mut out);
         for (project, settings) in &self.config.policy.projects {
             self.fields(&mut out, &Some(project.clone()), settings);

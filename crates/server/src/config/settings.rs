@@ -157,6 +157,8 @@ settings! {
         "The variable that holds its key.";
     "summarizer.fallback.api_key_file" => summarizer.fallback.api_key_file,
         "The file that holds its key.";
+    "hooks.default_endpoint" => hooks.default_endpoint,
+        "The endpoint of [hooks.endpoints.NAME] that is called around compactions where a policy names none.";
     "prices.uncached" => prices.uncached,
         "What a token of input costs that is read anew. Only the relation of the prices matters.";
     "prices.cache_write" => prices.cache_write,

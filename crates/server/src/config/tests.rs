@@ -527,3 +527,79 @@ fn no_key_is_printed() {
         "{text}"
     );
 }
+
+#[test]
+fn hook_endpoints_are_named_and_every_mistake_of_theirs_is_told() {
+    let (flags, source) = with_file(
+        "[hooks]\n\
+         default_endpoint = \"main\"\n\
+         endpoints.flat = \"http://x\"\n\
+         [hooks.endpoints.audit]\n\
+         url = \"ftp://secret-1@host\"\n\
+         tokn_env = \"X\"\n\
+         max_concurrent = 0\n\
+         [hooks.endpoints.lost]\n\
+         token_env = \"TOKEN\"\n\
+         token_file = \"/run/token\"\n\
+         [hooks.endpoints.\"Ä\"]\n\
+         url = \"http://x\"\n\
+         [policy]\n\
+         hooks.endpoint = \"none\"\n",
+    );
+    errors(
+        &flags,
+        &source,
+        &expect![[r#"
+        the configuration has 9 mistakes:
+          p.toml:2: hooks.default_endpoint names an endpoint that is not configured: write [hooks.endpoints.NAME] with its url
+          p.toml:3: hooks.endpoints.flat is a section: write [hooks.endpoints.flat]
+          p.toml:5: hooks.endpoints.audit.url must be an http or https URL of a host and a port alone, such as "http://127.0.0.1:50061"
+          p.toml:6: hooks.endpoints.audit.tokn_env is not a setting of an endpoint: did you mean token_env?
+          p.toml:7: hooks.endpoints.audit.max_concurrent must be a whole number from 1 to 10000, is 0
+          p.toml:9: hooks.endpoints.lost.url must be set: where the hook service answers
+          p.toml:9: hooks.endpoints.lost.token_env is given beside token_file: keep one of them
+          p.toml:12: hooks.endpoints.Ä.url does not name an endpoint: that takes a name of at most 64 small letters, digits, - and _
+          p.toml:14: policy.hooks.endpoint names an endpoint that is not configured: write [hooks.endpoints.NAME] with its url
+        `palimpsest config` lists every setting with its value and where it is set"#]],
+    );
+}
+
+#[test]
+fn hook_endpoints_come_from_all_layers_and_are_printed_as_a_file() {
+    let (flags, source) = with_file("[hooks.endpoints.audit]\nurl = \"http://127.0.0.1:50061\"\n");
+    let source = source
+        .var("PALIMPSEST_HOOKS_DEFAULT_ENDPOINT", "audit")
+        .var("PALIMPSEST_HOOKS_ENDPOINTS_AUDIT_TOKEN_ENV", "MY_TOKEN")
+        .var("MY_TOKEN", "secret-4");
+    let flags = flags.with(
+        "--set",
+        "hooks.endpoints.audit.max_concurrent",
+        Some("3".into()),
+    );
+    let loaded = load(&flags, &source).unwrap();
+    let text = loaded.to_toml();
+    let hooks = text.split("\n[hooks]\n").nth(1).unwrap();
+    let hooks = hooks.split("\n[prices]\n").next().unwrap().to_owned()
+        + text
+            .split("\n[hooks.endpoints.audit]\n")
+            .nth(1)
+            .unwrap()
+            .split("\n\n")
+            .next()
+            .unwrap();
+    expect![[r##"
+        # The endpoint of [hooks.endpoints.NAME] that is called around compactions where a policy names none.
+        default_endpoint = "audit" # PALIMPSEST_HOOKS_DEFAULT_ENDPOINT
+        # Where it answers, over gRPC: http for plain text, https for TLS.
+        url = "http://127.0.0.1:50061" # p.toml:2
+        # The variable that holds the token that it is shown.
+        token_env = "MY_TOKEN" # PALIMPSEST_HOOKS_ENDPOINTS_AUDIT_TOKEN_ENV
+        # The file that holds it, read for every call.
+        # token_file is not set # default
+        # Calls at one time; further ones wait, within their deadlines.
+        max_concurrent = 3 # --set"##]].assert_eq(&hooks);
+    assert!(!text.contains("secret-4"));
+    let (flags, source) = with_file(&text);
+    let again = load(&flags, &source).unwrap();
+    assert_eq!(again.config.hooks, loaded.config.hooks);
+}

@@ -7,6 +7,7 @@ use palimpsest_core::session::{Boundary, Dropped, Session, Strategy};
 use palimpsest_proto::context::v1;
 use palimpsest_summarize::{Role, Turn};
 
+use super::hooks::outcomes;
 use super::levels::trigger;
 use super::memory::message_id;
 use super::scalars::export_timestamp;
@@ -102,6 +103,7 @@ pub fn running_compaction(session: &Session) -> Option<v1::Compaction> {
         dropped: running
             .dropped
             .map(|dropped| self::dropped(dropped, session)),
+        hook_outcomes: outcomes(&running.hooks.calls),
         ..v1::Compaction::default()
     })
 }
@@ -146,6 +148,7 @@ pub(super) fn failed_compaction(event: &CompactionFailed, session: &Session) -> 
         trigger: trigger(event.asked).into(),
         duration: Some(millis(event.took_ms)),
         failure: Some(failure(event, session)),
+        hook_outcomes: outcomes(&event.hooks),
         ..v1::Compaction::default()
     }
 }
@@ -199,6 +202,7 @@ pub(super) fn compacted(
             .map(|one| attachment(one, session))
             .collect(),
         dropped: event.dropped.map(|dropped| self::dropped(dropped, session)),
+        hook_outcomes: outcomes(&event.hooks),
         ..v1::Compaction::default()
     };
     if !event.model.is_empty() || event.usage != Usage::default() {
@@ -290,7 +294,7 @@ pub(super) fn happened(
     }
 }
 
-fn millis(millis: u64) -> prost_types::Duration {
+pub(super) fn millis(millis: u64) -> prost_types::Duration {
     prost_types::Duration {
         seconds: i64::try_from(millis / 1_000).unwrap_or(i64::MAX),
         nanos: i32::try_from(millis % 1_000 * 1_000_000).unwrap_or_default(),

@@ -18,7 +18,7 @@ use super::spans;
 use super::target::export_target;
 use super::tokens::last_place;
 use super::{FieldError, tokens32};
-use super::{levels, offers, working};
+use super::{hooks, levels, offers, working};
 
 /// The events that a recorded one is for a watcher: usually one; two when serving closed calls;
 /// none for the record of a request that changed nothing. `earlier` is the policy before a change of
@@ -49,6 +49,7 @@ pub fn events(
                 event, when, session,
             )))]
         }
+        Event::HookCalled(event) => vec![Out::HookCalled(hooks::called(event))],
         Event::MemoryStarted(event) => {
             vec![Out::MemoryUpdateStarted(memory::started(*event))]
         }

@@ -277,6 +277,7 @@ pub const fn skip_reason(skip: Skip) -> v1::SkipReason {
         Skip::Irreducible => v1::SkipReason::Irreducible,
         Skip::Held => v1::SkipReason::HeldAfterRestore,
         Skip::CollapseEnabled => v1::SkipReason::CollapseEnabled,
+        Skip::Vetoed => v1::SkipReason::HeldAfterVeto,
     }
 }
 

@@ -13,6 +13,7 @@ mod digest;
 mod events;
 mod fidelity;
 mod filter;
+mod hooks;
 mod levels;
 mod memory;
 mod messages_in;
@@ -44,6 +45,7 @@ pub use digest::{Canonical, body_digest, request_stamp};
 pub use events::{event_kind, event_kinds, events, rewind_effect, rewound};
 pub use fidelity::{fidelity, model_tool, returned};
 pub use filter::{Filter, message_filter, messages_of_span};
+pub use hooks::{Wishes, hook_attributes, hook_kind, hook_messages, pre_compact, wishes};
 pub use levels::{
     asked, cache_edit, edited_tokens, level_effect, persisted_result, reference_of, reference_to,
     refused, restored, skip_reason, skipped, snipped, stage,

@@ -204,6 +204,20 @@ pub enum ServiceError {
         /// The model.
         model: String,
     },
+    /// A hook does not want the compaction.
+    HookVetoed {
+        /// Which hook.
+        hook: &'static str,
+        /// Its reason.
+        reason: String,
+    },
+    /// A hook failed, and its rule says to stop.
+    HookFailed {
+        /// Which hook.
+        hook: &'static str,
+        /// How it failed.
+        detail: String,
+    },
     /// Several calls share the id.
     AmbiguousCall {
         /// The field that names it.

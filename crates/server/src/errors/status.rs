@@ -391,6 +391,24 @@ fn refusal(error: ServiceError) -> Refusal {
             .precondition("view".into(), "there must be something to compact")
         }
         E::NoSummary { why, detail, model } => no_summary(why, &detail, &model),
+        E::HookVetoed { hook, reason } => Refusal::new(
+            Code::FailedPrecondition,
+            Reason::HookVetoed,
+            format!("the hook {hook} does not want this compaction: {reason}"),
+        )
+        .meta("hook", hook)
+        .meta("reason", &reason)
+        .precondition(format!("hooks/{hook}"), "the hook must let it go on"),
+        E::HookFailed { hook, detail } => Refusal::new(
+            Code::FailedPrecondition,
+            Reason::HookFailed,
+            format!(
+                "the hook {hook} failed and the session's policy says to stop then: mend it, or \
+                 set its on_failure to CONTINUE; it said: {detail}"
+            ),
+        )
+        .meta("hook", hook)
+        .precondition(format!("hooks/{hook}"), "the hook must answer"),
         E::AmbiguousCall { field, candidates } => {
             let what = "stands for several calls: give its call_key";
             Refusal::new(

@@ -183,6 +183,14 @@ fn every_error() -> Vec<ServiceError> {
             detail: "the model refused to summarise; compact with another model".into(),
             model: "m".into(),
         },
+        E::HookVetoed {
+            hook: "PreCompact",
+            reason: "a release is going on".into(),
+        },
+        E::HookFailed {
+            hook: "PostCompact",
+            detail: "Unavailable: connection refused".into(),
+        },
         E::Overloaded { retry_after },
         E::DeadlineExceeded,
         E::StoreUnavailable { retry_after },
@@ -282,6 +290,12 @@ fn the_whole_table() {
         FailedPrecondition: nothing was compacted: the model refused to summarise; compact with another model
           ErrorInfo palimpsest/SUMMARY_REJECTED failure_reason=SUMMARY_REFUSED
           PreconditionFailure SUMMARY_REJECTED summary: the model's summary must be taken
+        FailedPrecondition: the hook PreCompact does not want this compaction: a release is going on
+          ErrorInfo palimpsest/HOOK_VETOED hook=PreCompact reason=a release is going on
+          PreconditionFailure HOOK_VETOED hooks/PreCompact: the hook must let it go on
+        FailedPrecondition: the hook PostCompact failed and the session's policy says to stop then: mend it, or set its on_failure to CONTINUE; it said: Unavailable: connection refused
+          ErrorInfo palimpsest/HOOK_FAILED hook=PostCompact
+          PreconditionFailure HOOK_FAILED hooks/PostCompact: the hook must answer
         ResourceExhausted: the server has too much to do: try again after the delay of RetryInfo
           RetryInfo 1.5s
           ErrorInfo palimpsest/OVERLOADED

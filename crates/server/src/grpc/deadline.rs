@@ -1,5 +1,6 @@
 //! How long a call may take.
 
+use std::future::Future;
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -13,7 +14,21 @@ const HEADER: &str = "grpc-timeout";
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline(Instant);
 
+tokio::task_local! {
+    static CURRENT: Deadline;
+}
+
 impl Deadline {
+    /// The deadline of the call that the current task works on.
+    pub fn current() -> Option<Self> {
+        CURRENT.try_with(|deadline| *deadline).ok()
+    }
+
+    /// Runs a future as a part of the call with this deadline.
+    pub fn scope<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
+        CURRENT.scope(self, future)
+    }
+
     /// A deadline `timeout` from now.
     pub fn after(timeout: Duration) -> Self {
         Self(Instant::now() + timeout)

@@ -141,7 +141,11 @@ impl Shared {
         let mut request = request.map(|body| Body::new(Limited::new(body, limit)));
         request.extensions_mut().insert(deadline);
 
-        let handled = AssertUnwindSafe(record.trace.scope(async { inner.call(request).await }));
+        let handled = AssertUnwindSafe(
+            record
+                .trace
+                .scope(deadline.scope(async { inner.call(request).await })),
+        );
         match tokio::time::timeout_at(deadline.instant(), handled.catch_unwind()).await {
             Ok(Ok(Ok(response))) => Ok(bare::explained(response, &record.method)),
             Ok(Ok(Err(impossible))) => match impossible {},

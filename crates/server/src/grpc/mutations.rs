@@ -6,6 +6,7 @@ use std::panic;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
+use super::deadline::Deadline;
 use super::trace::TraceId;
 
 /// The changes that are under way.
@@ -22,9 +23,10 @@ impl Mutations {
         T: Send + 'static,
     {
         let change = change.in_current_span();
-        let task = match TraceId::current() {
-            Some(trace) => self.tasks.spawn(trace.scope(change)),
-            None => self.tasks.spawn(change),
+        let task = match (TraceId::current(), Deadline::current()) {
+            (Some(trace), Some(deadline)) => self.tasks.spawn(trace.scope(deadline.scope(change))),
+            (Some(trace), None) => self.tasks.spawn(trace.scope(change)),
+            (None, _) => self.tasks.spawn(change),
         };
         match task.await {
             Ok(outcome) => outcome,

@@ -117,6 +117,9 @@ async fn refuse(service: &Service, key: &SessionKey, ended: Ended) -> Result<End
         WhyFailed::Expired => Err(ServiceError::DelegationNotFound {
             key: Some(failed.key),
         }),
+        WhyFailed::HookVetoed | WhyFailed::HookFailed => {
+            compaction::refusal(&failed.hooks).map_or(Ok(ended.clone()), Err)
+        }
         _ => Ok(ended),
     }
 }

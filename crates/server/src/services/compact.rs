@@ -211,7 +211,7 @@ impl Autocompact<'_> {
     async fn run(&self) -> Result<CompactResponse, ServiceError> {
         let (service, key) = (self.service, self.key);
         let tell = |session: &Session, ended: &Ended| self.tell(session, ended);
-        let mut told = compaction::compact(service, key, &self.wanted, tell).await?;
+        let mut told = Box::pin(compaction::compact(service, key, &self.wanted, tell)).await?;
         if let Ended::Before(revision) = told.0 {
             let ended = compaction::outcome(service, key, &self.wanted, revision);
             let ended = Box::pin(ended).await?;
@@ -297,7 +297,7 @@ impl Autocompact<'_> {
                 skip: convert::skip_reason(Skip::TooLittleGain),
             }),
             // A hook's word is told as it is.
-            WhyFailed::HookVetoed | WhyFailed::HookFailed => None,
+            WhyFailed::HookVetoed | WhyFailed::HookFailed => compaction::refusal(&failed.hooks),
             why => Some(ServiceError::NoSummary {
                 why: convert::why_failed(why),
                 detail: failed.detail.to_string(),

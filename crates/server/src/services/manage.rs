@@ -30,6 +30,11 @@ pub(super) async fn create(
     new.create.policy = policies
         .with(&new.project, &new.overrides)
         .map_err(convert::bad_overrides)?;
+    let unknown = service.hooks.unknown(&new.overrides);
+    if let Some(what) = unknown {
+        let field = convert::in_overrides(ENDPOINT);
+        return Err(ServiceError::invalid(field, what));
+    }
     new.create.request.clone_from(&stamp);
     let session = match new.session {
         Some(session) => session,
@@ -135,6 +140,13 @@ pub(super) async fn update(
         let mut update = change.update.clone();
         update.expected_revision = expected(update.expected_revision, transaction)?;
         update.policy = new_policy(&change, inherited, transaction)?;
+        if let Some(what) = update
+            .policy
+            .as_ref()
+            .and_then(|it| service.hooks.unknown(it))
+        {
+            return Err(Rejection::invalid(convert::in_overrides(ENDPOINT), what));
+        }
         let outcome = transaction.run(Command::Update(update));
         outcome.map(drop).map_err(in_overrides)
     };
@@ -148,6 +160,9 @@ pub(super) async fn update(
         session: Some(session),
     })
 }
+
+/// The setting that names a hook service.
+const ENDPOINT: &str = "policy.hooks.endpoint";
 
 /// What an update lays over the policy of its session.
 fn new_policy(

@@ -15,6 +15,7 @@ mod events;
 mod export;
 mod failure;
 mod fidelity;
+mod hooks;
 mod ledger;
 mod list;
 mod manage;
@@ -49,6 +50,7 @@ use tonic::{Response, Status};
 use crate::clock::IdSource;
 use crate::errors::ServiceError;
 use crate::grpc::Mutations;
+use crate::hooks::Hooks;
 use crate::sessions::{Missing, Sessions};
 use crate::summarizer::Models;
 
@@ -69,6 +71,7 @@ pub struct Service {
     models: Option<Arc<Models>>,
     /// When this process began to serve.
     born: Timestamp,
+    hooks: Arc<Hooks>,
 }
 
 impl Service {
@@ -91,6 +94,7 @@ impl Service {
             passes: staging::Passes::default(),
             has_worker: false,
             models: None,
+            hooks: Arc::default(),
         }
     }
 
@@ -112,6 +116,13 @@ impl Service {
     #[must_use]
     pub fn with_summarizer(mut self, models: Option<Arc<Models>>) -> Self {
         self.models = models;
+        self
+    }
+
+    /// The same where users have hooks of their own.
+    #[must_use]
+    pub fn with_hooks(mut self, hooks: Hooks) -> Self {
+        self.hooks = Arc::new(hooks);
         self
     }
 

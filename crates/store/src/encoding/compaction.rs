@@ -9,6 +9,7 @@ use palimpsest_core::message::Usage;
 use palimpsest_core::session::{Boundary, Compactions, Dropped, Prepared, Running, Strategy};
 
 use super::event::{read_message, read_stamp, write_message, write_stamp};
+use super::hooks;
 use super::levels::{calls, ordinals, read_asked, write_asked};
 use super::state::{read_ledger, write_ledger};
 use super::view::{read_change, write_change};
@@ -115,6 +116,7 @@ pub(super) fn write_failed(event: &CompactionFailed) -> v1::CompactionFailed {
         why: write_why(event.why).into(),
         detail: event.detail.to_string(),
         took_ms: event.took_ms,
+        hooks: hooks::write_calls(&event.hooks),
         request: event.request.as_ref().map(write_stamp),
         commit: event.commit.as_ref().map(write_stamp),
     }
@@ -127,6 +129,7 @@ pub(super) fn read_failed(stored: v1::CompactionFailed) -> Result<CompactionFail
         why: read_why(stored.why())?,
         detail: stored.detail.into(),
         took_ms: stored.took_ms,
+        hooks: hooks::read_calls(stored.hooks)?,
         request: read_stamp(stored.request)?,
         commit: read_stamp(stored.commit)?,
     })
@@ -222,6 +225,7 @@ fn write_waiting(prepared: &Prepared) -> v1::PreparedSummary {
         summary: Some(write_prepared(&event)),
         leaving: ordinals(&prepared.leaving),
         pieces: prepared.pieces,
+        hooks: hooks::write(&prepared.hooks),
     }
 }
 
@@ -237,6 +241,7 @@ fn read_waiting(stored: v1::PreparedSummary) -> Result<Prepared, DecodeError> {
         usage: event.usage,
         dropped: event.dropped,
         took_ms: event.took_ms,
+        hooks: hooks::read(stored.hooks)?,
     })
 }
 
@@ -260,6 +265,7 @@ pub(super) fn write_compacted(event: &Compacted) -> v1::Compacted {
         output_tokens: event.usage.output_tokens,
         took_ms: event.took_ms,
         dropped: event.dropped.map(write_dropped),
+        hooks: hooks::write_calls(&event.hooks),
         request: event.request.as_ref().map(write_stamp),
         attached: working::write_attached(&event.attached),
         commit: event.commit.as_ref().map(write_stamp),
@@ -294,6 +300,7 @@ pub(super) fn read_compacted(stored: v1::Compacted) -> Result<Compacted, DecodeE
         },
         took_ms: stored.took_ms,
         dropped: stored.dropped.map(read_dropped),
+        hooks: hooks::read_calls(stored.hooks)?,
         request: read_stamp(stored.request)?,
         attached: working::read_attached(stored.attached)?,
         commit: read_stamp(stored.commit)?,
@@ -318,6 +325,7 @@ pub(super) fn write(compactions: &Compactions) -> v1::Compactions {
                 instructions: running.instructions.as_deref().map(str::to_owned),
                 attempt: running.attempt,
                 dropped: running.dropped.map(write_dropped),
+                hooks: hooks::write(&running.hooks),
                 request: running.request.as_ref().map(write_stamp),
             }),
         boundaries: compactions.boundaries.iter().map(write_boundary).collect(),
@@ -327,6 +335,7 @@ pub(super) fn write(compactions: &Compactions) -> v1::Compactions {
         next: compactions.next,
         prepared: compactions.prepared.as_ref().map(write_waiting),
         ahead_failed: compactions.ahead_failed,
+        vetoed: compactions.vetoed,
     }
 }
 
@@ -369,6 +378,7 @@ pub(super) fn read(stored: Option<v1::Compactions>) -> Result<Compactions, Decod
             instructions: running.instructions.map(String::into_boxed_str),
             attempt: running.attempt,
             dropped: running.dropped.map(read_dropped),
+            hooks: hooks::read(running.hooks)?,
             request: read_stamp(running.request)?,
         })
     };
@@ -403,5 +413,6 @@ pub(super) fn read(stored: Option<v1::Compactions>) -> Result<Compactions, Decod
         next: stored.next,
         prepared: stored.prepared.map(read_waiting).transpose()?,
         ahead_failed: stored.ahead_failed,
+        vetoed: stored.vetoed,
     })
 }

@@ -13,8 +13,8 @@ use palimpsest_core::session::{LastServed, Method, RequestStamp};
 use palimpsest_core::tokens::Size;
 
 use super::{
-    DecodeError, compaction, levels, message, notes, offers, sixteen, sixteens, spans, state, v1,
-    view, working,
+    DecodeError, compaction, hooks, levels, message, notes, offers, sixteen, sixteens, spans,
+    state, v1, view, working,
 };
 
 pub(super) fn write(recorded: &Recorded) -> v1::Recorded {
@@ -70,6 +70,7 @@ pub(super) fn write(recorded: &Recorded) -> v1::Recorded {
         Event::CompactionShortened(event) => {
             Stored::CompactionShortened(compaction::write_shortened(event))
         }
+        Event::HookCalled(event) => Stored::HookCalled(hooks::write_called(event)),
         Event::SummaryPrepared(event) => Stored::SummaryPrepared(compaction::write_prepared(event)),
         Event::Compacted(event) => Stored::Compacted(compaction::write_compacted(event)),
         Event::MemoryStarted(event) => Stored::MemoryStarted(notes::write_started(*event)),
@@ -153,6 +154,7 @@ pub(super) fn read(stored: v1::Recorded) -> Result<Recorded, DecodeError> {
         Some(Stored::CompactionShortened(event)) => {
             Event::CompactionShortened(compaction::read_shortened(event)?)
         }
+        Some(Stored::HookCalled(event)) => Event::HookCalled(hooks::read_called(event)?),
         Some(Stored::SummaryPrepared(event)) => {
             Event::SummaryPrepared(compaction::read_prepared(event)?)
         }

@@ -6,6 +6,7 @@
 
 mod compaction;
 mod event;
+mod hooks;
 mod levels;
 mod message;
 mod notes;

@@ -68,6 +68,7 @@ impl Adopt {
                 asked: self.asked,
                 strategy: Strategy::Delegated,
                 summary: "",
+                must_keep: &[],
                 kept,
                 adopted: Some(Arc::new(summary)),
                 dropped: None,

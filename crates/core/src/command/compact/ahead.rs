@@ -49,6 +49,7 @@ impl CompactWithPrepared {
                 asked: self.asked,
                 strategy: prepared.strategy,
                 summary: &prepared.text,
+                must_keep: &prepared.hooks.must_keep,
                 kept,
                 adopted: None,
                 dropped: prepared.dropped,
@@ -64,6 +65,7 @@ impl CompactWithPrepared {
         compacted.model.clone_from(&prepared.model);
         compacted.usage = prepared.usage;
         compacted.took_ms = prepared.took_ms;
+        compacted.hooks.clone_from(&prepared.hooks.calls);
         compacted.request = self.request;
         Ok(Decision::Events(vec![Event::Compacted(compacted)]))
     }
@@ -93,6 +95,9 @@ pub(super) fn gate(session: &Session, now: Timestamp) -> Result<(), Skip> {
     if compactions.held {
         return Err(Skip::Held);
     }
+    if compactions.vetoed {
+        return Err(Skip::Vetoed);
+    }
     if compactions.ahead_failed {
         return Err(Skip::Paused);
     }
@@ -113,6 +118,7 @@ pub(super) fn displaced(session: &Session, now: Timestamp) -> Option<Event> {
         why: WhyFailed::RangeChanged,
         detail: "another compaction took its place".into(),
         took_ms: now.millis_since(running.at),
+        hooks: running.hooks.calls.clone(),
         request: None,
         commit: None,
     }))

@@ -1,5 +1,6 @@
 //! How a compaction that has begun goes on and ends.
 
+use super::hook::called;
 use super::made::{self, Made};
 use super::{expired, staying};
 use crate::command::{Context, Decision, Rejection, Skip, answered};
@@ -7,7 +8,7 @@ use crate::event::{CompactionFailed, CompactionShortened, Event, SummaryPrepared
 use crate::ids::CompactionKey;
 use crate::levels::compaction::{Kept, spared};
 use crate::message::Usage;
-use crate::session::{Dropped, RequestStamp, Running, Session, Strategy};
+use crate::session::{Dropped, HookCall, RequestStamp, Running, Session, Strategy};
 
 /// Put a summary in the place of what it covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub struct FinishCompaction {
     pub dropped: Option<Dropped>,
     /// How long it took, in milliseconds.
     pub took_ms: u64,
+    /// What hooks did at its end, in order. What they added is among what is made.
+    pub hooks: Vec<HookCall>,
     /// So that a retry of whoever brings the summary is recognised.
     pub request: Option<RequestStamp>,
     /// The delegation that it answers.
@@ -49,6 +52,8 @@ pub struct FailCompaction {
     pub detail: Box<str>,
     /// How long it took, in milliseconds.
     pub took_ms: u64,
+    /// What hooks did at its end, in order.
+    pub hooks: Vec<HookCall>,
     /// So that a retry of whoever ends it is recognised.
     pub request: Option<RequestStamp>,
     /// The delegation that it answers.
@@ -82,17 +87,24 @@ impl FinishCompaction {
             Err(decided) => return Ok(decided),
         };
         let fail = |why, detail: &str| {
-            Ok(Decision::Events(vec![Event::CompactionFailed(
-                CompactionFailed {
-                    key: running.key,
-                    asked: running.asked,
-                    why,
-                    detail: detail.into(),
-                    took_ms: self.took_ms,
-                    request: self.request.clone(),
-                    commit: self.commit.clone(),
-                },
-            )]))
+            // What a hook would have added is in no view.
+            let without = |call: &HookCall| HookCall {
+                messages: Vec::new(),
+                ..call.clone()
+            };
+            let hooks: Vec<HookCall> = self.hooks.iter().map(without).collect();
+            let mut events: Vec<Event> = called(running.key, &hooks).collect();
+            events.push(Event::CompactionFailed(CompactionFailed {
+                key: running.key,
+                asked: running.asked,
+                why,
+                detail: detail.into(),
+                took_ms: self.took_ms,
+                hooks: [&running.hooks.calls[..], &hooks].concat(),
+                request: self.request.clone(),
+                commit: self.commit.clone(),
+            }));
+            Ok(Decision::Events(events))
         };
         if running.touched {
             return fail(
@@ -125,6 +137,7 @@ impl FinishCompaction {
                 asked: running.asked,
                 strategy: self.strategy,
                 summary: &self.summary,
+                must_keep: &running.hooks.must_keep,
                 kept,
                 adopted: None,
                 dropped: self.dropped,
@@ -140,9 +153,12 @@ impl FinishCompaction {
                 compacted.model = self.model;
                 compacted.usage = self.usage;
                 compacted.took_ms = self.took_ms;
+                compacted.hooks = [&running.hooks.calls[..], &self.hooks].concat();
                 compacted.request = self.request;
                 compacted.commit = self.commit;
-                Ok(Decision::Events(vec![Event::Compacted(compacted)]))
+                let mut events: Vec<Event> = called(running.key, &self.hooks).collect();
+                events.push(Event::Compacted(compacted));
+                Ok(Decision::Events(events))
             }
         }
     }
@@ -162,18 +178,21 @@ impl FailCompaction {
         let running = session.compactions().running.as_ref();
         let running =
             running.filter(|running| running.key == self.key && running.attempt == self.attempt);
-        let failed = running.map(|running| {
-            Event::CompactionFailed(CompactionFailed {
-                key: running.key,
-                asked: running.asked,
-                why: self.why,
-                detail: self.detail,
-                took_ms: self.took_ms,
-                request: self.request,
-                commit: self.commit,
-            })
-        });
-        Ok(Decision::Events(failed.into_iter().collect()))
+        let Some(running) = running else {
+            return Ok(Decision::Events(Vec::new()));
+        };
+        let mut events: Vec<Event> = called(running.key, &self.hooks).collect();
+        events.push(Event::CompactionFailed(CompactionFailed {
+            key: running.key,
+            asked: running.asked,
+            why: self.why,
+            detail: self.detail,
+            took_ms: self.took_ms,
+            hooks: [&running.hooks.calls[..], &self.hooks].concat(),
+            request: self.request,
+            commit: self.commit,
+        }));
+        Ok(Decision::Events(events))
     }
 }
 
@@ -201,7 +220,7 @@ impl ShortenCompaction {
 }
 
 /// The compaction that is meant, when it is under way; else what that decides.
-fn under_way<'s>(
+pub(super) fn under_way<'s>(
     session: &'s Session,
     context: Context<'_>,
     (key, attempt): (CompactionKey, u32),

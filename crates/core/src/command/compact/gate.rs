@@ -41,6 +41,9 @@ pub(super) fn gate(session: &Session, asked: Asked, now: Timestamp) -> Result<()
             if compactions.held {
                 return Err(Skip::Held);
             }
+            if compactions.vetoed {
+                return Err(Skip::Vetoed);
+            }
             standing(session)?;
             let floor = compactions.floor;
             let grown = floor.map(|floor| tokens.saturating_sub(floor));

@@ -33,6 +33,8 @@ pub(super) struct What<'a> {
     pub(super) asked: Asked,
     pub(super) strategy: Strategy,
     pub(super) summary: &'a str,
+    /// What stands beside it word for word.
+    pub(super) must_keep: &'a [Box<str>],
     pub(super) kept: Kept,
     /// The summary's message where it came from outside: it stays as it is, and was put in its place there
     /// already, whatever it freed.
@@ -108,6 +110,7 @@ impl Made {
             usage: Usage::default(),
             took_ms: 0,
             dropped: what.dropped,
+            hooks: Vec::new(),
             request: None,
             attached,
             commit: None,
@@ -176,6 +179,7 @@ impl Made {
                     read_tool: read_tool.as_deref(),
                     search_tool: search_tool.as_deref(),
                     stands_for: first.map(number).zip(last.map(number)),
+                    must_keep: what.must_keep,
                 },
             )
         };

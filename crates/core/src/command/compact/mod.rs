@@ -5,8 +5,10 @@ mod adopt;
 mod ahead;
 mod finish;
 mod gate;
+mod hook;
 mod made;
 mod oldest;
+mod ready;
 
 use super::{Context, Decision, Rejection, Skip, answered, check_revision};
 use crate::event::{Asked, CompactionFailed, CompactionStarted, Event, WhyFailed};
@@ -19,8 +21,10 @@ pub use self::adopt::Adopt;
 pub use self::ahead::{CompactWithPrepared, prepares_ahead};
 pub use self::finish::{FailCompaction, FinishCompaction, ShortenCompaction};
 use self::gate::gate;
+pub use self::hook::AnswerHook;
 pub use self::made::Made;
 pub use self::oldest::DropOldest;
+pub use self::ready::StartReady;
 
 /// Put the running summary in the place of what it covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,6 +109,7 @@ impl CompactWithMemory {
                 asked: self.asked,
                 strategy: Strategy::SessionMemory,
                 summary: &stand_in(session, &version.text),
+                must_keep: &[],
                 kept,
                 adopted: None,
                 dropped: None,
@@ -223,6 +228,7 @@ pub(super) fn expired(session: &Session, now: Timestamp) -> Option<Event> {
         why: WhyFailed::Expired,
         detail: "it did not finish in time".into(),
         took_ms: now.millis_since(running.at),
+        hooks: running.hooks.calls.clone(),
         request: None,
         commit: None,
     }))

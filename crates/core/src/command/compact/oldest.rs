@@ -39,6 +39,7 @@ impl DropOldest {
                 asked: Asked::Provider,
                 strategy: Strategy::DropOldest,
                 summary: "",
+                must_keep: &[],
                 kept,
                 adopted: None,
                 dropped: Some(dropped),

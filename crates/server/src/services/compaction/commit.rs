@@ -14,7 +14,7 @@ use super::delegate::{shorten, under_way};
 use super::model::not_taken;
 use super::question::Question;
 use super::token::{Token, Wish};
-use super::{Ended, Job, Outcome, ended, lost, made, summarise};
+use super::{Ended, Job, Outcome, ended, hooks, lost, made, summarise};
 use crate::convert;
 use crate::errors::ServiceError;
 use crate::services::Service;
@@ -156,7 +156,7 @@ impl Delegation<'_> {
         } else {
             accepted.text
         };
-        let ended = self.run(Command::FinishCompaction(FinishCompaction {
+        let finish = FinishCompaction {
             key: self.running.key,
             attempt: self.running.attempt,
             strategy: Strategy::Delegated,
@@ -166,10 +166,12 @@ impl Delegation<'_> {
             usage: self.brought.usage,
             dropped: self.running.dropped,
             took_ms: self.took_ms(),
+            hooks: Vec::new(),
             request: self.brought.request.clone(),
             commit: Some(self.stamp.clone()),
-        }));
-        match ended.await? {
+        };
+        let end = Box::pin(hooks::end(self.service, self.key, &self.job, finish)).await?;
+        match self.run(end).await? {
             Ended::Skipped(Skip::TooLittleGain) => Err(self.not_taken(
                 WhyFailed::NotSmaller,
                 "with this summary the view would not be smaller: bring a shorter one".to_owned(),
@@ -223,6 +225,7 @@ impl Delegation<'_> {
             why,
             detail: detail.into(),
             took_ms: self.took_ms(),
+            hooks: Vec::new(),
             request: self.brought.request.clone(),
             commit: Some(self.stamp.clone()),
         });

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::super::Service;
 use super::question::Question;
 use super::token::{Token, Wish};
-use super::{Job, lost};
+use super::{Job, hooks, lost};
 use crate::convert::Form;
 use crate::errors::ServiceError;
 use crate::sessions::{Missing, Transaction};
@@ -51,9 +51,17 @@ pub(in crate::services) async fn request(
     wish: Wish,
 ) -> Result<Option<Delegated>, ServiceError> {
     let session = service.sessions.read_whole(key, Session::clone).await?;
-    let Some((running, job)) = under_way(session, which) else {
+    let Some((running, mut job)) = under_way(session, which) else {
         return Ok(None);
     };
+    // Whoever began it may not have lived to ask.
+    if let Some(call) = Box::pin(hooks::before(service, key, &mut job)).await? {
+        let refused = hooks::refusal(std::slice::from_ref(&call));
+        let end = hooks::stop(running.key, Some(&running), call);
+        let tell = |_: &Session, _: &super::Ended| Ok(());
+        Box::pin(super::conclude(service, key, (false, None), end, tell)).await?;
+        return Err(refused.unwrap_or_else(lost));
+    }
     let question = Question::of(&job).await.ok_or_else(lost)?;
     let output = max_output(&job.session, wish);
     let room = question.room(wish.window_tokens, output.into());
@@ -91,8 +99,10 @@ pub(super) fn under_way(session: Session, which: CompactionKey) -> Option<(Runni
         strategy: running.strategy,
         leaving: running.leaving.clone(),
         instructions: running.instructions.clone(),
+        hooks: running.hooks.clone(),
         session,
         start: None,
+        ready: None,
     };
     Some((running, job))
 }

@@ -4,6 +4,7 @@
 
 mod commit;
 mod delegate;
+mod hooks;
 mod input;
 mod model;
 mod patience;
@@ -20,11 +21,12 @@ use palimpsest_core::command::{
 use palimpsest_core::event::{Asked, Event, WhyFailed};
 use palimpsest_core::ids::{CompactionKey, Ordinal, Revision, SessionKey};
 use palimpsest_core::message::Usage;
-use palimpsest_core::session::{NotHeld, RequestStamp, Session, Strategy};
+use palimpsest_core::session::{Hooks, NotHeld, RequestStamp, Session, Strategy};
 use palimpsest_store::crash_point;
 
 pub(super) use self::commit::{Answer, Brought, commit};
 pub(super) use self::delegate::{Body, Delegated, request};
+pub(super) use self::hooks::refusal;
 pub(super) use self::repeat::outcome;
 use self::summarise::Summarised;
 pub(super) use self::token::Wish;
@@ -116,22 +118,34 @@ pub(super) async fn compact<T>(
     if !wanted.dry_run {
         Box::pin(repeat::bury(service, key)).await?;
     }
-    if let Some(told) = Box::pin(at_once(service, key, wanted, &tell)).await? {
+    let ready = if hooks::have_a_say(service, key, wanted).await? {
+        Box::pin(hooks::begin_ready(service, key, wanted)).await?
+    } else if let Some(told) = Box::pin(at_once(service, key, wanted, &tell)).await? {
         return Ok(told);
-    }
-    let job = match Box::pin(begin(service, key, wanted)).await? {
+    } else {
+        None
+    };
+    let begun = match ready {
+        Some(begun) => begun,
+        None => Box::pin(begin(service, key, wanted)).await?,
+    };
+    let mut job = match begun {
         Begun::Ended(ended) => return Box::pin(tell_now(service, key, &ended, tell)).await,
-        Begun::Job(job) => *job,
+        Begun::Job(job) => job,
     };
     if !wanted.dry_run {
         let running = Ended::Running(job.key);
         if job.strategy == Strategy::Delegated {
+            if let Some(call) = Box::pin(hooks::before(service, key, &mut job)).await? {
+                let end = hooks::stop(job.key, None, call);
+                return Box::pin(conclude(service, key, (false, None), end, tell)).await;
+            }
             return Box::pin(tell_now(service, key, &running, tell)).await;
         }
         if wanted.when == When::Background {
             let (inner, name, wanted) = (service.clone(), key.clone(), wanted.clone());
             service.mutations.in_background(async move {
-                let done = run(&inner, &name, &wanted, job, |_, _| Ok(())).await;
+                let done = Box::pin(run(&inner, &name, &wanted, job, |_, _| Ok(()))).await;
                 report(&name, done);
             });
             return Box::pin(tell_now(service, key, &running, tell)).await;
@@ -145,12 +159,21 @@ async fn run<T>(
     service: &Service,
     key: &SessionKey,
     wanted: &Wanted,
-    job: Job,
+    mut job: Box<Job>,
     tell: impl Fn(&Session, &Ended) -> Result<T, NotHeld>,
 ) -> Result<T, ServiceError> {
     crash_point("compaction.begun");
     let begun_at = service.sessions.clock().now();
-    let summarised = summarise::summarise(service, key, &job, wanted).await;
+    if !wanted.dry_run
+        && let Some(call) = Box::pin(hooks::before(service, key, &mut job)).await?
+    {
+        let end = hooks::stop(job.key, None, call);
+        return Box::pin(conclude(service, key, (false, None), end, tell)).await;
+    }
+    let summarised = match job.ready.take() {
+        Some(ready) => Ok(ready),
+        None => summarise::summarise(service, key, &job, wanted).await,
+    };
     crash_point("compaction.summarised");
     let took_ms = service.sessions.clock().now().millis_since(begun_at);
     finish(service, key, wanted, (&job, took_ms), summarised, tell).await
@@ -208,7 +231,8 @@ pub(super) fn prepare_ahead(service: &Service, key: &SessionKey) {
 fn in_background(service: &Service, key: &SessionKey, wanted: Wanted) {
     let (inner, key) = (service.clone(), key.clone());
     service.mutations.in_background(async move {
-        report(&key, compact(&inner, &key, &wanted, |_, _| Ok(())).await);
+        let done = Box::pin(compact(&inner, &key, &wanted, |_, _| Ok(())));
+        report(&key, done.await);
     });
 }
 
@@ -300,16 +324,29 @@ pub(super) struct Job {
     pub(super) leaving: Vec<Ordinal>,
     /// What whoever asked wants of the summary.
     pub(super) instructions: Option<Box<str>>,
+    /// What hooks did about it and want of it.
+    hooks: Hooks,
     /// The session as it was then.
     pub(super) session: Session,
     /// What a dry run began, to be begun again upon a copy.
     start: Option<StartCompaction>,
+    /// The summary that is there already.
+    ready: Option<Summarised>,
 }
 
 impl Job {
     /// Whether a model is to write the summary.
     fn asks_model(&self) -> bool {
         self.strategy == Strategy::Model
+    }
+}
+
+/// How summaries are made where nobody says.
+fn usual(service: &Service) -> Strategy {
+    if service.models.is_some() {
+        Strategy::Model
+    } else {
+        Strategy::Extractive
     }
 }
 
@@ -325,11 +362,7 @@ async fn begin(
 ) -> Result<Begun, ServiceError> {
     let start = StartCompaction {
         asked: wanted.asked,
-        strategy: wanted.strategy.unwrap_or(if service.models.is_some() {
-            Strategy::Model
-        } else {
-            Strategy::Extractive
-        }),
+        strategy: wanted.strategy.unwrap_or_else(|| usual(service)),
         scope: wanted.scope,
         ahead: wanted.when == When::Ahead,
         instructions: wanted.instructions.as_deref().map(Box::from),
@@ -343,27 +376,40 @@ async fn begin(
         Ok(ended(outcome, transaction))
     };
     let finish = |session: &Session, ended: &Ended| {
-        if !session.transcript().is_whole() {
-            return Err(NotHeld);
-        }
-        let Ended::Event(_, _) = ended else {
-            return Ok(Begun::Ended(ended.clone()));
-        };
-        let Some(running) = &session.compactions().running else {
-            return Ok(Begun::Ended(Ended::Skipped(Skip::NothingEligible)));
-        };
-        Ok(Begun::Job(Box::new(Job {
-            key: running.key,
-            strategy: running.strategy,
-            leaving: running.leaving.clone(),
-            instructions: running.instructions.clone(),
-            session: session.clone(),
-            start: wanted.dry_run.then(|| start.clone()),
-        })))
+        let start = wanted.dry_run.then(|| start.clone());
+        begun(session, ended, start, false)
     };
     let (sessions, missing) = (&service.sessions, &Missing::Refuse);
     let begun = sessions.run(key, missing, wanted.dry_run, decide, finish);
     Ok(begun.await?)
+}
+
+/// What has begun, with the summary when one is there already.
+fn begun(
+    session: &Session,
+    ended: &Ended,
+    start: Option<StartCompaction>,
+    ready: bool,
+) -> Result<Begun, NotHeld> {
+    if !session.transcript().is_whole() {
+        return Err(NotHeld);
+    }
+    let Ended::Event(_, _) = ended else {
+        return Ok(Begun::Ended(ended.clone()));
+    };
+    let Some(running) = &session.compactions().running else {
+        return Ok(Begun::Ended(Ended::Skipped(Skip::NothingEligible)));
+    };
+    Ok(Begun::Job(Box::new(Job {
+        key: running.key,
+        strategy: running.strategy,
+        leaving: running.leaving.clone(),
+        instructions: running.instructions.clone(),
+        hooks: running.hooks.clone(),
+        session: session.clone(),
+        start,
+        ready: ready.then(|| summarise::ready(session, running)).flatten(),
+    })))
 }
 
 async fn finish<T>(
@@ -386,6 +432,7 @@ async fn finish<T>(
             usage: summarised.usage,
             dropped: summarised.dropped,
             took_ms,
+            hooks: Vec::new(),
             request: None,
             commit: None,
         }),
@@ -395,20 +442,39 @@ async fn finish<T>(
             why,
             detail: detail.into(),
             took_ms,
+            hooks: Vec::new(),
             request: None,
             commit: None,
         }),
     };
+    let end = match end {
+        Command::FinishCompaction(finish) if !wanted.dry_run => {
+            Box::pin(hooks::end(service, key, job, finish)).await?
+        }
+        end => end,
+    };
+    let how = (wanted.dry_run, job.start.as_ref());
+    conclude(service, key, how, end, tell).await
+}
+
+/// Runs what ends a compaction.
+async fn conclude<T>(
+    service: &Service,
+    key: &SessionKey,
+    (dry_run, start): (bool, Option<&StartCompaction>),
+    end: Command,
+    tell: impl Fn(&Session, &Ended) -> Result<T, NotHeld>,
+) -> Result<T, ServiceError> {
     let decide = |transaction: &mut Transaction<'_>| {
         // Of a dry run nothing was begun: the copy begins it now.
-        if let Some(start) = &job.start {
+        if let Some(start) = start {
             transaction.run(Command::StartCompaction(start.clone()))?;
         }
         let outcome = transaction.run(end.clone())?;
         Ok(ended(outcome, transaction))
     };
     let (sessions, missing) = (&service.sessions, &Missing::Refuse);
-    let told = sessions.run(key, missing, wanted.dry_run, decide, tell);
+    let told = sessions.run(key, missing, dry_run, decide, tell);
     Ok(told.await?)
 }
 

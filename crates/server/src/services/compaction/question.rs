@@ -23,13 +23,13 @@ impl Question {
     /// of it; none when the messages could not be read.
     pub(super) async fn of(job: &Job) -> Option<Self> {
         let (session, leaving) = (job.session.clone(), job.leaving.clone());
-        let custom = job.instructions.clone();
+        let (custom, hook) = (job.instructions.clone(), job.hooks.instructions.clone());
         let read = tokio::task::spawn_blocking(move || {
             let told = told(&session, &leaving).ok()?;
             let standing = standing(&session);
             let extra = Extra {
                 standing: standing.as_deref(),
-                hook: None,
+                hook: hook.as_deref(),
                 custom: custom.as_deref(),
             };
             Some(Self {
@@ -55,7 +55,7 @@ impl Question {
 
 /// The policy's standing instructions, else those that stand under a heading of their own in what people
 /// and their machinery say in the view. What tools returned is no instruction, and the latest holds.
-fn standing(session: &Session) -> Option<String> {
+pub(super) fn standing(session: &Session) -> Option<String> {
     if let Some(instructions) = &session.policy().summary.instructions {
         return Some(instructions.to_string());
     }

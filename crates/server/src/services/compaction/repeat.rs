@@ -134,6 +134,7 @@ async fn close(
             why: WhyFailed::Expired,
             detail: why.into(),
             took_ms: now.millis_since(running.at),
+            hooks: Vec::new(),
             request: None,
             commit: None,
         }))?;

@@ -5,7 +5,7 @@ use palimpsest_core::event::WhyFailed;
 use palimpsest_core::extract::summary_of;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::message::Usage;
-use palimpsest_core::session::{Dropped, Strategy};
+use palimpsest_core::session::{Dropped, Running, Session, Strategy};
 use palimpsest_core::summary::Document;
 use palimpsest_summarize::redact;
 
@@ -15,6 +15,7 @@ use super::{Job, NO_USAGE, Wanted, model};
 use crate::errors::ServiceError;
 
 /// A summary.
+#[derive(Debug)]
 pub(super) struct Summarised {
     pub(super) text: String,
     pub(super) strategy: Strategy,
@@ -63,6 +64,27 @@ pub(super) async fn summarise(
         _ => {}
     }
     from_structure(job, &extracted)
+}
+
+/// The summary that is there already: the running one, or the one that was written ahead.
+pub(super) fn ready(session: &Session, running: &Running) -> Option<Summarised> {
+    let prepared = session.compactions().prepared.as_ref();
+    if let Some(prepared) = prepared.filter(|prepared| prepared.key == running.key) {
+        return Some(Summarised {
+            text: prepared.text.to_string(),
+            strategy: prepared.strategy,
+            model: prepared.model.to_string(),
+            usage: prepared.usage,
+            dropped: prepared.dropped,
+        });
+    }
+    Some(Summarised {
+        text: session.notes().written()?.text.to_string(),
+        strategy: Strategy::SessionMemory,
+        model: String::new(),
+        usage: NO_USAGE,
+        dropped: None,
+    })
 }
 
 /// The summary without a model.

@@ -143,6 +143,7 @@ mod tests {
             instructions: None,
             attempt: 1,
             dropped: None,
+            hooks: palimpsest_core::session::Hooks::default(),
             request: None,
         };
         let wish = Wish {

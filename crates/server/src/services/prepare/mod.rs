@@ -121,8 +121,8 @@ pub(super) async fn prepare(
                     overflow: call.overflow,
                     done,
                 };
-                let made = Box::pin(room::make(service, &key, wanted, deadline)).await;
-                match made.map_err(|error| error.with_request_id(&request_id))? {
+                let room = Box::pin(room::make(service, &key, wanted, deadline)).await;
+                match room.map_err(|error| error.with_request_id(&request_id))? {
                     Some(done) => {
                         let serve = |transaction: &mut Transaction<'_>| {
                             call.serve(transaction)?;

@@ -1,0 +1,116 @@
+//! Hooks in random histories: what they say about compactions, with what must be so then.
+
+use super::World;
+use crate::command::{
+    AnswerHook, Command, CompactWithMemory, CompactWithPrepared, Decision, StartReady,
+};
+use crate::event::{Asked, Compacted, Event};
+use crate::ids::MessageId;
+use crate::message::{Block, Kind};
+use crate::session::{Hook, HookCall, HookResult, Running};
+
+impl World {
+    /// A hook answers before anything is summarised.
+    pub(super) fn answer_hook(&mut self, running: &Running, place: u8) {
+        let pieces = self.session.sealed().pieces().to_vec();
+        let was_asked = running.hooks.is_asked();
+        let must_keep: Vec<Box<str>> = (0..place % 3)
+            .map(|at| format!("keep {at} of {place}").into())
+            .collect();
+        let decided = self.try_run(Command::AnswerHook(AnswerHook {
+            key: running.key,
+            call: call(Hook::PreCompact, HookResult::Continued),
+            instructions: place.is_multiple_of(2).then(|| "name the lamp".into()),
+            must_keep: must_keep.clone(),
+        }));
+        assert_eq!(self.session.sealed().pieces(), pieces);
+        let Some(now) = self.session.compactions().running.as_ref() else {
+            assert!(running.is_delegated() && running.expires.as_millis() <= self.now);
+            return;
+        };
+        if was_asked {
+            assert_eq!(decided, Ok(Decision::Events(Vec::new())));
+            assert_eq!(now.hooks, running.hooks, "the first answer holds");
+        } else {
+            assert_eq!(now.hooks.must_keep, must_keep);
+            assert!(now.hooks.is_asked());
+        }
+    }
+
+    /// The calls of hooks at the end of a compaction; one says that it added these messages.
+    pub(super) fn hooks_at_end(how: u8, messages: Vec<MessageId>) -> Vec<HookCall> {
+        let mut calls = Vec::new();
+        if how.is_multiple_of(2) {
+            calls.push(call(Hook::PostCompact, HookResult::FailedContinued));
+        }
+        if !messages.is_empty() {
+            calls.push(HookCall {
+                messages,
+                ..call(Hook::SessionStart, HookResult::Continued)
+            });
+        }
+        calls
+    }
+
+    /// What hooks wanted is in what took effect.
+    pub(super) fn check_hooks(running: &Running, events: &[Event], event: &Compacted) {
+        let own = events.iter().filter_map(|event| match event {
+            Event::HookCalled(called) => Some(&called.call),
+            _ => None,
+        });
+        let all = running.hooks.calls.iter().chain(own);
+        assert!(all.eq(&event.hooks), "a hook's call is lost");
+        let summary = event
+            .messages
+            .iter()
+            .find(|one| one.message.kind == Kind::Summary);
+        let Some(Block::Text { text, .. }) = summary.and_then(|one| one.message.blocks.first())
+        else {
+            panic!("there is no summary");
+        };
+        for kept in &running.hooks.must_keep {
+            assert!(text.contains(&**kept), "{kept} is not in {text}");
+        }
+    }
+
+    /// A summary that is there is begun to be put in its place.
+    pub(super) fn start_ready(&mut self, place: u8) {
+        let prepared = self.session.compactions().prepared.clone();
+        let pieces = self.session.sealed().pieces().to_vec();
+        let (made, request) = (self.made(place), None);
+        self.run(Command::StartReady(match &prepared {
+            Some(_) => StartReady::Prepared(CompactWithPrepared {
+                asked: Asked::Manual,
+                made,
+                expected_revision: None,
+                request,
+            }),
+            None => StartReady::Memory(CompactWithMemory {
+                asked: Asked::Manual,
+                made,
+                expected_revision: None,
+                request,
+            }),
+        }));
+        assert_eq!(self.session.sealed().pieces(), pieces);
+        let running = self.session.compactions().running.as_ref();
+        if let (Some(prepared), Some(running)) = (prepared, running) {
+            assert_eq!(running.key, prepared.key);
+            assert_eq!(running.leaving, prepared.leaving);
+            assert_eq!(
+                running.hooks, prepared.hooks,
+                "its hooks are not asked again"
+            );
+        }
+    }
+}
+
+fn call(hook: Hook, result: HookResult) -> HookCall {
+    HookCall {
+        hook,
+        result,
+        detail: "".into(),
+        took_ms: 2,
+        messages: Vec::new(),
+    }
+}

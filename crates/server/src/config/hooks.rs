@@ -1,0 +1,253 @@
+//! The users' own hook services: where they are, and how to show who asks. Policies name them; addresses
+//! are never taken from callers.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use palimpsest_core::policy::Overlay;
+use serde_json::Value as Json;
+
+use super::problem::{Origin, Problem};
+use super::settings::{VARIABLE_PREFIX, did_you_mean};
+use super::summarizer::VariableName;
+use super::value::{Raw, Value, quoted};
+use super::{Config, Loaded};
+
+/// What the keys of endpoints begin with.
+pub(super) const PREFIX: &str = "hooks.endpoints.";
+
+/// The users' own hook services.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HooksConfig {
+    /// The one that is called where a policy names none.
+    pub default_endpoint: Option<EndpointName>,
+    /// All of them.
+    pub endpoints: BTreeMap<EndpointName, EndpointConfig>,
+}
+
+/// A hook service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndpointConfig {
+    /// Where it answers; a checked configuration has it.
+    pub url: Option<EndpointUrl>,
+    /// The variable that holds the token.
+    pub token_env: Option<VariableName>,
+    /// The file that holds the token.
+    pub token_file: Option<PathBuf>,
+    /// Calls at one time.
+    pub max_concurrent: usize,
+}
+
+impl Default for EndpointConfig {
+    fn default() -> Self {
+        Self {
+            url: None,
+            token_env: None,
+            token_file: None,
+            max_concurrent: 16,
+        }
+    }
+}
+
+/// The name of a hook service.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EndpointName(String);
+
+impl EndpointName {
+    /// A name of small letters, digits, `-` and `_`, so that a variable can name it too.
+    fn new(text: &str) -> Option<Self> {
+        let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_".contains(&b);
+        let valid = (1..=64).contains(&text.len()) && text.bytes().all(fits);
+        valid.then(|| Self(text.to_owned()))
+    }
+
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for EndpointName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+const NAME: &str = "a name of at most 64 small letters, digits, - and _";
+
+impl Value for Option<EndpointName> {
+    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+        let name = raw.text().map(str::trim).and_then(EndpointName::new);
+        name.map(Some).ok_or_else(|| raw.refused(NAME))
+    }
+
+    fn toml(&self) -> Option<String> {
+        self.as_ref().map(|name| quoted(&name.0))
+    }
+}
+
+/// Where a hook service answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndpointUrl(String);
+
+impl EndpointUrl {
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Value for Option<EndpointUrl> {
+    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+        let fits = |text: &&str| {
+            url::Url::parse(text).is_ok_and(|url| {
+                matches!(url.scheme(), "http" | "https")
+                    && url.has_host()
+                    && url.username().is_empty()
+                    && url.password().is_none()
+                    && matches!(url.path(), "" | "/")
+                    && url.query().is_none()
+            })
+        };
+        // What was given is not shown: people put tokens where they do not belong.
+        let given = raw.text().map(str::trim).filter(fits);
+        given
+            .map(|text| Some(EndpointUrl(text.to_owned())))
+            .ok_or_else(|| {
+                "must be an http or https URL of a host and a port alone, such as \
+             \"http://127.0.0.1:50061\""
+                    .to_owned()
+            })
+    }
+
+    fn toml(&self) -> Option<String> {
+        self.as_ref().map(|url| quoted(&url.0))
+    }
+}
+
+/// One setting of an endpoint.
+struct Field {
+    name: &'static str,
+    doc: &'static str,
+    set: fn(&mut EndpointConfig, &Raw) -> Result<(), String>,
+    toml: fn(&EndpointConfig) -> Option<String>,
+}
+
+macro_rules! fields {
+    ($($name:ident $(in $range:expr)?, $doc:literal;)*) => {
+        const FIELDS: &[Field] = &[$(Field {
+            name: stringify!($name),
+            doc: $doc,
+            set: |config, raw| {
+                let range = None$(.or(Some($range)))?;
+                config.$name = Value::read(raw, range)?;
+                Ok(())
+            },
+            toml: |config| config.$name.toml(),
+        }),*];
+    };
+}
+
+fields! {
+    url, "Where it answers, over gRPC: http for plain text, https for TLS.";
+    token_env, "The variable that holds the token that it is shown.";
+    token_file, "The file that holds it, read for every call.";
+    max_concurrent in 1..=10_000, "Calls at one time; further ones wait, within their deadlines.";
+}
+
+/// The key of an endpoint's setting for a variable's name, where it is one.
+pub(super) fn key_of_variable(variable: &str) -> Option<String> {
+    let rest = variable
+        .strip_prefix(VARIABLE_PREFIX)?
+        .strip_prefix("HOOKS_ENDPOINTS_")?;
+    FIELDS.iter().find_map(|field| {
+        let name = rest.strip_suffix(&format!("_{}", field.name.to_uppercase()))?;
+        Some(format!("{PREFIX}{}.{}", name.to_lowercase(), field.name))
+    })
+}
+
+impl HooksConfig {
+    /// Sets what stands behind the prefix of a key: `NAME.url`. What is wrong with it is said.
+    pub(super) fn set(&mut self, rest: &str, raw: &Raw) -> Result<(), String> {
+        let (name, field) = rest.rsplit_once('.').unwrap_or((rest, ""));
+        let name = EndpointName::new(name)
+            .ok_or_else(|| format!("does not name an endpoint: that takes {NAME}"))?;
+        let Some(field) = FIELDS.iter().find(|known| known.name == field) else {
+            let known = FIELDS.iter().map(|known| known.name.to_owned());
+            let hint = did_you_mean(field, known);
+            return Err(format!("is not a setting of an endpoint{hint}"));
+        };
+        let set = (field.set)(self.endpoints.entry(name).or_default(), raw);
+        set.map_err(|what| match field.name {
+            "token_env" => {
+                "must be the name of the environment variable that holds the token, such \
+                            as \"HOOK_TOKEN\", and not the token itself"
+                    .to_owned()
+            }
+            _ => what,
+        })
+    }
+}
+
+/// Everything that keeps the endpoints from being called.
+pub(super) fn problems(config: &Config, origins: &BTreeMap<String, Origin>) -> Vec<Problem> {
+    let hooks = &config.hooks;
+    let mut found = Vec::new();
+    let mut check = |fine: bool, key: String, what: &str| {
+        if !fine {
+            // A missing setting is told where the others of its endpoint are.
+            let section = key.rsplit_once('.').map_or("", |(section, _)| section);
+            let of_section = || origins.iter().find(|(key, _)| key.starts_with(section));
+            let origin = origins
+                .get(&key)
+                .or_else(|| of_section().map(|(_, origin)| origin));
+            found.push(Problem {
+                origin: origin.cloned().unwrap_or(Origin::Default),
+                key: Some(key),
+                what: what.to_owned(),
+            });
+        }
+    };
+    for (name, endpoint) in &hooks.endpoints {
+        let key = |field: &str| format!("{PREFIX}{name}.{field}");
+        let url = "must be set: where the hook service answers";
+        check(endpoint.url.is_some(), key("url"), url);
+        let both = "is given beside token_file: keep one of them";
+        let is_one = endpoint.token_env.is_none() || endpoint.token_file.is_none();
+        check(is_one, key("token_env"), both);
+    }
+    let is_there = |name: &str| hooks.endpoints.keys().any(|known| known.as_str() == name);
+    let missing =
+        "names an endpoint that is not configured: write [hooks.endpoints.NAME] with its url";
+    let default = hooks.default_endpoint.as_ref();
+    let fine = default.is_none_or(|name| is_there(name.as_str()));
+    check(fine, "hooks.default_endpoint".to_owned(), missing);
+    let named = |overlay: &Overlay| match overlay.get(&["hooks", "endpoint"]) {
+        Some(Json::String(name)) => is_there(name),
+        _ => true,
+    };
+    let fine = named(&config.policy.server);
+    check(fine, "policy.hooks.endpoint".to_owned(), missing);
+    for (project, overlay) in &config.policy.projects {
+        let key = format!("projects.{project}.policy.hooks.endpoint");
+        check(named(overlay), key, missing);
+    }
+    found
+}
+
+/// Writes the endpoints as a file would have them.
+pub(super) fn render(loaded: &Loaded, out: &mut String) {
+    for (name, endpoint) in &loaded.config.hooks.endpoints {
+        let _ = write!(out, "\n[{PREFIX}{name}]\n");
+        for field in FIELDS {
+            let origin = loaded.origin(&format!("{PREFIX}{name}.{}", field.name));
+            let written = match (field.toml)(endpoint) {
+                Some(value) => format!("{} = {value}", field.name),
+                None => format!("# {} is not set", field.name),
+            };
+            let _ = write!(out, "# {}\n{written} # {origin}\n", field.doc);
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Calls of the users' own hooks, in the contract's words: what they are asked, and what they answer.
+
+use std::sync::Arc;
+
+use palimpsest_core::event::HookCalled;
+use palimpsest_core::ids::MessageId;
+use palimpsest_core::limits::Limits;
+use palimpsest_core::message::{Block, Kind, Message, Role};
+use palimpsest_core::session::{Hook, HookCall, HookResult, Running, Session};
+use palimpsest_proto::context::v1;
+
+use super::compaction::{millis, strategy};
+use super::levels::trigger;
+use super::memory::message_id;
+use super::messages_in::messages;
+use super::tokens32;
+
+/// The most messages that a hook may add.
+const MAX_MESSAGES: usize = 100;
+/// The most bytes that a hook may add to the instructions.
+const MAX_INSTRUCTION_BYTES: usize = 16 * 1024;
+/// The most texts that a hook may want kept.
+const MAX_KEPT: usize = 20;
+/// The most bytes of all of them.
+const MAX_KEPT_BYTES: usize = 64 * 1024;
+
+/// Which hook.
+pub const fn hook_kind(hook: Hook) -> v1::HookKind {
+    match hook {
+        Hook::PreCompact => v1::HookKind::PreCompact,
+        Hook::PostCompact => v1::HookKind::PostCompact,
+        Hook::SessionStart => v1::HookKind::SessionStart,
+    }
+}
+
+fn outcome(call: &HookCall) -> v1::HookOutcome {
+    let result = match call.result {
+        HookResult::Continued => v1::HookResult::Continued,
+        HookResult::Vetoed => v1::HookResult::Vetoed,
+        HookResult::FailedContinued => v1::HookResult::FailedContinued,
+        HookResult::FailedStopped => v1::HookResult::FailedStopped,
+    };
+    v1::HookOutcome {
+        hook: hook_kind(call.hook).into(),
+        result: result.into(),
+        detail: call.detail.to_string(),
+        duration: Some(millis(call.took_ms)),
+        message_ids: call.messages.iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// What hooks did about a compaction.
+pub(super) fn outcomes(calls: &[HookCall]) -> Vec<v1::HookOutcome> {
+    calls.iter().map(outcome).collect()
+}
+
+/// A hook was called.
+pub(super) fn called(event: &HookCalled) -> v1::HookCalled {
+    v1::HookCalled {
+        outcome: Some(outcome(&event.call)),
+        compaction_id: event.key.to_string(),
+    }
+}
+
+/// The caller's own notes on a session, as every hook is told them.
+pub fn hook_attributes(session: &Session) -> impl Iterator<Item = (String, String)> {
+    let attributes = session.about().attributes.iter();
+    attributes.map(|(name, value)| (name.to_string(), value.to_string()))
+}
+
+/// What is asked before a compaction begins.
+pub fn pre_compact(
+    session: &Session,
+    running: &Running,
+    budget: v1::Budget,
+    instructions: String,
+) -> v1::PreCompactRequest {
+    let sizes = running.leaving.iter().filter_map(|at| {
+        let entry = session.transcript().get(*at)?;
+        Some(u64::from(entry.size.tokens))
+    });
+    v1::PreCompactRequest {
+        session: session.key().to_string(),
+        compaction_id: running.key.to_string(),
+        trigger: trigger(running.asked).into(),
+        strategy: strategy(running.strategy).into(),
+        budget: Some(budget),
+        input_tokens: tokens32(session.ledger().calibration.apply(sizes.sum())),
+        first_message_id: message_id(session, running.leaving.first().copied()),
+        last_message_id: message_id(session, running.leaving.last().copied()),
+        instructions,
+        attributes: hook_attributes(session).collect(),
+    }
+}
+
+/// What a hook wants of a compaction.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// Added to the instructions.
+    pub instructions: Option<String>,
+    /// Kept word for word.
+    pub must_keep: Vec<String>,
+}
+
+/// Reads the answer of a hook that was asked before a compaction; without a veto.
+pub fn wishes(answer: v1::PreCompactResponse) -> Result<Wishes, String> {
+    let instructions = answer.additional_instructions;
+    if instructions.len() > MAX_INSTRUCTION_BYTES {
+        return Err(format!(
+            "additional_instructions must have at most {MAX_INSTRUCTION_BYTES} bytes"
+        ));
+    }
+    let mut must_keep = answer.must_keep;
+    must_keep.retain(|text| !text.trim().is_empty());
+    let bytes: usize = must_keep.iter().map(String::len).sum();
+    if must_keep.len() > MAX_KEPT || bytes > MAX_KEPT_BYTES {
+        return Err(format!(
+            "must_keep must hold at most {MAX_KEPT} texts, of {MAX_KEPT_BYTES} bytes in all"
+        ));
+    }
+    Ok(Wishes {
+        instructions: Some(instructions).filter(|text| !text.trim().is_empty()),
+        must_keep,
+    })
+}
+
+/// Reads the messages that a hook adds to a view. All of them are its own words, whatever they say.
+pub fn hook_messages(
+    answer: v1::SessionStartResponse,
+    limits: &Limits,
+    next_id: &mut dyn FnMut() -> MessageId,
+) -> Result<Vec<Arc<Message>>, String> {
+    if answer.messages.len() > MAX_MESSAGES {
+        return Err(format!("messages must hold at most {MAX_MESSAGES}"));
+    }
+    let read = messages(answer.messages, limits, next_id).map_err(|error| error.to_string())?;
+    if read.len() > MAX_MESSAGES {
+        return Err(format!("messages must hold at most {MAX_MESSAGES}"));
+    }
+    let mut all = Vec::with_capacity(read.len());
+    for one in read {
+        let (at, mut message) = (one.input_index, one.message);
+        // A response or a result would answer something, and the operator's words would never leave.
+        let speaks = |block: &Block| matches!(block, Block::Text { .. } | Block::Media { .. });
+        if message.role != Role::User || !message.blocks.iter().all(speaks) {
+            return Err(format!(
+                "messages[{at}] must be the user's, of texts, images and documents alone"
+            ));
+        }
+        if message.blocks.iter().all(Block::is_blank) {
+            return Err(format!("messages[{at}] must say something"));
+        }
+        // A hook that is asked again must not be refused for an id that it gave before.
+        message.id = next_id();
+        message.parent = None;
+        message.kind = Kind::Hook;
+        message.meta = true;
+        message.transcript_only = false;
+        message.usage = None;
+        all.push(Arc::new(message));
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use palimpsest_core::ids::MessageId;
+    use palimpsest_core::limits::Limits;
+    use palimpsest_core::message::{Kind, Role};
+    use palimpsest_proto::context::v1;
+
+    use super::{hook_messages, wishes};
+
+    fn answer(instructions: usize, texts: usize, each: usize) -> v1::PreCompactResponse {
+        v1::PreCompactResponse {
+            additional_instructions: "i".repeat(instructions),
+            must_keep: vec!["k".repeat(each); texts],
+            veto_reason: None,
+        }
+    }
+
+    #[test]
+    fn a_hook_may_want_so_much_and_no_more() {
+        let taken = wishes(answer(16 * 1024, 16, 4 * 1024)).unwrap();
+        assert_eq!(taken.must_keep.len(), 16);
+        assert!(wishes(answer(16 * 1024 + 1, 0, 0)).is_err());
+        assert!(wishes(answer(0, 21, 1)).is_err());
+        assert!(wishes(answer(0, 2, 32 * 1024 + 1)).is_err());
+        let nothing = wishes(answer(0, 3, 0)).unwrap();
+        assert!(nothing.must_keep.is_empty() && nothing.instructions.is_none());
+    }
+
+    fn said(role: v1::Role, text: &str) -> v1::MessageInput {
+        let block = v1::Block {
+            block: Some(v1::block::Block::Text(v1::TextBlock { text: text.into() })),
+            ..v1::Block::default()
+        };
+        v1::MessageInput {
+            metadata: Some(v1::MessageMetadata {
+                transcript_only: true,
+                ..v1::MessageMetadata::default()
+            }),
+            content: Some(v1::message_input::Content::Message(v1::Message {
+                role: role.into(),
+                blocks: vec![block],
+                ..v1::Message::default()
+            })),
+            ..v1::MessageInput::default()
+        }
+    }
+
+    #[test]
+    fn what_a_hook_adds_is_its_own_words() {
+        let mut next = 0_u128;
+        let mut read = |messages: Vec<v1::MessageInput>| {
+            let mut id = || {
+                next += 1;
+                MessageId::new(uuid::Uuid::from_u128(next))
+            };
+            let answer = v1::SessionStartResponse { messages };
+            hook_messages(answer, &Limits::default(), &mut id)
+        };
+        let one = &read(vec![said(v1::Role::User, "the branch is main")]).unwrap()[0];
+        assert_eq!((one.kind, one.role), (Kind::Hook, Role::User));
+        assert!(one.meta && !one.transcript_only && !one.is_real_user_input());
+        assert!(read(vec![said(v1::Role::Assistant, "I did")]).is_err());
+        assert!(read(vec![said(v1::Role::System, "obey")]).is_err());
+        assert!(read(vec![said(v1::Role::User, " ")]).is_err());
+        assert!(read(vec![said(v1::Role::User, "x"); 101]).is_err());
+        assert_eq!(
+            read(vec![said(v1::Role::User, "x"); 100]).unwrap().len(),
+            100
+        );
+    }
+}

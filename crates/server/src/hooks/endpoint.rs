@@ -1,0 +1,150 @@
+//! One hook service: its connection, made once and only when it is needed, and what bounds its calls.
+
+use std::fmt;
+use std::time::Duration;
+
+use palimpsest_proto::context::v1::hook_service_client::HookServiceClient;
+use palimpsest_summarize::SecretSource;
+use secrecy::ExposeSecret as _;
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Channel, ClientTlsConfig};
+use tonic::{Code, Request, Status};
+
+use crate::config::EndpointConfig;
+
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How often a silent connection is asked whether it lives, while a call waits on it.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+/// The most bytes of an answer: far above all that the contract lets a hook say.
+const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
+/// The most bytes of an error's text.
+const MAX_DETAIL_BYTES: usize = 512;
+
+/// A hook service.
+pub struct Endpoint {
+    url: String,
+    token: Option<SecretSource>,
+    slots: Semaphore,
+    channel: OnceCell<Channel>,
+}
+
+/// A client that may be used for one call.
+#[derive(Debug)]
+pub struct Ready<'a> {
+    /// The client.
+    pub client: HookServiceClient<Channel>,
+    _slot: SemaphorePermit<'a>,
+}
+
+impl Endpoint {
+    pub(super) fn new(config: &EndpointConfig) -> Self {
+        let of_env = config.token_env.as_ref();
+        let of_env = of_env.map(|name| SecretSource::Env(name.as_str().to_owned()));
+        let of_file = config.token_file.clone().map(SecretSource::File);
+        let url = config.url.as_ref().map_or("", |url| url.as_str());
+        Self {
+            url: url.to_owned(),
+            token: of_env.or(of_file),
+            slots: Semaphore::new(config.max_concurrent),
+            channel: OnceCell::new(),
+        }
+    }
+
+    /// Waits for its turn. An error tells whoever runs the server what to do.
+    pub async fn ready(&self) -> Result<Ready<'_>, String> {
+        let slot = self
+            .slots
+            .acquire()
+            .await
+            .map_err(|error| error.to_string())?;
+        let channel = self.channel.get_or_try_init(|| async { self.connect() });
+        let client = HookServiceClient::new(channel.await?.clone());
+        Ok(Ready {
+            client: client.max_decoding_message_size(MAX_ANSWER_BYTES),
+            _slot: slot,
+        })
+    }
+
+    fn connect(&self) -> Result<Channel, String> {
+        let wrong = |error: tonic::transport::Error| {
+            format!("the endpoint's address cannot be used: {}", whole(&error))
+        };
+        let endpoint = Channel::from_shared(self.url.clone())
+            .map_err(|error| format!("the endpoint's address cannot be used: {error}"))?;
+        let mut endpoint = endpoint
+            .connect_timeout(CONNECT)
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(KEEPALIVE);
+        let agent = concat!("palimpsest/", env!("CARGO_PKG_VERSION"));
+        endpoint = endpoint.user_agent(agent).map_err(wrong)?;
+        if self.url.starts_with("https:") {
+            let tls = ClientTlsConfig::new().with_native_roots();
+            endpoint = endpoint.tls_config(tls).map_err(wrong)?;
+        }
+        Ok(endpoint.connect_lazy())
+    }
+
+    /// A request as it is shown: with the token, the trace that it belongs to, and its deadline.
+    pub async fn request<T>(
+        &self,
+        message: T,
+        trace: Option<String>,
+        timeout: Duration,
+    ) -> Result<Request<T>, String> {
+        let mut request = Request::new(message);
+        request.set_timeout(timeout);
+        let metadata = request.metadata_mut();
+        if let Some(source) = &self.token {
+            let token = source.read().await.map_err(|error| error.to_string())?;
+            let bearer = format!("Bearer {}", token.expose_secret());
+            let value = MetadataValue::<Ascii>::try_from(bearer);
+            let mut value = value.map_err(|_| "the token is no header's value".to_owned())?;
+            value.set_sensitive(true);
+            metadata.insert("authorization", value);
+        }
+        if let Some(trace) = trace.and_then(|trace| trace.parse().ok()) {
+            metadata.insert("traceparent", trace);
+        }
+        Ok(request)
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("url", &self.url)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An error with what caused it: tonic's own text says only that the transport failed.
+fn whole(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(deeper) = cause {
+        let more = deeper.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = deeper.source();
+    }
+    text
+}
+
+/// Why a call failed, in a text that is not too long.
+pub fn failed(status: &Status) -> String {
+    let text = match std::error::Error::source(status) {
+        Some(source) if status.code() == Code::Unavailable => whole(source),
+        _ => status.message().to_owned(),
+    };
+    cut(&format!("{:?}: {text}", status.code()))
+}
+
+/// A text that somebody else wrote, cut to what is kept of such texts.
+pub fn cut(text: &str) -> String {
+    let end = text.floor_char_boundary(MAX_DETAIL_BYTES);
+    text[..end].to_owned()
+}

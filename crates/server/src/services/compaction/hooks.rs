@@ -1,0 +1,329 @@
+//! Where hooks have a say in a compaction: before anything is summarised, and when it has been computed
+//! and has not taken effect. Nothing holds the session while they are asked: what they see is computed
+//! upon a copy, and what is committed is decided again upon the session as it is then. Messages that came
+//! meanwhile stay; when something left the view, the compaction comes to nothing.
+
+use palimpsest_core::command::{
+    AnswerHook, Command, CompactWithMemory, CompactWithPrepared, FailCompaction, FinishCompaction,
+    Skip, StartReady,
+};
+use palimpsest_core::event::{Asked, Event, WhyFailed};
+use palimpsest_core::ids::{CompactionKey, SessionKey};
+use palimpsest_core::session::{Hook, HookCall, HookResult, Hooks, Running, Session, Strategy};
+use palimpsest_proto::context::v1::{PostCompactRequest, SessionStartRequest, SessionStartSource};
+use palimpsest_summarize::redact;
+
+use super::question::standing;
+use super::{Begun, Ended, Job, Wanted, begun, ended, expected, made, patience, repeat, usual};
+use crate::convert;
+use crate::errors::ServiceError;
+use crate::services::Service;
+use crate::services::append::budget;
+use crate::services::hooks::{Answer, are_on, ask};
+use crate::sessions::{Missing, Transaction};
+
+/// Whether hooks are to be asked about a compaction. A dry run asks nobody.
+pub(super) async fn have_a_say(
+    service: &Service,
+    key: &SessionKey,
+    wanted: &Wanted,
+) -> Result<bool, ServiceError> {
+    if wanted.dry_run {
+        return Ok(false);
+    }
+    let look = |session: &Session| are_on(service, session);
+    Ok(service.sessions.read(key, look).await?)
+}
+
+/// Begins to put a summary in its place that is there already; none when there is none of use.
+pub(super) async fn begin_ready(
+    service: &Service,
+    key: &SessionKey,
+    wanted: &Wanted,
+) -> Result<Option<Begun>, ServiceError> {
+    let may = matches!(wanted.strategy, None | Some(Strategy::SessionMemory));
+    if !(may && wanted.takes_any()) {
+        return Ok(None);
+    }
+    patience::for_notes(service, key).await?;
+    let only = wanted.strategy.is_some();
+    let policy = |session: &Session| session.policy().autocompact.session_memory_first;
+    let first = service.sessions.read(key, policy).await?;
+    if first || only {
+        match start(service, key, wanted, true).await? {
+            Begun::Ended(Ended::Skipped(Skip::NothingEligible | Skip::TooLittleGain)) if !only => {}
+            begun => return Ok(Some(begun)),
+        }
+    }
+    if wanted.asked != Asked::Manual {
+        repeat::ahead_ends(service, key).await?;
+    }
+    match start(service, key, wanted, false).await? {
+        Begun::Ended(Ended::Skipped(Skip::NothingEligible | Skip::TooLittleGain)) => Ok(None),
+        begun => Ok(Some(begun)),
+    }
+}
+
+async fn start(
+    service: &Service,
+    key: &SessionKey,
+    wanted: &Wanted,
+    memory: bool,
+) -> Result<Begun, ServiceError> {
+    let made = made(service);
+    let decide = |transaction: &mut Transaction<'_>| {
+        let (asked, made, request) = (wanted.asked, made.clone(), wanted.request.clone());
+        let expected_revision = expected(wanted.expected_revision, transaction)?;
+        let start = if memory {
+            StartReady::Memory(CompactWithMemory {
+                asked,
+                made,
+                expected_revision,
+                request,
+            })
+        } else {
+            StartReady::Prepared(CompactWithPrepared {
+                asked,
+                made,
+                expected_revision,
+                request,
+            })
+        };
+        let outcome = transaction.run(Command::StartReady(start))?;
+        Ok(ended(outcome, transaction))
+    };
+    let finish = |session: &Session, ended: &Ended| begun(session, ended, None, true);
+    let (sessions, missing) = (&service.sessions, &Missing::Refuse);
+    Ok(sessions.write(key, missing, decide, finish).await?)
+}
+
+/// Asks the hook that comes before everything else; what it wants is written down. A call that ends the
+/// compaction is given back.
+pub(super) async fn before(
+    service: &Service,
+    key: &SessionKey,
+    job: &mut Job,
+) -> Result<Option<HookCall>, ServiceError> {
+    let Some(running) = job.session.compactions().running.as_ref() else {
+        return Ok(None);
+    };
+    if job.hooks.is_asked() || !are_on(service, &job.session) {
+        return Ok(None);
+    }
+    let policy = job.session.policy();
+    let own = job.instructions.as_deref().map(str::to_owned);
+    let instructions: Vec<String> = standing(&job.session).into_iter().chain(own).collect();
+    let budget = budget(&job.session, None);
+    let question = convert::pre_compact(&job.session, running, budget, instructions.join("\n\n"));
+    let read = |answer: palimpsest_proto::context::v1::PreCompactResponse| match answer.veto_reason
+    {
+        Some(reason) => Ok(Answer::Veto(reason)),
+        None => convert::wishes(answer).map(Answer::Go),
+    };
+    let whom = (key, &policy.hooks);
+    let asked = ask(service, whom, running.expires, question, read).await;
+    let Some((call, wishes)) = asked else {
+        return Ok(None);
+    };
+    if call.result.stops() {
+        return Ok(Some(call));
+    }
+    let (wishes, redacts) = (wishes.unwrap_or_default(), policy.summary.redact_secrets);
+    let stored = |text: String| -> Box<str> {
+        if redacts {
+            redact(&text).text.into()
+        } else {
+            text.into()
+        }
+    };
+    let answer = AnswerHook {
+        key: job.key,
+        call,
+        instructions: wishes.instructions.map(stored),
+        must_keep: wishes.must_keep.into_iter().map(stored).collect(),
+    };
+    job.hooks = record(service, key, answer).await?;
+    // A summary that is there already was written without them.
+    if job.hooks.instructions.is_some() && job.ready.take().is_some() {
+        job.strategy = usual(service);
+    }
+    Ok(None)
+}
+
+/// Writes an answer down; the first one holds.
+async fn record(
+    service: &Service,
+    key: &SessionKey,
+    answer: AnswerHook,
+) -> Result<Hooks, ServiceError> {
+    let decide = |transaction: &mut Transaction<'_>| {
+        transaction.run(Command::AnswerHook(answer.clone()))?;
+        Ok(())
+    };
+    let finish = |session: &Session, (): &()| {
+        let running = session.compactions().running.as_ref();
+        let running = running.filter(|running| running.key == answer.key);
+        Ok(running.map(|running| running.hooks.clone()))
+    };
+    let (sessions, missing) = (&service.sessions, &Missing::Refuse);
+    let hooks = sessions.write(key, missing, decide, finish).await?;
+    hooks.ok_or(ServiceError::CompactionNotFound { key: answer.key })
+}
+
+/// Asks the hooks that come last. What is given back is to be run: the end with what they add, or a
+/// failure.
+pub(super) async fn end(
+    service: &Service,
+    key: &SessionKey,
+    job: &Job,
+    mut finish: FinishCompaction,
+) -> Result<Command, ServiceError> {
+    let running = job.session.compactions().running.as_ref();
+    let rules = &job.session.policy().hooks;
+    let any = rules.post_compact.enabled || rules.session_start.enabled;
+    let is_asked = |ahead: bool| any && !ahead && are_on(service, &job.session);
+    let Some(running) = running.filter(|running| is_asked(running.ahead)) else {
+        return Ok(Command::FinishCompaction(finish));
+    };
+    // What would not take effect is nobody's business.
+    let Some(question) = foreseen(service, key, &finish).await? else {
+        return Ok(Command::FinishCompaction(finish));
+    };
+    let (policy, attributes) = (job.session.policy(), question.attributes.clone());
+    let whom = (key, &policy.hooks);
+    let read =
+        |answer: palimpsest_proto::context::v1::PostCompactResponse| match answer.reject_reason {
+            Some(reason) => Ok(Answer::Veto(reason)),
+            None => Ok(Answer::Go(())),
+        };
+    if let Some((call, _)) = ask(service, whom, running.expires, question, read).await {
+        let stops = call.result.stops();
+        add(&mut finish, call);
+        if stops {
+            return Ok(stopped(finish));
+        }
+    }
+    let question = SessionStartRequest {
+        session: key.to_string(),
+        source: SessionStartSource::Compact.into(),
+        compaction_id: job.key.to_string(),
+        attributes,
+    };
+    let limits = service.limits().narrowed_by(&policy.limits);
+    let read = |answer| {
+        let mut next_id = service.next_id();
+        convert::hook_messages(answer, &limits, &mut next_id).map(Answer::Go)
+    };
+    if let Some((mut call, messages)) = ask(service, whom, running.expires, question, read).await {
+        let messages = messages.unwrap_or_default();
+        call.messages = messages.iter().map(|message| message.id).collect();
+        let stops = call.result.stops();
+        add(&mut finish, call);
+        if stops {
+            return Ok(stopped(finish));
+        }
+        finish.made.attached.extend(messages);
+    }
+    Ok(Command::FinishCompaction(finish))
+}
+
+fn add(finish: &mut FinishCompaction, call: HookCall) {
+    finish.took_ms = finish.took_ms.saturating_add(call.took_ms);
+    finish.hooks.push(call);
+}
+
+/// What a compaction would leave; none when it would come to nothing.
+async fn foreseen(
+    service: &Service,
+    key: &SessionKey,
+    finish: &FinishCompaction,
+) -> Result<Option<PostCompactRequest>, ServiceError> {
+    let decide = |transaction: &mut Transaction<'_>| {
+        let outcome = transaction.run(Command::FinishCompaction(finish.clone()))?;
+        Ok(ended(outcome, transaction))
+    };
+    let tell = |session: &Session, ended: &Ended| {
+        let Ended::Event(event, _) = ended else {
+            return Ok(None);
+        };
+        Ok(
+            matches!(**event, Event::Compacted(_)).then(|| PostCompactRequest {
+                session: session.key().to_string(),
+                compaction: convert::compaction(event, session),
+                budget: Some(budget(session, None)),
+                attributes: convert::hook_attributes(session).collect(),
+            }),
+        )
+    };
+    let (sessions, missing) = (&service.sessions, &Missing::Refuse);
+    Ok(sessions.run(key, missing, true, decide, tell).await?)
+}
+
+/// The end of a compaction that a hook stopped.
+fn stopped(finish: FinishCompaction) -> Command {
+    let (why, detail) = finish.hooks.last().map_or_else(
+        || (WhyFailed::HookFailed, String::new()),
+        |call| (why(call), detail(call)),
+    );
+    Command::FailCompaction(FailCompaction {
+        key: finish.key,
+        attempt: finish.attempt,
+        why,
+        detail: detail.into(),
+        took_ms: finish.took_ms,
+        hooks: finish.hooks,
+        request: finish.request,
+        commit: finish.commit,
+    })
+}
+
+/// The same before there is a summary.
+pub(super) fn stop(key: CompactionKey, running: Option<&Running>, call: HookCall) -> Command {
+    Command::FailCompaction(FailCompaction {
+        key,
+        attempt: running.map_or(0, |running| running.attempt),
+        why: why(&call),
+        detail: detail(&call).into(),
+        took_ms: call.took_ms,
+        hooks: vec![call],
+        request: None,
+        commit: None,
+    })
+}
+
+fn why(call: &HookCall) -> WhyFailed {
+    if call.result == HookResult::Vetoed {
+        WhyFailed::HookVetoed
+    } else {
+        WhyFailed::HookFailed
+    }
+}
+
+fn detail(call: &HookCall) -> String {
+    let (hook, detail) = (name(call.hook), &call.detail);
+    match call.result {
+        HookResult::Vetoed => format!("the hook {hook} does not want it: {detail}"),
+        _ => format!("the hook {hook} failed, and its rule says to stop: {detail}"),
+    }
+}
+
+const fn name(hook: Hook) -> &'static str {
+    match hook {
+        Hook::PreCompact => "PreCompact",
+        Hook::PostCompact => "PostCompact",
+        Hook::SessionStart => "SessionStart",
+    }
+}
+
+/// What whoever asked for a compaction by hand is told of the hook that stopped it.
+pub(in crate::services) fn refusal(calls: &[HookCall]) -> Option<ServiceError> {
+    let call = calls.last().filter(|call| call.result.stops())?;
+    let (hook, detail) = (name(call.hook), call.detail.to_string());
+    Some(match call.result {
+        HookResult::Vetoed => ServiceError::HookVetoed {
+            hook,
+            reason: detail,
+        },
+        _ => ServiceError::HookFailed { hook, detail },
+    })
+}

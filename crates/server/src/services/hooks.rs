@@ -1,0 +1,176 @@
+//! One call of a user's hook: who is asked, how long it may take, and what a failure means.
+//!
+//! Nothing that a hook says is logged: its words stand in the session's log alone.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use palimpsest_core::ids::{SessionKey, Timestamp};
+use palimpsest_core::policy::{HookFailureMode, HookPolicy, HookRule};
+use palimpsest_core::session::{Hook, HookCall, HookResult, Session};
+use palimpsest_proto::context::v1::hook_service_client::HookServiceClient;
+use palimpsest_proto::context::v1::{
+    PostCompactRequest, PostCompactResponse, PreCompactRequest, PreCompactResponse,
+    SessionStartRequest, SessionStartResponse,
+};
+use tokio::time::{Instant, timeout_at};
+use tonic::transport::Channel;
+use tonic::{Code, Request, Response, Status};
+
+use super::Service;
+use crate::grpc::{Deadline, TraceId};
+use crate::hooks::{Endpoint, cut, failed};
+
+/// A question that a hook answers.
+#[async_trait]
+pub(super) trait Question: Sized + Send + 'static {
+    type Answer: Send;
+    const HOOK: Hook;
+
+    async fn put(
+        client: &mut HookServiceClient<Channel>,
+        question: Request<Self>,
+    ) -> Result<Response<Self::Answer>, Status>;
+}
+
+macro_rules! questions {
+    ($($hook:ident, $method:ident: $question:ty => $answer:ty;)*) => {$(
+        #[async_trait]
+        impl Question for $question {
+            type Answer = $answer;
+            const HOOK: Hook = Hook::$hook;
+
+            async fn put(
+                client: &mut HookServiceClient<Channel>,
+                question: Request<Self>,
+            ) -> Result<Response<Self::Answer>, Status> {
+                client.$method(question).await
+            }
+        }
+    )*};
+}
+
+questions! {
+    PreCompact, pre_compact: PreCompactRequest => PreCompactResponse;
+    PostCompact, post_compact: PostCompactRequest => PostCompactResponse;
+    SessionStart, session_start: SessionStartRequest => SessionStartResponse;
+}
+
+/// What a hook's answer means.
+pub(super) enum Answer<T> {
+    /// Go on, with this.
+    Go(T),
+    /// It does not want the compaction, for this reason.
+    Veto(String),
+}
+
+/// Whether any hook is to be called for a session.
+pub(super) fn are_on(service: &Service, session: &Session) -> bool {
+    let policy = &session.policy().hooks;
+    let rules = [
+        &policy.pre_compact,
+        &policy.post_compact,
+        &policy.session_start,
+    ];
+    service.hooks.of(policy).is_some() && rules.iter().any(|rule| rule.enabled)
+}
+
+const fn rule(policy: &HookPolicy, hook: Hook) -> &HookRule {
+    match hook {
+        Hook::PreCompact => &policy.pre_compact,
+        Hook::PostCompact => &policy.post_compact,
+        Hook::SessionStart => &policy.session_start,
+    }
+}
+
+/// Asks a hook and reads its answer; none when it is not to be called. With a failure that stops nothing
+/// there is no answer, as with a veto.
+pub(super) async fn ask<Q: Question, T>(
+    service: &Service,
+    (key, policy): (&SessionKey, &HookPolicy),
+    expires: Timestamp,
+    question: Q,
+    read: impl FnOnce(Q::Answer) -> Result<Answer<T>, String> + Send,
+) -> Option<(HookCall, Option<T>)> {
+    let rule = rule(policy, Q::HOOK);
+    let endpoint = service.hooks.of(policy).filter(|_| rule.enabled)?;
+    let began = service.sessions.clock().now();
+    let answered = match endpoint {
+        Ok(endpoint) => {
+            put(
+                service,
+                endpoint,
+                time_for(service, rule, expires),
+                question,
+            )
+            .await
+        }
+        Err(missing) => Err(missing),
+    };
+    let (result, detail, answer) = match answered.and_then(read) {
+        Ok(Answer::Go(answer)) => (HookResult::Continued, String::new(), Some(answer)),
+        Ok(Answer::Veto(reason)) => (HookResult::Vetoed, reason, None),
+        Err(detail) => {
+            let result = match rule.on_failure {
+                HookFailureMode::Continue => HookResult::FailedContinued,
+                HookFailureMode::Stop => HookResult::FailedStopped,
+            };
+            tracing::warn!(session = %key, hook = ?Q::HOOK, ?result, "a hook failed");
+            (result, detail, None)
+        }
+    };
+    let call = HookCall {
+        hook: Q::HOOK,
+        result,
+        detail: cut(&detail).into(),
+        took_ms: service.sessions.clock().now().millis_since(began),
+        messages: Vec::new(),
+    };
+    Some((call, answer))
+}
+
+/// One call, whatever it waits for, within its time.
+async fn put<Q: Question>(
+    service: &Service,
+    endpoint: &Endpoint,
+    time: Duration,
+    question: Q,
+) -> Result<Q::Answer, String> {
+    let until = Instant::now() + time;
+    let late = || {
+        let time = time.as_millis();
+        format!("it did not answer within {time} ms, as long as its rule and whoever waits give it")
+    };
+    let asked = async {
+        let mut ready = endpoint.ready().await?;
+        let request = endpoint.request(question, trace(service), time).await?;
+        let answered = Q::put(&mut ready.client, request).await;
+        answered.map(Response::into_inner).map_err(|status| {
+            // The deadline is the hook's too, which may be the first to see that it is over.
+            let left = until.saturating_duration_since(Instant::now());
+            match status.code() {
+                Code::Cancelled | Code::DeadlineExceeded if left <= time / 10 => late(),
+                _ => failed(&status),
+            }
+        })
+    };
+    let answered = timeout_at(until, asked).await;
+    answered.unwrap_or_else(|_| Err(late()))
+}
+
+/// What its rule gives it, as far as the compaction and whoever waits for that have the time: half of
+/// theirs is for what follows.
+fn time_for(service: &Service, rule: &HookRule, expires: Timestamp) -> Duration {
+    let now = service.sessions.clock().now();
+    let of_compaction = Duration::from_millis(expires.millis_since(now));
+    let of_caller = Deadline::current().map_or(Duration::MAX, Deadline::remaining);
+    let left = of_compaction.min(of_caller);
+    Duration::from_millis(rule.timeout.get()).min(left / 2)
+}
+
+/// The trace of the call that is worked on, for the next service.
+fn trace(service: &Service) -> Option<String> {
+    let trace = TraceId::current()?;
+    let (_, span) = service.ids.uuid().as_u64_pair();
+    Some(format!("00-{trace}-{:016x}-01", span | 1))
+}

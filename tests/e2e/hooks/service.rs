@@ -1,0 +1,147 @@
+//! A hook service as a user would write one: it answers as it was told, and notes what it was asked.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use palimpsest_proto::context::v1::hook_service_server::{HookService, HookServiceServer};
+use palimpsest_proto::context::v1::{
+    PostCompactRequest, PostCompactResponse, PreCompactRequest, PreCompactResponse,
+    SessionStartRequest, SessionStartResponse,
+};
+use tokio::sync::Notify;
+use tonic::metadata::MetadataMap;
+use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Identity, Server, ServerTlsConfig};
+use tonic::{Request, Response, Status};
+
+/// What it answers.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Answers {
+    pub(super) pre: PreCompactResponse,
+    pub(super) post: PostCompactResponse,
+    pub(super) start: SessionStartResponse,
+    /// Before every answer.
+    pub(super) delay: Duration,
+    /// Nothing is answered before this.
+    pub(super) gate: Option<Arc<Notify>>,
+    /// This instead of every answer.
+    pub(super) status: Option<Status>,
+}
+
+/// What it was asked.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    pub(super) pre: Vec<PreCompactRequest>,
+    pub(super) post: Vec<PostCompactRequest>,
+    pub(super) start: Vec<SessionStartRequest>,
+    pub(super) metadata: Vec<MetadataMap>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    answers: Mutex<Answers>,
+    asked: Mutex<Asked>,
+}
+
+/// A running one; it ends with the runtime of its test.
+#[derive(Debug, Clone)]
+pub(super) struct Hook {
+    state: Arc<State>,
+    pub(super) url: String,
+}
+
+impl Hook {
+    pub(super) fn start() -> Self {
+        Self::start_at("127.0.0.1:0")
+    }
+
+    /// The same at an address.
+    pub(super) fn start_at(address: &str) -> Self {
+        let incoming = TcpIncoming::bind(address.parse().unwrap()).unwrap();
+        let url = format!("http://{}", incoming.local_addr().unwrap());
+        let state = Arc::new(State::default());
+        let service = HookServiceServer::new(Served(Arc::clone(&state)))
+            .max_encoding_message_size(usize::MAX);
+        let served = Server::builder().add_service(service);
+        tokio::spawn(served.serve_with_incoming(incoming));
+        Self { state, url }
+    }
+
+    /// The same behind TLS, with a certificate for this machine that the authority of the tests signed. Its
+    /// key is in the repository, so nothing but tests may trust that.
+    pub(super) fn start_with_tls() -> Self {
+        let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let url = format!("https://{}", incoming.local_addr().unwrap());
+        let state = Arc::new(State::default());
+        let identity =
+            Identity::from_pem(include_str!("tls/cert.pem"), include_str!("tls/key.pem"));
+        let mut server = Server::builder()
+            .tls_config(ServerTlsConfig::new().identity(identity))
+            .unwrap();
+        let service = HookServiceServer::new(Served(Arc::clone(&state)));
+        tokio::spawn(server.add_service(service).serve_with_incoming(incoming));
+        Self { state, url }
+    }
+
+    /// What it answers from now on.
+    pub(super) fn answers(&self, answers: Answers) {
+        *self.state.answers.lock().unwrap() = answers;
+    }
+
+    /// What it was asked since the last look.
+    pub(super) fn asked(&self) -> Asked {
+        std::mem::take(&mut self.state.asked.lock().unwrap())
+    }
+
+    /// How often each hook was asked.
+    pub(super) fn count(&self) -> (usize, usize, usize) {
+        let asked = self.state.asked.lock().unwrap();
+        (asked.pre.len(), asked.post.len(), asked.start.len())
+    }
+}
+
+struct Served(Arc<State>);
+
+impl Served {
+    async fn answers(&self) -> Result<Answers, Status> {
+        let answers = self.0.answers.lock().unwrap().clone();
+        if let Some(gate) = &answers.gate {
+            gate.notified().await;
+        }
+        tokio::time::sleep(answers.delay).await;
+        answers.status.clone().map_or(Ok(answers), Err)
+    }
+
+    fn note<T>(&self, request: Request<T>, note: impl FnOnce(&mut Asked, T)) {
+        let mut asked = self.0.asked.lock().unwrap();
+        asked.metadata.push(request.metadata().clone());
+        note(&mut asked, request.into_inner());
+    }
+}
+
+#[tonic::async_trait]
+impl HookService for Served {
+    async fn pre_compact(
+        &self,
+        request: Request<PreCompactRequest>,
+    ) -> Result<Response<PreCompactResponse>, Status> {
+        self.note(request, |asked, request| asked.pre.push(request));
+        Ok(Response::new(self.answers().await?.pre))
+    }
+
+    async fn post_compact(
+        &self,
+        request: Request<PostCompactRequest>,
+    ) -> Result<Response<PostCompactResponse>, Status> {
+        self.note(request, |asked, request| asked.post.push(request));
+        Ok(Response::new(self.answers().await?.post))
+    }
+
+    async fn session_start(
+        &self,
+        request: Request<SessionStartRequest>,
+    ) -> Result<Response<SessionStartResponse>, Status> {
+        self.note(request, |asked, request| asked.start.push(request));
+        Ok(Response::new(self.answers().await?.start))
+    }
+}

@@ -1,0 +1,322 @@
+//! What hooks add: instructions, texts that stay, messages; and that they may reject what was computed.
+
+use palimpsest_proto::context::v1::commit_summary_request::Outcome;
+use palimpsest_proto::context::v1::{
+    CommitSummaryRequest, CompactRequest, CompactionFailureReason, CompactionStrategy,
+    GetSessionMemoryRequest, HookKind, HookResult, ListMessagesRequest, MemoryState, MessageKind,
+    PostCompactResponse, PreCompactResponse, Role, SessionStartResponse, StageAction,
+    stage_report::Detail,
+};
+use palimpsest_tests::say::{assistant, assistant_call, result, typed, user};
+use palimpsest_tests::{name, refused};
+use tonic::Code;
+
+use super::{Answers, World, outcomes, stage, text, turn, work};
+
+/// Text that no summary would have by itself.
+const KEPT: &str = "  port 4711\n\tstays  ";
+
+fn wishes(instructions: &str, must_keep: &[&str]) -> Answers {
+    Answers {
+        pre: PreCompactResponse {
+            additional_instructions: instructions.to_owned(),
+            must_keep: must_keep.iter().map(|text| (*text).to_owned()).collect(),
+            veto_reason: None,
+        },
+        ..Answers::default()
+    }
+}
+
+fn says(messages: &[&str]) -> Answers {
+    let messages = messages.iter().map(|text| typed(Role::User, text));
+    Answers {
+        start: SessionStartResponse {
+            messages: messages.collect(),
+        },
+        ..Answers::default()
+    }
+}
+
+/// The first text of a view: what a summary's message says.
+fn first_text(array: &palimpsest_tests::Array) -> String {
+    let values = array.values();
+    let content = &values[0]["content"];
+    let text = content[0]["text"].as_str().or(content.as_str());
+    text.unwrap().to_owned()
+}
+
+/// What is sealed: the blocks, whichever message they stand in.
+fn blocks(array: &palimpsest_tests::Array) -> Vec<serde_json::Value> {
+    let values = array.values().into_iter();
+    let blocks = values.map(|message| message["content"].as_array().unwrap().clone());
+    blocks.flatten().collect()
+}
+
+/// A session with a running summary, in a world whose worker keeps them.
+async fn with_memory(world: &mut World, session: &str) {
+    let words = |tokens: usize| "the importer reads every row and maps it ".repeat(tokens / 10);
+    let mut messages = Vec::new();
+    for number in 0..8 {
+        let id = format!("w{number}");
+        messages.push(user(&format!("Please mend module {number}.")));
+        messages.push(assistant_call(&id));
+        messages.push(result(&id, &words(6_000)));
+        messages.push(assistant("It is mended."));
+    }
+    world.view(session, messages).await;
+    for _ in 0..2_000 {
+        let request = GetSessionMemoryRequest {
+            session: name(session),
+            ..GetSessionMemoryRequest::default()
+        };
+        let memory = world.client.get_session_memory(request).await.unwrap();
+        let memory = memory.into_inner().memory.unwrap();
+        if memory.state() == MemoryState::Ready && !memory.running {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("there is no running summary");
+}
+
+const WORKER: [&str; 2] = ["worker.enabled=true", "worker.poll_ms=50"];
+
+#[tokio::test]
+async fn added_instructions_reach_the_model_and_the_running_summary_is_not_used() {
+    let mut world = World::new(&WORKER).await;
+    with_memory(&mut world, "s").await;
+    world.hook.answers(wishes("Name the lamp maker.", &[]));
+    let compaction = world
+        .compact("s", CompactionStrategy::Unspecified)
+        .await
+        .unwrap();
+    assert_eq!(compaction.strategy(), CompactionStrategy::Model);
+    assert_eq!(
+        world.hook.asked().pre[0].strategy(),
+        CompactionStrategy::SessionMemory
+    );
+    let requests = world.provider.requests();
+    let asked = requests.iter().map(|request| request.body.to_string());
+    let asked: Vec<String> = asked
+        .filter(|body| body.contains("A hook of the user's adds:"))
+        .collect();
+    assert_eq!(asked.len(), 1);
+    assert!(asked[0].contains("Name the lamp maker."));
+    let shown = text(&world.view("s", vec![]).await);
+    assert!(shown.contains("Please mend module 7.") && !shown.contains("Please mend module 0.\""));
+
+    // Without any, the running summary stands in.
+    with_memory(&mut world, "t").await;
+    world.hook.answers(wishes("", &[]));
+    let compaction = world
+        .compact("t", CompactionStrategy::Unspecified)
+        .await
+        .unwrap();
+    assert_eq!(compaction.strategy(), CompactionStrategy::SessionMemory);
+    assert_eq!(outcomes(&compaction).len(), 3);
+}
+
+#[tokio::test]
+async fn what_must_be_kept_stands_word_for_word_whoever_writes_the_summary() {
+    let mut world = World::new(&WORKER).await;
+    world
+        .hook
+        .answers(wishes("", &[KEPT, "the key is AKIAIOSFODNN7EXAMPLE"]));
+    for strategy in [
+        CompactionStrategy::Model,
+        CompactionStrategy::Extractive,
+        CompactionStrategy::SessionMemory,
+    ] {
+        let session = format!("s{strategy:?}");
+        if strategy == CompactionStrategy::SessionMemory {
+            with_memory(&mut world, &session).await;
+        } else {
+            world.view(&session, work()).await;
+        }
+        let compaction = world.compact(&session, strategy).await.unwrap();
+        assert_eq!(compaction.strategy(), strategy);
+        let shown = first_text(&world.view(&session, vec![]).await);
+        for shown in [&compaction.summary, &shown] {
+            assert!(
+                shown.contains(&format!("<kept>\n{KEPT}\n</kept>")),
+                "{strategy:?}: {shown}"
+            );
+            assert!(
+                !shown.contains("AKIAIOSFODNN7EXAMPLE"),
+                "{strategy:?}: {shown}"
+            );
+            assert!(
+                shown.contains("the key is [redacted: "),
+                "{strategy:?}: {shown}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_delegated_request_has_the_hooks_words_and_its_end_asks_the_others() {
+    let mut world = World::new(&[]).await;
+    world.view("s", work()).await;
+    let mut answers = wishes("Name the lamp maker.", &[KEPT]);
+    answers.start = says(&["The branch is main."]).start;
+    world.hook.answers(answers);
+    let request = CompactRequest {
+        session: name("s"),
+        strategy: CompactionStrategy::Delegated.into(),
+        request_id: "once".into(),
+        ..CompactRequest::default()
+    };
+    let reply = world
+        .client
+        .compact(request.clone())
+        .await
+        .unwrap()
+        .into_inner();
+    let again = world.client.compact(request).await.unwrap().into_inner();
+    let delegated = reply.delegated_request.unwrap();
+    assert_eq!(again.delegated_request.unwrap(), delegated);
+    assert_eq!(
+        world.hook.count(),
+        (1, 0, 0),
+        "a repeated call asks nobody again"
+    );
+    assert!(String::from_utf8_lossy(&delegated.request_json).contains("Name the lamp maker."));
+
+    let section = |title: &str| format!("## {title}\nTwo blinks.\n");
+    let sections = ["Primary request and intent", "Current work", "Next step"].map(section);
+    let commit = CommitSummaryRequest {
+        session: name("s"),
+        delegation_token: delegated.delegation_token,
+        outcome: Some(Outcome::Summary(format!(
+            "<summary>\n{}</summary>",
+            sections.concat()
+        ))),
+        ..CommitSummaryRequest::default()
+    };
+    let mut rejecting = wishes("", &[]);
+    rejecting.post = PostCompactResponse {
+        reject_reason: Some("too thin".to_owned()),
+    };
+    let committed = world
+        .client
+        .commit_summary(commit.clone())
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(outcomes(committed.compaction.as_ref().unwrap()).len(), 3);
+    let shown = world.view("s", vec![]).await;
+    assert!(first_text(&shown).contains(&format!("<kept>\n{KEPT}\n</kept>")));
+    assert!(text(&shown).contains("The branch is main."));
+    assert_eq!(world.hook.count(), (1, 1, 1));
+
+    // A hook may reject a caller's own summary too.
+    world.view("t", work()).await;
+    world.hook.answers(rejecting);
+    let request = CompactRequest {
+        session: name("t"),
+        strategy: CompactionStrategy::Delegated.into(),
+        ..CompactRequest::default()
+    };
+    let reply = world.client.compact(request).await.unwrap().into_inner();
+    let commit = CommitSummaryRequest {
+        session: name("t"),
+        delegation_token: reply.delegated_request.unwrap().delegation_token,
+        ..commit
+    };
+    let refusal = world.client.commit_summary(commit).await.unwrap_err();
+    let metadata = refused(&refusal, Code::FailedPrecondition, "HOOK_VETOED");
+    assert_eq!(metadata["hook"], "PostCompact");
+}
+
+#[tokio::test]
+async fn what_a_hook_rejects_leaves_the_view_byte_for_byte_and_counts_as_failed() {
+    let mut world = World::new(&[]).await;
+    let before = world.view("s", work()).await;
+    world.hook.answers(Answers {
+        post: PostCompactResponse {
+            reject_reason: Some("it does not name the port".to_owned()),
+        },
+        ..says(&["never seen"])
+    });
+    let refusal = world
+        .compact("s", CompactionStrategy::Extractive)
+        .await
+        .unwrap_err();
+    let metadata = refused(&refusal, Code::FailedPrecondition, "HOOK_VETOED");
+    assert_eq!(metadata["reason"], "it does not name the port");
+    assert_eq!(world.view("s", vec![]).await.messages, before.messages);
+    assert_eq!(world.hook.count(), (1, 1, 0));
+
+    let mut larger = vec![user(&"And more lamps. ".repeat(900))];
+    larger.push(assistant("Yes."));
+    let reply = turn(&mut world.client, "s", larger).await;
+    let rejected = stage(&reply);
+    assert_eq!(rejected.action(), StageAction::Failed);
+    let Some(Detail::Compaction(compaction)) = &rejected.detail else {
+        panic!("{rejected:?}");
+    };
+    let failure = compaction.failure.as_ref().unwrap();
+    assert_eq!(failure.reason(), CompactionFailureReason::HookVetoed);
+    assert_eq!(failure.consecutive_failures, 1);
+    assert_eq!(
+        outcomes(compaction),
+        [
+            (HookKind::PreCompact, HookResult::Continued),
+            (HookKind::PostCompact, HookResult::Vetoed)
+        ]
+    );
+}
+
+#[tokio::test]
+async fn messages_of_a_hook_follow_the_summary_and_leave_with_the_next_one() {
+    let mut world = World::new(&[]).await;
+    world.view("s", work()).await;
+    world
+        .hook
+        .answers(says(&["The branch is main.", "The port is 4711."]));
+    let compaction = world
+        .compact("s", CompactionStrategy::Extractive)
+        .await
+        .unwrap();
+    let added = &compaction.hook_outcomes[2].message_ids;
+    assert_eq!(added.len(), 2);
+    let shown = text(&world.view("s", vec![]).await);
+    let at = |what: &str| {
+        shown
+            .find(what)
+            .unwrap_or_else(|| panic!("{what}: {shown}"))
+    };
+    assert!(at("</conversation-summary>") < at("The branch is main."));
+    assert!(at("The branch is main.") < at("The port is 4711."));
+    let request = ListMessagesRequest {
+        session: name("s"),
+        page_size: 100,
+        ..ListMessagesRequest::default()
+    };
+    let mut sessions = world.server.sessions().await;
+    let listed = sessions.list_messages(request).await.unwrap().into_inner();
+    let of_hooks = listed
+        .messages
+        .iter()
+        .filter(|message| added.contains(&message.id));
+    let kinds: Vec<_> = of_hooks
+        .map(|message| message.metadata.as_ref().unwrap().kind())
+        .collect();
+    assert_eq!(kinds, [MessageKind::Hook; 2]);
+
+    // What was served stays as it was, and the next summary takes them with it.
+    let before = world.view("s", vec![]).await;
+    let after = world.view("s", work()).await;
+    let (before, after) = (blocks(&before), blocks(&after));
+    assert_eq!(after[..before.len()], before[..]);
+    world.hook.answers(Answers::default());
+    world
+        .compact("s", CompactionStrategy::Extractive)
+        .await
+        .unwrap();
+    let shown = text(&world.view("s", vec![]).await);
+    assert!(
+        !shown.contains("The branch is main.") && !shown.contains("The port is 4711."),
+        "{shown}"
+    );
+}
