@@ -47,9 +47,8 @@ impl ContextService for ContextHandlers {
     ) -> Result<Response<PrepareContextResponse>, Status> {
         let deadline = request.extensions().get::<Deadline>().copied();
         let (service, request) = (self.0.clone(), request.into_inner());
-        let change = Box::pin(async move {
-            Box::pin(prepare::prepare(&service, request, deadline)).await
-        });
+        let change =
+            Box::pin(async move { Box::pin(prepare::prepare(&service, request, deadline)).await });
         reply(self.0.mutations.uncancelled(change).await)
     }
 
