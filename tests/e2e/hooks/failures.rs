@@ -79,10 +79,7 @@ async fn a_hook_that_fails_stops_nothing_unless_its_rule_says_so() {
         assert!(first.detail.contains(said), "{said}: {}", first.detail);
         assert!(first.detail.len() <= 512);
         let shown = world.view(&session, vec![]).await;
-        assert!(
-            !super::text(&shown).contains("source of the harbour lights"),
-            "{said}"
-        );
+        assert!(!super::text(&shown).contains("tool_result"), "{said}");
     }
 
     let mut world = World::new(&[QUICK, STOP].concat()).await;
@@ -232,8 +229,8 @@ async fn a_caller_with_little_time_is_not_kept_waiting_by_a_hook() {
 }
 
 #[tokio::test]
-async fn a_compaction_whose_server_died_while_a_hook_was_asked_is_over_in_time() {
-    let mut world = World::new(&["policy.autocompact.timeout=3s"]).await;
+async fn a_compaction_whose_server_died_while_a_hook_was_asked_is_over() {
+    let mut world = World::new(&[]).await;
     let before = world.view("s", work()).await;
     world.hook.answers(slow());
     let mut other = world.server.context().await;
@@ -251,9 +248,6 @@ async fn a_compaction_whose_server_died_while_a_hook_was_asked_is_over_in_time()
     assert!(compacting.await.unwrap().is_err());
     world.hook.answers(Answers::default());
     assert_eq!(world.view("s", vec![]).await.messages, before.messages);
-    let refusal = world.client.compact(again.clone()).await.unwrap_err();
-    refused(&refusal, Code::FailedPrecondition, "COMPACTION_RUNNING");
-    tokio::time::sleep(Duration::from_secs(3)).await;
     let reply = world.client.compact(again).await.unwrap().into_inner();
     assert_eq!(outcomes(&reply.compaction.unwrap()).len(), 3);
 }
