@@ -143,7 +143,7 @@ fn cost(rounds: usize) -> (u64, u64) {
 }
 
 #[test]
-fn a_turn_allocates_no_more_in_a_long_session_with_every_level_on() {
+fn p22_a_turn_allocates_no_more_in_a_long_session_with_every_level_on() {
     let [short, long] = ROUNDS.map(cost);
     assert!(short.0 > 50, "nothing was counted: {short:?}");
     let is_bounded = |long: u64, short: u64| long * 2 <= short * 3;

@@ -143,7 +143,7 @@ async fn counts_at_all(log: &Arc<Log>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_delta_reads_and_renders_no_more_in_a_long_session() {
+async fn p22_a_delta_reads_and_renders_no_more_in_a_long_session() {
     let (short, long) = (cost(SHORT).await, cost(LONG).await);
     assert_eq!(long, short);
     assert_eq!(long.reads, Reads::default(), "it is all in memory");
