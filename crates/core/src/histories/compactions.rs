@@ -12,6 +12,7 @@ use crate::command::{
 };
 use crate::event::{Asked, Event, Recorded, WhyFailed};
 use crate::ids::{MessageId, Ordinal, Timestamp};
+use crate::levels::compaction::spared;
 use crate::message::{Block, Digest, Kind, Message, Role, Usage};
 use crate::session::{CallState, Dropped, Method, RequestStamp, Running, Standing, Strategy};
 
@@ -108,6 +109,7 @@ impl World {
 
     fn finish(&mut self, running: &Running, place: u8) {
         let (before, there) = (self.shown(), self.taking_part());
+        let leaving = self.leaving(&running.leaving);
         let pieces = self.session.sealed().pieces().to_vec();
         let made = self.made(place);
         let said = made.attached.iter();
@@ -135,7 +137,6 @@ impl World {
             );
             return;
         };
-        let leaving: BTreeSet<Ordinal> = running.leaving.iter().copied().collect();
         match events.last() {
             Some(Event::Compacted(event)) => {
                 Self::check_hooks(running, &events, event);
@@ -170,6 +171,7 @@ impl World {
     fn use_prepared(&mut self, place: u8) {
         let prepared = self.session.compactions().prepared.clone().unwrap();
         let before = self.shown();
+        let leaving = self.leaving(&prepared.leaving);
         let made = self.made(place);
         self.run(Command::CompactWithPrepared(CompactWithPrepared {
             asked: Asked::Manual,
@@ -183,11 +185,16 @@ impl World {
         }) = self.log.last()
             && event.key == prepared.key
         {
-            let leaving: BTreeSet<Ordinal> = prepared.leaving.iter().copied().collect();
             assert!(leaving.is_subset(&before), "it covers what had left");
             assert!(self.shown().is_disjoint(&leaving));
             assert_eq!(self.session.compactions().prepared, None);
         }
+    }
+
+    /// Of what was chosen to leave, what has not been pinned since.
+    fn leaving(&mut self, chosen: &[Ordinal]) -> BTreeSet<Ordinal> {
+        self.fill();
+        spared(&self.session, chosen).unwrap().into_iter().collect()
     }
 
     fn drop_oldest(&mut self, place: u8) {

@@ -180,6 +180,11 @@ impl Session {
             self.after_change(&recorded.event, kind, &before);
             self.compactions
                 .view_changed(recorded.event.layout_change());
+            let transcript = &self.transcript;
+            self.compactions.forget_what_left(|message| {
+                let entry = transcript.get(message);
+                entry.is_none_or(|entry| !entry.standing.takes_part())
+            });
             let live = |call| self.sealed.shows_result(call);
             let stands = |message| self.transcript.is_visible(message);
             self.cache_edits.retain(live, stands);

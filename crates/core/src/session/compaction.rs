@@ -288,6 +288,16 @@ impl Compactions {
         self.prepared.take_if(|prepared| first < prepared.pieces);
     }
 
+    /// Messages have left, and some of them may have shown nothing in the view: what tells of them is of no
+    /// more use either.
+    pub(super) fn forget_what_left(&mut self, has_left: impl Fn(Ordinal) -> bool) {
+        let tells = |leaving: &[Ordinal]| leaving.iter().any(|at| has_left(*at));
+        if let Some(running) = &mut self.running {
+            running.touched |= tells(&running.leaving);
+        }
+        self.prepared.take_if(|prepared| tells(&prepared.leaving));
+    }
+
     /// Changes were taken back: automatic compaction waits until a person speaks.
     pub(super) fn restored(&mut self) {
         (self.failures, self.held, self.floor) = (0, true, None);
