@@ -192,7 +192,7 @@ impl World {
     }
 
     /// Of what was chosen to leave, what has not been pinned since.
-    fn leaving(&mut self, chosen: &[Ordinal]) -> BTreeSet<Ordinal> {
+    pub(super) fn leaving(&mut self, chosen: &[Ordinal]) -> BTreeSet<Ordinal> {
         self.fill();
         spared(&self.session, chosen).unwrap().into_iter().collect()
     }

@@ -76,6 +76,7 @@ impl World {
     /// A summary that is there is begun to be put in its place.
     pub(super) fn start_ready(&mut self, place: u8) {
         let prepared = self.session.compactions().prepared.clone();
+        let leaving = prepared.as_ref().map(|one| self.leaving(&one.leaving));
         let pieces = self.session.sealed().pieces().to_vec();
         let (made, request) = (self.made(place), None);
         self.run(Command::StartReady(match &prepared {
@@ -96,7 +97,7 @@ impl World {
         let running = self.session.compactions().running.as_ref();
         if let (Some(prepared), Some(running)) = (prepared, running) {
             assert_eq!(running.key, prepared.key);
-            assert_eq!(running.leaving, prepared.leaving);
+            assert_eq!(leaving, Some(running.leaving.iter().copied().collect()));
             assert_eq!(
                 running.hooks, prepared.hooks,
                 "its hooks are not asked again"
