@@ -8,6 +8,7 @@
 
 pub(crate) mod call;
 mod compaction;
+mod earlier;
 mod facts;
 mod lessons;
 mod lines;

@@ -103,7 +103,7 @@ fn a_session_reads_like_a_colleagues_notes() {
     let bodies = text
         .lines()
         .filter(|line| !line.starts_with('_') && !line.is_empty());
-    expect![[r"
+    expect![[r#"
         # Session Title
         Please make the parser accept empty input.
         # Current State
@@ -135,8 +135,10 @@ fn a_session_reads_like_a_colleagues_notes() {
         On “Please make the parser accept empty input. It must not panic.”: The parser now accepts empty input, and all three tests pass.
         # Worklog
         - “Please make the parser accept empty input. It must not panic.”: 1 read, 2 changes to `src/parser.rs`; then 2 runs (1 failed); it ended with “The parser now accepts empty input, and all three tests pass.”.
+        The assistant: “The `parse` function in `parser.rs` takes the first token without a check. I'll fix that.” It edited `src/parser.rs`; ran `cargo test` (failed); edited `src/parser.rs`; ran `cargo test`.
         - “No, an empty input is an error. Always return a typed error.”: 1 run.
-    "]]
+        The assistant ran `cargo check`.
+    "#]]
     .assert_eq(&format!("{}\n", bodies.collect::<Vec<_>>().join("\n")));
     assert!(memory.is_ready());
 }

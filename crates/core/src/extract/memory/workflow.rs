@@ -223,7 +223,7 @@ pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
         match deed.call.act {
             Act::Search => looking.searches += 1,
             Act::Run if shell::is_looking(&deed.call.target) => looking.take(&deed.call.target),
-            Act::Other if OF_THE_PROGRAM.contains(&&*deed.call.tool) => {}
+            Act::Other if is_of_the_program(deed) => {}
             Act::Run | Act::Other => take_run(&mut commands, deed),
             _ => {}
         }
@@ -240,10 +240,26 @@ pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
     join([commands.join("\n"), once, looking, theirs])
 }
 
-fn take_run(commands: &mut Vec<Command>, deed: &Deed) {
-    // What a person would not have was never run, and neither was what fell with another call.
+/// What a person would not have was never run, and neither was what fell with another call.
+pub(super) fn was_run(deed: &Deed) -> bool {
     let was_not_run = |why: &str| why.starts_with(DECLINED) || why.contains(SIBLING_FAILED);
-    if matches!(&deed.outcome, Outcome::Failed(why) if was_not_run(why)) {
+    !matches!(&deed.outcome, Outcome::Failed(why) if was_not_run(why))
+}
+
+pub(super) fn is_of_the_program(deed: &Deed) -> bool {
+    OF_THE_PROGRAM.contains(&&*deed.call.tool)
+}
+
+/// Whether a line is one of this section's own.
+pub(in crate::extract) fn is_ours(line: &str) -> bool {
+    fn reads<T: Line>(line: &str) -> bool {
+        T::read(line).is_some_and(|read| read.write() == line)
+    }
+    reads::<Command>(line) || reads::<Once>(line) || reads::<Looking>(line)
+}
+
+fn take_run(commands: &mut Vec<Command>, deed: &Deed) {
+    if !was_run(deed) {
         return;
     }
     let name = match deed.call.act {

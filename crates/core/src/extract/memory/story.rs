@@ -1,0 +1,231 @@
+//! How the work went, step by step: what the model said, and what it did then. The words are the model's
+//! own, because nobody else can say why a thing was done.
+
+use std::fmt::Write as _;
+
+use crate::extract::MAX_COMMAND;
+use crate::extract::call::Act;
+use crate::extract::facts::Deed;
+use crate::extract::lines::Line;
+use crate::extract::notes::{Turn, announces};
+use crate::extract::shell;
+use crate::extract::steps::short;
+use crate::extract::text::{gist, label, quoted};
+use crate::tokens::estimate_text;
+
+use super::workflow::{is_of_the_program, was_run};
+
+const MAX_SAID: usize = 220;
+const MAX_PATH: usize = 160;
+/// More things than a sentence can name; those that follow get one of their own.
+const MAX_NAMES: usize = 8;
+/// What all steps may have; the oldest go.
+const MAX_TOKENS: u32 = 1_300;
+const LEAD: &str = "The assistant";
+const FAILED: &str = " (failed)";
+
+/// What the model said, and what it did before it said something else.
+#[derive(Default)]
+pub(super) struct Step {
+    /// Without its quotes.
+    said: String,
+    did: Vec<Done>,
+}
+
+/// Several things that were done one after another in one way.
+struct Done {
+    verb: &'static str,
+    /// Each with whether it failed.
+    names: Vec<(String, bool)>,
+}
+
+const VERBS: [&str; 7] = [
+    "edited",
+    "wrote",
+    "ran",
+    "looked with",
+    "looked up",
+    "handed on",
+    "called",
+];
+
+impl Line for Step {
+    fn read(line: &str) -> Option<Self> {
+        let rest = line.strip_prefix(LEAD)?;
+        let (said, did) = match rest.strip_prefix(": “") {
+            Some(rest) => {
+                let (said, rest) = rest.split_once('”')?;
+                let did = if rest.is_empty() {
+                    ""
+                } else {
+                    rest.strip_prefix(" It ")?
+                };
+                (said.to_owned(), did)
+            }
+            None => (String::new(), rest.strip_prefix(' ')?),
+        };
+        let mut step = Self {
+            said,
+            did: Vec::new(),
+        };
+        // Names stand at every second place between backticks, and what joins them at the others.
+        let mut parts = did.split('`');
+        let mut joint = parts.next().unwrap_or_default();
+        while let Some(name) = parts.next() {
+            if joint != ", " {
+                let verb = joint.strip_prefix("; ").unwrap_or(joint);
+                let verb = VERBS
+                    .into_iter()
+                    .find(|one| verb.strip_suffix(' ') == Some(one))?;
+                step.did.push(Done {
+                    verb,
+                    names: Vec::new(),
+                });
+            }
+            let after = parts.next()?;
+            let failed = after.starts_with(FAILED);
+            joint = after.strip_prefix(FAILED).unwrap_or(after);
+            step.did.last_mut()?.names.push((name.to_owned(), failed));
+        }
+        Some(step)
+    }
+
+    fn write(&self) -> String {
+        let mut out = LEAD.to_owned();
+        if !self.said.is_empty() {
+            let _ = write!(out, ": “{}”", self.said);
+        }
+        for (at, done) in self.did.iter().enumerate() {
+            out.push_str(match (at, self.said.is_empty()) {
+                (0, true) => " ",
+                (0, false) => " It ",
+                _ => "; ",
+            });
+            out.push_str(done.verb);
+            for (at, (name, failed)) in done.names.iter().enumerate() {
+                let joint = if at == 0 { " " } else { ", " };
+                let mark = if *failed { FAILED } else { "" };
+                let _ = write!(out, "{joint}`{name}`{mark}");
+            }
+        }
+        if !self.did.is_empty() {
+            out.push('.');
+        }
+        out
+    }
+}
+
+impl Step {
+    /// A line of ours.
+    pub(super) fn of_line(line: &str) -> Option<Self> {
+        Self::read(line).filter(|step| step.write() == line)
+    }
+
+    fn says(text: &str) -> Option<Self> {
+        let said = quoted(&gist(text, MAX_SAID), MAX_SAID);
+        let said = said.trim_start_matches('“').trim_end_matches('”');
+        (!said.is_empty()).then(|| Self {
+            said: said.to_owned(),
+            did: Vec::new(),
+        })
+    }
+
+    /// Whether it tells of no deed.
+    pub(super) fn is_words_alone(&self) -> bool {
+        self.did.is_empty()
+    }
+
+    fn is_full(&self) -> bool {
+        let names: usize = self.did.iter().map(|done| done.names.len()).sum();
+        names >= MAX_NAMES
+    }
+
+    fn take(&mut self, verb: &'static str, name: String, failed: bool) {
+        match self.did.last_mut() {
+            Some(last) if last.verb == verb => {
+                let name = (name, failed);
+                if !last.names.contains(&name) {
+                    last.names.push(name);
+                }
+            }
+            _ => self.did.push(Done {
+                verb,
+                names: vec![(name, failed)],
+            }),
+        }
+    }
+}
+
+/// What a deed is in a story; nothing when it only looked at what other sections name.
+fn told(deed: &Deed, root: Option<&str>) -> Option<(&'static str, String)> {
+    let target = &deed.call.target;
+    let path = || label(short(target, root), MAX_PATH);
+    let command = || label(&shell::tidy(target, MAX_COMMAND), MAX_COMMAND);
+    let (verb, name) = match deed.call.act {
+        Act::Edit if !deed.failed() => (VERBS[0], path()),
+        Act::Write if !deed.failed() => (VERBS[1], path()),
+        Act::Run if !was_run(deed) => return None,
+        Act::Run if shell::is_looking(target) => (VERBS[3], command()),
+        Act::Run => (VERBS[2], command()),
+        Act::Fetch => (VERBS[4], path()),
+        Act::Delegate => (VERBS[5], path()),
+        Act::Other if was_run(deed) && !is_of_the_program(deed) => {
+            (VERBS[6], label(&deed.call.tool, 80))
+        }
+        _ => return None,
+    };
+    (!name.is_empty()).then_some((verb, name))
+}
+
+/// What a turn did, behind `lines`, the last of which may be a step that goes on.
+pub(super) fn tell(lines: &mut Vec<String>, turn: &Turn<'_>, root: Option<&str>) {
+    let mut said = turn.said.iter().peekable();
+    for at in 0..=turn.deeds.len() {
+        while let Some((_, text)) = said.next_if(|(before, _)| *before <= at) {
+            if let Some(step) = Step::says(text) {
+                forget_announcement(lines);
+                lines.push(step.write());
+            }
+        }
+        let Some(deed) = turn.deeds.get(at) else {
+            continue;
+        };
+        let Some((verb, name)) = told(deed, root) else {
+            continue;
+        };
+        let going_on = lines.last().and_then(|line| Step::of_line(line));
+        let going_on = going_on.filter(|step| !step.is_full());
+        let mut step = match going_on {
+            Some(step) => {
+                lines.pop();
+                step
+            }
+            None => Step::default(),
+        };
+        step.take(verb, name, deed.failed());
+        lines.push(step.write());
+    }
+}
+
+/// What was announced and then not done, or only by reading, tells nothing.
+pub(super) fn forget_announcement(lines: &mut Vec<String>) {
+    let last = lines.last().and_then(|line| Step::of_line(line));
+    if last.is_some_and(|step| step.is_words_alone() && announces(&step.said)) {
+        lines.pop();
+    }
+}
+
+/// Lets the oldest steps go, as far as there are too many.
+pub(super) fn fit(lines: &mut Vec<String>) {
+    let cost = |line: &String| Step::of_line(line).map_or(0, |_| estimate_text(line));
+    let mut over = lines
+        .iter()
+        .map(cost)
+        .sum::<u32>()
+        .saturating_sub(MAX_TOKENS);
+    lines.retain(|line| {
+        let cost = if over > 0 { cost(line) } else { 0 };
+        over = over.saturating_sub(cost);
+        cost == 0
+    });
+}
