@@ -3,7 +3,7 @@
 use super::call::Act;
 use super::facts::Facts;
 use super::lessons::lessons;
-use super::memory::{before_latest, block_quote, pending, root_in, told_worklog, update};
+use super::memory::{before_latest, beside, block_quote, pending, root_in, told_worklog, update};
 use super::notes::Notes;
 use super::shell;
 use super::steps::steps;
@@ -14,7 +14,7 @@ use crate::policy::SummaryStyle;
 use crate::summary::{Document, Section};
 
 /// Of a section that is taken from the memory.
-const MAX_SECTION_TOKENS: u32 = 1_600;
+const MAX_SECTION_TOKENS: u32 = 2_000;
 const MAX_REQUEST: usize = 1_600;
 /// Of the first request, which stands among the user's messages as well.
 const MAX_FIRST: usize = 700;
@@ -181,7 +181,8 @@ fn concepts(notes: &Notes<'_>, memory: &Memory) -> String {
         parts.push(format!("{PROGRAMS}{}.", named(&programs)));
     }
     parts.push(memory.body(SectionKind::Documentation).to_owned());
-    parts.push(memory.body(SectionKind::Workflow).to_owned());
+    let story = told_worklog(memory.body(SectionKind::Worklog));
+    parts.push(beside(memory.body(SectionKind::Workflow), &story));
     parts.retain(|part| !part.is_empty());
     parts.join("\n\n")
 }
@@ -265,7 +266,8 @@ fn last_of(words: &str) -> String {
 fn done(memory: &Memory) -> String {
     let results = memory.body(SectionKind::Results);
     let story = told_worklog(memory.body(SectionKind::Worklog));
-    let parts = [results, &*story, memory.body(SectionKind::Workflow)];
+    let commands = beside(memory.body(SectionKind::Workflow), &story);
+    let parts = [results, &*story, &*commands];
     let parts = parts.into_iter().filter(|body| !body.is_empty());
     parts.collect::<Vec<_>>().join("\n\n")
 }

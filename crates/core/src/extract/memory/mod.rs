@@ -16,7 +16,7 @@ mod worklog;
 pub(super) use files::root_in;
 pub(super) use state::{before_latest, is_ours as is_of_state, pending};
 pub(super) use task::block_quote;
-pub(super) use workflow::is_ours as is_of_workflow;
+pub(super) use workflow::{beside, is_ours as is_of_workflow};
 pub(super) use worklog::{is_ours as is_of_worklog, told as told_worklog};
 
 use super::facts::Facts;

@@ -10,7 +10,7 @@ use crate::extract::lines::Line;
 use crate::extract::notes::{Turn, announces};
 use crate::extract::shell;
 use crate::extract::steps::short;
-use crate::extract::text::{gist, label, quoted};
+use crate::extract::text::{clip, gist, label, quoted, sentences, without_label};
 use crate::tokens::estimate_text;
 
 use super::workflow::{is_of_the_program, was_run};
@@ -19,8 +19,15 @@ const MAX_SAID: usize = 220;
 const MAX_PATH: usize = 160;
 /// More things than a sentence can name; those that follow get one of their own.
 const MAX_NAMES: usize = 8;
-/// What all steps may have; the oldest go.
-const MAX_TOKENS: u32 = 1_300;
+/// Of what was read before something was done: the list of files has them all.
+const MAX_READS: usize = 3;
+/// What the latest steps may have, and what those before them, which are shortened; the oldest go.
+const MAX_LATE_TOKENS: u32 = 900;
+const MAX_EARLY_TOKENS: u32 = 800;
+const MAX_SAID_EARLY: usize = 70;
+/// A shorter announcement says no more than the deed that follows it.
+const MIN_ANNOUNCED: usize = 70;
+const MIN_LAST: usize = 40;
 const LEAD: &str = "The assistant";
 const FAILED: &str = " (failed)";
 
@@ -39,14 +46,17 @@ struct Done {
     names: Vec<(String, bool)>,
 }
 
-const VERBS: [&str; 7] = [
+const READ: &str = "read";
+const LOOKED: &str = "looked with";
+const VERBS: [&str; 8] = [
     "edited",
     "wrote",
     "ran",
-    "looked with",
+    LOOKED,
     "looked up",
     "handed on",
     "called",
+    READ,
 ];
 
 impl Line for Step {
@@ -122,12 +132,29 @@ impl Step {
     }
 
     fn says(text: &str) -> Option<Self> {
-        let said = quoted(&gist(text, MAX_SAID), MAX_SAID);
+        let said = quoted(&gist(worth_telling(text)?, MAX_SAID), MAX_SAID);
         let said = said.trim_start_matches('“').trim_end_matches('”');
         (!said.is_empty()).then(|| Self {
             said: said.to_owned(),
             did: Vec::new(),
         })
+    }
+
+    /// It, as a step of long ago: only what was done. An announcement of what is left out goes too.
+    fn shortened(self) -> Option<Self> {
+        let mut step = Self {
+            said: clip(&self.said, MAX_SAID_EARLY),
+            did: Vec::new(),
+        };
+        for done in self.did {
+            if ![READ, LOOKED].contains(&done.verb) {
+                for (name, failed) in done.names {
+                    step.take(done.verb, name, failed);
+                }
+            }
+        }
+        let is_empty = self.said.is_empty() || announces(&self.said);
+        (!step.did.is_empty() || !is_empty).then_some(step)
     }
 
     /// Whether it tells of no deed.
@@ -144,7 +171,8 @@ impl Step {
         match self.did.last_mut() {
             Some(last) if last.verb == verb => {
                 let name = (name, failed);
-                if !last.names.contains(&name) {
+                let is_full = verb == READ && last.names.len() == MAX_READS;
+                if !is_full && !last.names.contains(&name) {
                     last.names.push(name);
                 }
             }
@@ -165,7 +193,8 @@ fn told(deed: &Deed, root: Option<&str>) -> Option<(&'static str, String)> {
         Act::Edit if !deed.failed() => (VERBS[0], path()),
         Act::Write if !deed.failed() => (VERBS[1], path()),
         Act::Run if !was_run(deed) => return None,
-        Act::Run if shell::is_looking(target) => (VERBS[3], command()),
+        Act::Run if shell::is_looking(target) => (LOOKED, command()),
+        Act::Read if !deed.failed() => (READ, path()),
         Act::Run => (VERBS[2], command()),
         Act::Fetch => (VERBS[4], path()),
         Act::Delegate => (VERBS[5], path()),
@@ -215,17 +244,41 @@ pub(super) fn forget_announcement(lines: &mut Vec<String>) {
     }
 }
 
-/// Lets the oldest steps go, as far as there are too many.
+/// Shortens early steps, and lets the oldest go.
 pub(super) fn fit(lines: &mut Vec<String>) {
-    let cost = |line: &String| Step::of_line(line).map_or(0, |_| estimate_text(line));
-    let mut over = lines
-        .iter()
-        .map(cost)
-        .sum::<u32>()
-        .saturating_sub(MAX_TOKENS);
-    lines.retain(|line| {
-        let cost = if over > 0 { cost(line) } else { 0 };
-        over = over.saturating_sub(cost);
-        cost == 0
-    });
+    let (mut late, mut early) = (0, 0);
+    let mut kept: Vec<String> = Vec::with_capacity(lines.len());
+    for line in lines.drain(..).rev() {
+        let Some(step) = Step::of_line(&line) else {
+            kept.push(line);
+            continue;
+        };
+        late += estimate_text(&line);
+        if late <= MAX_LATE_TOKENS {
+            kept.push(line);
+        } else if early < MAX_EARLY_TOKENS
+            && let Some(step) = step.shortened()
+        {
+            let line = step.write();
+            early += estimate_text(&line);
+            if early <= MAX_EARLY_TOKENS {
+                kept.push(line);
+            }
+        }
+    }
+    kept.reverse();
+    *lines = kept;
+}
+
+/// A text without an announcement that only the deed behind it is worth telling of.
+fn worth_telling(text: &str) -> Option<&str> {
+    let text = without_label(text).trim();
+    let chars = text.chars().count();
+    let last = sentences(text).last()?;
+    let before = text.strip_suffix(last).unwrap_or_default().trim();
+    if before.is_empty() {
+        return (chars >= MIN_ANNOUNCED || !announces(text)).then_some(text);
+    }
+    let is_empty_talk = last.chars().count() < MIN_LAST && announces(last);
+    Some(if is_empty_talk { before } else { text })
 }
