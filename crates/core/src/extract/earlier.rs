@@ -19,10 +19,11 @@ const CLOSE: &str = "</conversation-summary>";
 const MIN_FREE_CHARS: usize = 200;
 
 /// What the sections of this module's summaries begin with that is made anew each time.
-const MADE_ANEW: [&str; 12] = [
+const MADE_ANEW: [&str; 11] = [
     KINDS,
     PROGRAMS,
     "The user asked:",
+    "The user then said:",
     "The latest request ",
     "Before the latest request, ",
     "On the way the user said: ",
@@ -30,9 +31,9 @@ const MADE_ANEW: [&str; 12] = [
     "The user said, one after another:",
     "The user's latest request was: ",
     "Go on with the latest request",
-    ">",
-    "(",
 ];
+/// The marks of the user's messages, and of the note that some are left out.
+const QUOTES: [char; 2] = ['>', '('];
 
 /// The memory of which a summary was made, as far as it says.
 pub(super) fn earlier(text: &str) -> Memory {
@@ -103,7 +104,9 @@ fn sorted(sections: &[(Section, Vec<&str>)]) -> Memory {
 
 /// Where a line of a section belongs; nowhere when it is made anew or speaks of what was next.
 fn place(section: Section, line: &str) -> Option<SectionKind> {
-    if MADE_ANEW.iter().any(|begin| line.starts_with(begin)) {
+    let quotes = matches!(section, Section::Request | Section::Constraints);
+    let is_quote = quotes && line.starts_with(QUOTES);
+    if is_quote || MADE_ANEW.iter().any(|begin| line.starts_with(begin)) {
         return None;
     }
     if is_of_worklog(line) {

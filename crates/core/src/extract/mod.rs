@@ -9,6 +9,8 @@
 pub(crate) mod call;
 mod compaction;
 mod earlier;
+#[cfg(test)]
+mod earlier_tests;
 mod facts;
 mod lessons;
 mod lines;

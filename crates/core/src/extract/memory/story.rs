@@ -282,3 +282,69 @@ fn worth_telling(text: &str) -> Option<&str> {
     let is_empty_talk = last.chars().count() < MIN_LAST && announces(last);
     Some(if is_empty_talk { before } else { text })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(line: &str) -> Step {
+        Step::of_line(line).unwrap_or_else(|| panic!("{line}"))
+    }
+
+    #[test]
+    fn a_step_is_read_back_as_it_was_written() {
+        for line in [
+            "The assistant: “Now the parser.” It edited `a.rs`, `b.rs`; ran `make` (failed), `make x; y, z`.",
+            "The assistant: “It fails because of `x`.”",
+            "The assistant ran `make`; looked with `git log`; edited `a`.",
+        ] {
+            assert_eq!(step(line).write(), line);
+        }
+        for line in [
+            "The assistant",
+            "The assistant ate `a`.",
+            "The assistant: “Now.” It ran `make`. And so on.",
+            "The assistant: “Now.” Really.",
+            "The assistant ran `make",
+        ] {
+            assert!(Step::of_line(line).is_none(), "{line}");
+        }
+    }
+
+    #[test]
+    fn an_announcement_is_told_when_it_says_more_than_the_deed() {
+        assert_eq!(worth_telling("Let me run the tests again."), None);
+        assert_eq!(worth_telling("The tests pass."), Some("The tests pass."));
+        assert_eq!(
+            worth_telling("The index is off by one. Let me fix this:"),
+            Some("The index is off by one.")
+        );
+    }
+
+    #[test]
+    fn early_steps_are_shortened_and_the_oldest_go() {
+        let line = |n: usize| {
+            let said = format!(
+                "Step {n} needs the parser to know where it stands, {}",
+                "and so on ".repeat(12)
+            );
+            format!(
+                "The assistant: “{}” It read `r{n}`; edited `e{n}`.",
+                said.trim()
+            )
+        };
+        let mut lines: Vec<String> = (0..100).map(line).collect();
+        lines.insert(0, "A person's own line.".into());
+        let whole: u32 = lines.iter().map(|line| estimate_text(line)).sum();
+        fit(&mut lines);
+        assert_eq!(lines[0], "A person's own line.");
+        assert_eq!(lines.last(), Some(&line(99)));
+        let early = step(&lines[1]).write();
+        assert!(
+            early.contains('…') && early.contains("It edited `e") && !early.contains("read"),
+            "{early}"
+        );
+        let fitted: u32 = lines.iter().map(|line| estimate_text(line)).sum();
+        assert!(whole > 3_000 && fitted <= MAX_LATE_TOKENS + MAX_EARLY_TOKENS + 20);
+    }
+}

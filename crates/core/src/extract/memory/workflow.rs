@@ -281,20 +281,24 @@ pub(super) fn is_of_the_program(deed: &Deed) -> bool {
 /// A body, told beside a story of the work: what the story names needs no second mention.
 pub(in crate::extract) fn beside(body: &str, story: &str) -> String {
     let is_new = |name: &String| !story.contains(&format!("`{name}`"));
-    let lines = body.lines().filter_map(|line| {
-        if let Some(mut once) = ours::<Once>(line) {
+    let mut lines: Vec<String> = Vec::new();
+    for line in body.lines() {
+        let line = if let Some(mut once) = ours::<Once>(line) {
             once.0.retain(is_new);
-            return (!once.0.is_empty()).then(|| once.write());
+            once.write()
+        } else if let Some(mut command) = ours::<Command>(line) {
+            command.others.retain(is_new);
+            command.write()
+        } else {
+            line.to_owned()
+        };
+        // What is left out leaves no gap.
+        let is_gap = line.is_empty() && lines.last().is_none_or(String::is_empty);
+        if !is_gap {
+            lines.push(line);
         }
-        Some(ours::<Command>(line).map_or_else(
-            || line.to_owned(),
-            |mut command| {
-                command.others.retain(is_new);
-                command.write()
-            },
-        ))
-    });
-    join([lines.collect::<Vec<_>>().join("\n")])
+    }
+    lines.join("\n").trim_end().to_owned()
 }
 
 fn ours<T: Line>(line: &str) -> Option<T> {
