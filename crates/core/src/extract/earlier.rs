@@ -7,7 +7,7 @@
 use super::lines::join;
 use super::memory::{is_of_state, is_of_workflow, is_of_worklog};
 use super::summary::{KINDS, PROGRAMS};
-use crate::memory::{Memory, SectionKind};
+use crate::memory::{Memory, SectionKind, is_cut_note};
 use crate::policy::SummaryStyle;
 use crate::summary::Section;
 
@@ -84,13 +84,24 @@ fn sorted(sections: &[(Section, Vec<&str>)]) -> Memory {
         .collect();
     for (section, lines) in sections {
         let mut kind = None;
+        let mut notes = Vec::new();
         for line in lines {
+            // What was cut stood before what is left of it.
+            if is_cut_note(line) {
+                notes.push(*line);
+                continue;
+            }
             // A blank line goes where the one before it went.
             if !line.trim().is_empty() {
                 kind = place(*section, line);
             }
             let body = bodies.iter_mut().find(|(other, _)| Some(*other) == kind);
             if let Some((_, body)) = body {
+                if line.trim().is_empty() {
+                    body.push(line);
+                    continue;
+                }
+                body.append(&mut notes);
                 body.push(line);
             }
         }

@@ -84,3 +84,24 @@ fn what_a_model_wrote_is_kept_by_the_summaries_after_it() {
     assert!(free.body(SectionKind::Results).starts_with("No sections."));
     assert!(free.body(SectionKind::Title).is_empty());
 }
+
+#[test]
+fn a_note_of_what_was_cut_stays_with_what_is_left() {
+    let cut = |lines: u32| {
+        format!("_({lines} lines were cut here to keep this section within its limit.)_")
+    };
+    let text = format!(
+        "## 5. Problem Solving\n\n{}\n\nOn “x”: It is done.\n\n{}\nThe assistant ran `make`.",
+        cut(3),
+        cut(4)
+    );
+    let memory = earlier(&text);
+    assert_eq!(
+        memory.body(SectionKind::Results),
+        format!("{}\nOn “x”: It is done.", cut(3))
+    );
+    assert_eq!(
+        memory.body(SectionKind::Worklog),
+        format!("{}\nThe assistant ran `make`.", cut(4))
+    );
+}

@@ -14,7 +14,7 @@ use crate::policy::SummaryStyle;
 use crate::summary::{Document, Section};
 
 /// Of a section that is taken from the memory.
-const MAX_SECTION_TOKENS: u32 = 2_000;
+const MAX_SECTION_TOKENS: u32 = 2_400;
 const MAX_REQUEST: usize = 1_600;
 /// Of the first request, which stands among the user's messages as well.
 const MAX_FIRST: usize = 700;

@@ -21,9 +21,10 @@ const MAX_PATH: usize = 160;
 const MAX_NAMES: usize = 8;
 /// Of what was read before something was done: the list of files has them all.
 const MAX_READS: usize = 3;
-/// What the latest steps may have, and what those before them, which are shortened; the oldest go.
-const MAX_LATE_TOKENS: u32 = 900;
-const MAX_EARLY_TOKENS: u32 = 800;
+/// What all lines of the section should have, and what steps have of it at least, however many turns there
+/// were. Half of that is for the latest; those before them are shortened, and the oldest go.
+const MAX_TOKENS: u32 = 2_000;
+const MIN_TOKENS: u32 = 1_500;
 const MAX_SAID_EARLY: usize = 70;
 /// A shorter announcement says no more than the deed that follows it.
 const MIN_ANNOUNCED: usize = 70;
@@ -246,6 +247,10 @@ pub(super) fn forget_announcement(lines: &mut Vec<String>) {
 
 /// Shortens early steps, and lets the oldest go.
 pub(super) fn fit(lines: &mut Vec<String>) {
+    let is_step = |line: &&String| Step::of_line(line).is_some();
+    let others = lines.iter().filter(|line| !is_step(line));
+    let others: u32 = others.map(|line| estimate_text(line)).sum();
+    let max = MAX_TOKENS.saturating_sub(others).max(MIN_TOKENS) / 2;
     let (mut late, mut early) = (0, 0);
     let mut kept: Vec<String> = Vec::with_capacity(lines.len());
     for line in lines.drain(..).rev() {
@@ -254,14 +259,14 @@ pub(super) fn fit(lines: &mut Vec<String>) {
             continue;
         };
         late += estimate_text(&line);
-        if late <= MAX_LATE_TOKENS {
+        if late <= max {
             kept.push(line);
-        } else if early < MAX_EARLY_TOKENS
+        } else if early < max
             && let Some(step) = step.shortened()
         {
             let line = step.write();
             early += estimate_text(&line);
-            if early <= MAX_EARLY_TOKENS {
+            if early <= max {
                 kept.push(line);
             }
         }
@@ -345,6 +350,6 @@ mod tests {
             "{early}"
         );
         let fitted: u32 = lines.iter().map(|line| estimate_text(line)).sum();
-        assert!(whole > 3_000 && fitted <= MAX_LATE_TOKENS + MAX_EARLY_TOKENS + 20);
+        assert!(whole > 3_000 && fitted <= MAX_TOKENS + 20);
     }
 }
