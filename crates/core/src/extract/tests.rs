@@ -103,7 +103,7 @@ fn a_session_reads_like_a_colleagues_notes() {
     let bodies = text
         .lines()
         .filter(|line| !line.starts_with('_') && !line.is_empty());
-    expect![[r#"
+    expect![[r"
         # Session Title
         Please make the parser accept empty input.
         # Current State
@@ -139,7 +139,7 @@ fn a_session_reads_like_a_colleagues_notes() {
         The assistant: “The `parse` function in `parser.rs` takes the first token without a check.” It edited `src/parser.rs`; ran `cargo test` (failed); edited `src/parser.rs`; ran `cargo test`.
         - “No, an empty input is an error. Always return a typed error.”: 1 run.
         The assistant ran `cargo check`.
-    "#]]
+    "]]
     .assert_eq(&format!("{}\n", bodies.collect::<Vec<_>>().join("\n")));
     assert!(memory.is_ready());
 }

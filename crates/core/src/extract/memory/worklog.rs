@@ -1,4 +1,4 @@
-//! What was done, a line a turn. A turn that goes on after an update keeps its line.
+//! What was done, a line a turn, and its steps behind it. A turn that goes on after an update keeps its line.
 
 use std::fmt::Write as _;
 
