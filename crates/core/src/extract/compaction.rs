@@ -1,5 +1,6 @@
 //! The summary of what a compaction replaces, from a session: what leaves, upon what earlier notes say.
 
+use super::earlier::earlier;
 use super::facts::Facts;
 use super::memory::before_latest;
 use super::summary::{Inputs, summary};
@@ -60,7 +61,7 @@ fn previous(session: &Session) -> (Memory, Option<Ordinal>) {
     let text = summaries.find_map(|at| {
         let message = session.transcript().content(at)?;
         match message.blocks.first() {
-            Some(Block::Text { text, .. }) => Some(Memory::parse(text)),
+            Some(Block::Text { text, .. }) => Some(earlier(text)),
             _ => None,
         }
     });

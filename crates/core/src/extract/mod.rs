@@ -8,6 +8,9 @@
 
 pub(crate) mod call;
 mod compaction;
+mod earlier;
+#[cfg(test)]
+mod earlier_tests;
 mod facts;
 mod lessons;
 mod lines;

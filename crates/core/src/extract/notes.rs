@@ -194,7 +194,7 @@ const ANNOUNCING: [&str; 16] = [
 ];
 
 /// Whether a text begins or ends with what the model is about to do.
-fn announces(text: &str) -> bool {
+pub(super) fn announces(text: &str) -> bool {
     let text = without_label(text).trim();
     let mut all = sentences(text);
     let first = all.next();

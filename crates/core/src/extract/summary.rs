@@ -3,7 +3,7 @@
 use super::call::Act;
 use super::facts::Facts;
 use super::lessons::lessons;
-use super::memory::{before_latest, block_quote, pending, root_in, update};
+use super::memory::{before_latest, beside, block_quote, pending, root_in, told_worklog, update};
 use super::notes::Notes;
 use super::shell;
 use super::steps::steps;
@@ -14,12 +14,19 @@ use crate::policy::SummaryStyle;
 use crate::summary::{Document, Section};
 
 /// Of a section that is taken from the memory.
-const MAX_SECTION_TOKENS: u32 = 1_600;
+const MAX_SECTION_TOKENS: u32 = 2_400;
 const MAX_REQUEST: usize = 1_600;
 /// Of the first request, which stands among the user's messages as well.
 const MAX_FIRST: usize = 700;
 const MAX_CORRECTIONS: usize = 12;
+const MAX_DECISIONS: usize = 10;
 const FOLLOWS: &str = "The latest request follows word for word after this summary.";
+
+/// With what lines begin that name what was used.
+pub(super) const KINDS: &str = "The work is on files of the kinds ";
+pub(super) const PROGRAMS: &str = "It is done with ";
+/// With what a line begins that tells a decision.
+pub(super) const CHOSE: &str = "The assistant said: ";
 
 /// What people said in a session, across earlier boundaries.
 #[derive(Debug, Clone, Copy, Default)]
@@ -86,8 +93,11 @@ pub fn summary(
             let mut next = pending(&state);
             next.push(next_step(&notes, latest));
             document.set(Section::BriefNext, &next.join("\n\n"));
-            document.set(Section::Constraints, &constraints(&notes, &messages()));
-            document.set(Section::Decisions, &decisions(&notes));
+            document.set(Section::Constraints, &constraints(inputs, &messages()));
+            document.set(
+                Section::Decisions,
+                &decisions(&notes, body(SectionKind::Learnings)),
+            );
         }
     }
     document
@@ -165,16 +175,14 @@ fn concepts(notes: &Notes<'_>, memory: &Memory) -> String {
     };
     let mut parts = Vec::new();
     if !kinds.is_empty() {
-        parts.push(format!(
-            "The work is on files of the kinds {}.",
-            named(&kinds)
-        ));
+        parts.push(format!("{KINDS}{}.", named(&kinds)));
     }
     if !programs.is_empty() {
-        parts.push(format!("It is done with {}.", named(&programs)));
+        parts.push(format!("{PROGRAMS}{}.", named(&programs)));
     }
     parts.push(memory.body(SectionKind::Documentation).to_owned());
-    parts.push(memory.body(SectionKind::Workflow).to_owned());
+    let story = told_worklog(memory.body(SectionKind::Worklog));
+    parts.push(beside(memory.body(SectionKind::Workflow), &story));
     parts.retain(|part| !part.is_empty());
     parts.join("\n\n")
 }
@@ -186,7 +194,9 @@ fn problems(memory: &Memory) -> String {
     let learnings: Vec<&str> = learnings
         .filter(|line| !line.is_empty() && !is_of_errors(line))
         .collect();
-    let parts = [&learnings.join("\n\n"), memory.body(SectionKind::Results)];
+    let story = told_worklog(memory.body(SectionKind::Worklog));
+    let results = memory.body(SectionKind::Results);
+    let parts = [&*learnings.join("\n\n"), results, &*story];
     let parts = parts.into_iter().filter(|body| !body.is_empty());
     parts.collect::<Vec<_>>().join("\n\n")
 }
@@ -254,43 +264,43 @@ fn last_of(words: &str) -> String {
 }
 
 fn done(memory: &Memory) -> String {
-    let results = match memory.body(SectionKind::Results) {
-        "" => memory.body(SectionKind::Worklog),
-        results => results,
-    };
-    let parts = [results, memory.body(SectionKind::Workflow)];
+    let results = memory.body(SectionKind::Results);
+    let story = told_worklog(memory.body(SectionKind::Worklog));
+    let commands = beside(memory.body(SectionKind::Workflow), &story);
+    let parts = [results, &*story, &*commands];
     let parts = parts.into_iter().filter(|body| !body.is_empty());
     parts.collect::<Vec<_>>().join("\n\n")
 }
 
 /// Everything that the user said, and the rules in it.
-fn constraints(notes: &Notes<'_>, messages: &str) -> String {
+fn constraints(inputs: &[&str], messages: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     if !messages.is_empty() {
         lines.push(format!("The user said, one after another:\n\n{messages}"));
     }
-    for asked in notes.inputs() {
-        for (_, sentence) in lessons(&asked.words) {
+    for words in inputs {
+        for (_, sentence) in lessons(words) {
             lines.push(format!("The user said: {}.", quoted(sentence, 300)));
         }
     }
     lines.join("\n\n")
 }
 
-/// Sentences in which the model says what it chose.
-fn decisions(notes: &Notes<'_>) -> String {
+/// Sentences in which the model says what it chose, behind those of earlier summaries.
+fn decisions(notes: &Notes<'_>, learnings: &str) -> String {
     let said = notes
         .turns
         .iter()
         .flat_map(|turn| turn.said.iter().map(|(_, text)| *text));
     let sentences = said.flat_map(super::text::sentences);
-    let mut found: Vec<String> = Vec::new();
+    let earlier = learnings.lines().filter(|line| line.starts_with(CHOSE));
+    let mut found: Vec<String> = earlier.map(Into::into).collect();
     for sentence in sentences.filter(|sentence| super::span::decides(sentence)) {
-        let line = format!("The assistant said: {}.", quoted(sentence, 240));
+        let line = format!("{CHOSE}{}.", quoted(sentence, 240));
         if !found.contains(&line) {
             found.push(line);
         }
     }
-    let skip = found.len().saturating_sub(10);
+    let skip = found.len().saturating_sub(MAX_DECISIONS);
     found.split_off(skip).join("\n\n")
 }

@@ -46,7 +46,7 @@ fn returns(id: &str, text: &str, is_error: Option<bool>) -> Message {
 }
 
 /// A call and its result.
-fn does(name: &str, input: &str, text: &str, is_error: Option<bool>) -> [Message; 2] {
+pub(super) fn does(name: &str, input: &str, text: &str, is_error: Option<bool>) -> [Message; 2] {
     [calls("id", name, input), returns("id", text, is_error)]
 }
 
@@ -54,7 +54,7 @@ fn updated(previous: &Memory, messages: &[Message]) -> Memory {
     memory::update(previous, &Facts::of(messages))
 }
 
-fn session() -> Vec<Message> {
+pub(super) fn session() -> Vec<Message> {
     let mut all = vec![user(
         "Please make the parser accept empty input. It must not panic.",
     )];
@@ -135,7 +135,10 @@ fn a_session_reads_like_a_colleagues_notes() {
         On “Please make the parser accept empty input. It must not panic.”: The parser now accepts empty input, and all three tests pass.
         # Worklog
         - “Please make the parser accept empty input. It must not panic.”: 1 read, 2 changes to `src/parser.rs`; then 2 runs (1 failed); it ended with “The parser now accepts empty input, and all three tests pass.”.
+        The assistant read `src/parser.rs`.
+        The assistant: “The `parse` function in `parser.rs` takes the first token without a check.” It edited `src/parser.rs`; ran `cargo test` (failed); edited `src/parser.rs`; ran `cargo test`.
         - “No, an empty input is an error. Always return a typed error.”: 1 run.
+        The assistant ran `cargo check`.
     "]]
     .assert_eq(&format!("{}\n", bodies.collect::<Vec<_>>().join("\n")));
     assert!(memory.is_ready());

@@ -13,6 +13,7 @@ mod section;
 mod tests;
 
 pub use apply::{Applied, ApplyError, apply_sections};
+pub(crate) use fit::is_cut_note;
 pub use fit::{Cut, Fitted};
 pub use section::SectionKind;
 pub(crate) use section::{Fence, heading};
@@ -101,7 +102,7 @@ impl Memory {
 
     /// Whether lines were cut from a section to keep it within its limit.
     pub fn was_cut(&self, kind: SectionKind) -> bool {
-        self.body(kind).lines().any(fit::is_cut_note)
+        self.body(kind).lines().any(is_cut_note)
     }
 
     /// The estimated tokens of a section's body.

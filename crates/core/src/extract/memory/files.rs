@@ -225,6 +225,19 @@ pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
     ])
 }
 
+/// Whether a name says no more than the file's own: `Shop.OrderLine` in `order_line.ex`.
+fn says_the_path(path: &str, name: &str) -> bool {
+    let folded = |text: &str| -> String {
+        let letters = text.chars().filter(|c| c.is_alphanumeric());
+        letters.flat_map(char::to_lowercase).collect()
+    };
+    let file = path.rsplit('/').next().unwrap_or(path);
+    let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
+    let is_compound = name.contains('.') || name.contains("::");
+    let last = name.rsplit(['.', ':']).next().unwrap_or(name);
+    is_compound && !last.is_empty() && folded(stem).ends_with(&folded(last))
+}
+
 impl Changed {
     fn new(path: String) -> Self {
         Self {
@@ -251,7 +264,8 @@ impl Changed {
         }
         for name in &deed.call.symbols {
             let name = name.replace(['`', ',', '(', ')'], "");
-            if !name.is_empty() && !self.symbols.contains(&name) {
+            let is_new = !name.is_empty() && !self.symbols.contains(&name);
+            if is_new && !says_the_path(&self.path, &name) {
                 self.symbols.push(name);
             }
         }

@@ -284,6 +284,11 @@ pub(in crate::extract) fn before_latest(body: &str, latest: &str) -> String {
     lines.join("\n").trim().to_owned()
 }
 
+/// Whether a line is one of this section's own.
+pub(in crate::extract) fn is_ours(line: &str) -> bool {
+    State::read(line).is_some_and(|read| read.write() == line)
+}
+
 /// The request that a body says was the last.
 pub(super) fn asked(body: &str) -> Option<String> {
     Now::of(take::<State>(body).0).asked

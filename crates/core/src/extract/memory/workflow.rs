@@ -12,6 +12,11 @@ use crate::extract::text::{count, first_line, label, quoted, times};
 
 const MAX_LABEL: usize = crate::extract::MAX_COMMAND;
 const MAX_SAID: usize = 100;
+/// How many commands of one kind are told beside the last, and how long each may be: one that has to be
+/// cut tells little more than its kind.
+const MAX_OTHERS: usize = 6;
+const MAX_OTHER: usize = 90;
+const ALSO: &str = "`, also as `";
 /// How many programs are named with which the model has only looked.
 const MAX_PROGRAMS: usize = 16;
 const MAX_PROGRAM: usize = 30;
@@ -33,6 +38,8 @@ const OF_THE_PROGRAM: [&str; 9] = [
 /// Runs of similar commands.
 struct Command {
     label: String,
+    /// Other commands of the kind, the last ones last.
+    others: Vec<String>,
     runs: usize,
     failed: usize,
     last: Last,
@@ -62,6 +69,9 @@ impl Last {
 impl Line for Command {
     fn read(line: &str) -> Option<Self> {
         let (label, rest) = line.strip_prefix("- `")?.split_once("`: run ")?;
+        let (label, others) = label.split_once(ALSO).unwrap_or((label, ""));
+        let others = others.split("`, `").filter(|other| !other.is_empty());
+        let others: Vec<String> = others.map(Into::into).collect();
         let (often, rest) = rest.split_once(", ")?;
         let (often, failed) = match often.split_once(" (") {
             Some((often, failed)) => (often, failed.strip_suffix(" failed)")?.parse().ok()?),
@@ -78,7 +88,7 @@ impl Line for Command {
             .strip_suffix('.')?;
         let (last, said) = rest.split_once(": ").unwrap_or((rest, ""));
         let is_quote = said.is_empty() || quote_in(said, "", "").is_some();
-        if !is_quote || label.contains('`') {
+        if !is_quote || label.contains('`') || others.iter().any(|other| other.contains('`')) {
             return None;
         }
         let last = Last::ALL.into_iter().find(|one| one.words() == last)?;
@@ -90,6 +100,7 @@ impl Line for Command {
         };
         Some(Self {
             label: label.into(),
+            others,
             runs,
             failed,
             last,
@@ -98,7 +109,11 @@ impl Line for Command {
     }
 
     fn write(&self) -> String {
-        let mut out = format!("- `{}`: run {}", self.label, times(self.runs));
+        let mut out = format!("- `{}", self.label);
+        if !self.others.is_empty() {
+            let _ = write!(out, "{ALSO}{}", self.others.join("`, `"));
+        }
+        let _ = write!(out, "`: run {}", times(self.runs));
         if self.failed > 0 && self.runs > 1 {
             let _ = write!(out, " ({} failed)", self.failed);
         }
@@ -132,11 +147,24 @@ impl Command {
     fn once(label: String) -> Self {
         Self {
             label,
+            others: Vec::new(),
             runs: 1,
             failed: 0,
             last: Last::Passed,
             said: String::new(),
         }
+    }
+
+    /// What is told beside a later command of the same kind.
+    fn others_than(&self, later: &str) -> Vec<String> {
+        let mut others = self.others.clone();
+        others.retain(|other| *other != self.label);
+        if self.label.chars().count() <= MAX_OTHER {
+            others.push(self.label.clone());
+        }
+        others.retain(|other| other != later);
+        others.drain(..others.len().saturating_sub(MAX_OTHERS));
+        others
     }
 
     fn is_plain(&self) -> bool {
@@ -223,7 +251,7 @@ pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
         match deed.call.act {
             Act::Search => looking.searches += 1,
             Act::Run if shell::is_looking(&deed.call.target) => looking.take(&deed.call.target),
-            Act::Other if OF_THE_PROGRAM.contains(&&*deed.call.tool) => {}
+            Act::Other if is_of_the_program(deed) => {}
             Act::Run | Act::Other => take_run(&mut commands, deed),
             _ => {}
         }
@@ -240,10 +268,52 @@ pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
     join([commands.join("\n"), once, looking, theirs])
 }
 
-fn take_run(commands: &mut Vec<Command>, deed: &Deed) {
-    // What a person would not have was never run, and neither was what fell with another call.
+/// What a person would not have was never run, and neither was what fell with another call.
+pub(super) fn was_run(deed: &Deed) -> bool {
     let was_not_run = |why: &str| why.starts_with(DECLINED) || why.contains(SIBLING_FAILED);
-    if matches!(&deed.outcome, Outcome::Failed(why) if was_not_run(why)) {
+    !matches!(&deed.outcome, Outcome::Failed(why) if was_not_run(why))
+}
+
+pub(super) fn is_of_the_program(deed: &Deed) -> bool {
+    OF_THE_PROGRAM.contains(&&*deed.call.tool)
+}
+
+/// A body, told beside a story of the work: what the story names needs no second mention.
+pub(in crate::extract) fn beside(body: &str, story: &str) -> String {
+    let is_new = |name: &String| !story.contains(&format!("`{name}`"));
+    let mut lines: Vec<String> = Vec::new();
+    for line in body.lines() {
+        let line = if let Some(mut once) = ours::<Once>(line) {
+            once.0.retain(is_new);
+            once.write()
+        } else if let Some(mut command) = ours::<Command>(line) {
+            command.others.retain(is_new);
+            command.write()
+        } else {
+            line.to_owned()
+        };
+        // What is left out leaves no gap.
+        let is_gap = line.is_empty() && lines.last().is_none_or(String::is_empty);
+        if !is_gap {
+            lines.push(line);
+        }
+    }
+    lines.join("\n").trim_end().to_owned()
+}
+
+fn ours<T: Line>(line: &str) -> Option<T> {
+    T::read(line).filter(|read| read.write() == line)
+}
+
+/// Whether a line is one of this section's own.
+pub(in crate::extract) fn is_ours(line: &str) -> bool {
+    ours::<Command>(line).is_some()
+        || ours::<Once>(line).is_some()
+        || ours::<Looking>(line).is_some()
+}
+
+fn take_run(commands: &mut Vec<Command>, deed: &Deed) {
+    if !was_run(deed) {
         return;
     }
     let name = match deed.call.act {
@@ -255,6 +325,9 @@ fn take_run(commands: &mut Vec<Command>, deed: &Deed) {
         .iter()
         .position(|other| shell::family(&other.label) == family);
     let before = known.map(|at| commands.remove(at));
+    let others = before
+        .as_ref()
+        .map_or_else(Vec::new, |before| before.others_than(&name));
     let (last, said) = match &deed.outcome {
         Outcome::Open => (Last::Open, ""),
         Outcome::Passed(said) => (Last::Passed, &**said),
@@ -262,6 +335,7 @@ fn take_run(commands: &mut Vec<Command>, deed: &Deed) {
     };
     commands.push(Command {
         label: name,
+        others,
         runs: before.as_ref().map_or(0, |before| before.runs) + 1,
         failed: before.as_ref().map_or(0, |before| before.failed)
             + usize::from(last == Last::Failed),

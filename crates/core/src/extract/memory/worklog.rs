@@ -1,9 +1,10 @@
-//! What was done, a line a turn. A turn that goes on after an update keeps its line.
+//! What was done, a line a turn, and its steps behind it. A turn that goes on after an update keeps its line.
 
 use std::fmt::Write as _;
 
 use crate::extract::call::Act;
 use crate::extract::lines::{Line, between, join};
+use crate::extract::memory::story::{self, Step};
 use crate::extract::memory::task::name_of;
 use crate::extract::notes::{Notes, Turn};
 use crate::extract::shell;
@@ -215,17 +216,68 @@ pub(super) fn update(body: &str, notes: &Notes<'_>) -> String {
     let mut lines: Vec<String> = body.lines().map(Into::into).collect();
     for turn in &notes.turns {
         let entry = Entry::of(turn, notes.root);
-        let last = lines
-            .last()
-            .and_then(|line| Entry::read(line).filter(|last| last.write() == *line));
-        match last {
-            Some(mut last) if turn.asked.is_none() => {
+        match going_on(&lines) {
+            Some((at, mut last)) if turn.asked.is_none() => {
                 last.go_on(entry);
-                let at = lines.len() - 1;
                 lines[at] = last.write();
             }
-            _ => lines.push(entry.write()),
+            _ => {
+                // What was said last is the answer, or came to nothing.
+                if lines
+                    .last()
+                    .and_then(|line| Step::of_line(line))
+                    .is_some_and(|step| step.is_words_alone())
+                {
+                    lines.pop();
+                }
+                lines.push(entry.write());
+            }
+        }
+        story::tell(&mut lines, turn, notes.root);
+    }
+    story::fit(&mut lines);
+    join([lines.join("\n")])
+}
+
+fn entry(line: &str) -> Option<Entry> {
+    Entry::read(line).filter(|entry| entry.write() == line)
+}
+
+/// The last turn and its place, when only its steps stand behind it.
+fn going_on(lines: &[String]) -> Option<(usize, Entry)> {
+    let at = lines
+        .iter()
+        .rposition(|line| Step::of_line(line).is_none())?;
+    Some((at, entry(&lines[at])?))
+}
+
+/// Whether a line is one of this section's own.
+pub(in crate::extract) fn is_ours(line: &str) -> bool {
+    entry(line).is_some() || Step::of_line(line).is_some()
+}
+
+/// The turns of which there is more to tell than how they ended, with their steps. How each ended is told
+/// among the results.
+pub(in crate::extract) fn told(body: &str) -> String {
+    let lines: Vec<&str> = body
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    let mut out: Vec<String> = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let next = lines.get(at + 1).map(|next| Step::of_line(next));
+        match entry(line) {
+            Some(mut entry) => {
+                entry.ended = None;
+                if matches!(next, Some(Some(_))) || entry.tally != Tally::default() {
+                    out.push(entry.write());
+                }
+            }
+            // What was said last is told elsewhere.
+            None if next.is_none()
+                && Step::of_line(line).is_some_and(|step| step.is_words_alone()) => {}
+            None => out.push((*line).to_owned()),
         }
     }
-    join([lines.join("\n")])
+    out.join("\n")
 }

@@ -1,0 +1,107 @@
+//! Summaries taken apart again, and built upon.
+
+use super::earlier::earlier;
+use super::tests::{does, session};
+use super::{Facts, Inputs, memory, summary};
+use crate::memory::{Memory, SectionKind};
+use crate::policy::SummaryStyle;
+
+/// What stands in a view in the place of what was summarised.
+fn framed(document: &crate::summary::Document) -> String {
+    crate::summary::frame(&document.render(), crate::summary::Framing::default())
+}
+
+#[test]
+fn a_summary_is_taken_apart_into_what_it_was_made_of() {
+    let all = session();
+    let facts = Facts::of(&all);
+    let memory = memory::update(&Memory::template(), &facts);
+    for style in [SummaryStyle::NineSections, SummaryStyle::Brief] {
+        let text = framed(&summary(
+            style,
+            &Memory::template(),
+            &facts,
+            Inputs::default(),
+        ));
+        let back = earlier(&text);
+        let mut same = vec![SectionKind::Files, SectionKind::Results];
+        if style == SummaryStyle::NineSections {
+            same.extend([
+                SectionKind::Errors,
+                SectionKind::Documentation,
+                SectionKind::Workflow,
+            ]);
+        }
+        for kind in same {
+            assert_eq!(back.body(kind), memory.body(kind), "{style:?} {kind:?}");
+        }
+        assert!(
+            back.body(SectionKind::Worklog)
+                .contains("It edited `src/parser.rs`")
+        );
+        assert!(back.body(SectionKind::State).contains("“Type” (under way)"));
+    }
+}
+
+#[test]
+fn what_a_model_wrote_is_kept_by_the_summaries_after_it() {
+    let text = "## 1. Primary Request and Intent\n\nThe parser must be exact.\n\n## 3. Files and Code Sections\n\n\
+        - `parser.rs` holds the loop.\n\n## 5. Problem Solving\n\nThe loop ended too early.\n\n## 9. Optional Next Step\n\nGo on.";
+    let said = ["Fix the parser."];
+    let mut previous = earlier(text);
+    for n in 0..10 {
+        let new = does(
+            "Bash",
+            &format!(r#"{{"command":"make step{n}"}}"#),
+            "ok",
+            None,
+        );
+        let inputs = Inputs {
+            said: &said,
+            last_follows: true,
+            max_tokens: 1_000,
+        };
+        let document = summary(
+            SummaryStyle::NineSections,
+            &previous,
+            &Facts::of(&new),
+            inputs,
+        );
+        previous = earlier(&framed(&document));
+    }
+    let text = previous.render();
+    for kept in [
+        "The parser must be exact.",
+        "`parser.rs` holds the loop.",
+        "The loop ended too early.",
+        "make step0",
+        "make step9",
+    ] {
+        assert_eq!(text.matches(kept).count().min(1), 1, "{kept}\n{text}");
+    }
+    assert!(!text.contains("Go on.") && text.len() < 4_000, "{text}");
+    let free = earlier(&format!("No sections. {}", "Words of a kind. ".repeat(40)));
+    assert!(free.body(SectionKind::Results).starts_with("No sections."));
+    assert!(free.body(SectionKind::Title).is_empty());
+}
+
+#[test]
+fn a_note_of_what_was_cut_stays_with_what_is_left() {
+    let cut = |lines: u32| {
+        format!("_({lines} lines were cut here to keep this section within its limit.)_")
+    };
+    let text = format!(
+        "## 5. Problem Solving\n\n{}\n\nOn “x”: It is done.\n\n{}\nThe assistant ran `make`.",
+        cut(3),
+        cut(4)
+    );
+    let memory = earlier(&text);
+    assert_eq!(
+        memory.body(SectionKind::Results),
+        format!("{}\nOn “x”: It is done.", cut(3))
+    );
+    assert_eq!(
+        memory.body(SectionKind::Worklog),
+        format!("{}\nThe assistant ran `make`.", cut(4))
+    );
+}
