@@ -1,0 +1,265 @@
+//! What a compaction from the running summary keeps word for word, whatever the history: everything that the
+//! summary does not cover, enough before it, no more than the most, and never half of what belongs together.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on should say where"
+)]
+
+use std::collections::BTreeSet;
+
+use palimpsest_core::codec;
+use palimpsest_core::command::{Command, CompactWithMemory, Made, Serve};
+use palimpsest_core::event::{Asked, Compacted, Event};
+use palimpsest_core::histories::{World, operation};
+use palimpsest_core::ids::{MessageId, Ordinal};
+use palimpsest_core::levels::compaction::{Keep, keep};
+use palimpsest_core::message::{Block, Role};
+use palimpsest_core::policy::Policy;
+use palimpsest_core::session::{CallState, Session};
+use palimpsest_core::validate::validate;
+use palimpsest_core::view::{Form, Target};
+use proptest::prelude::*;
+use uuid::Uuid;
+
+/// The least tokens, the least messages with text, the most tokens.
+type Limits = (u64, u32, u64);
+
+/// The messages of the view that are parts of the conversation, in its order.
+fn spoken(session: &Session) -> Vec<Ordinal> {
+    let mut seen = BTreeSet::new();
+    let shown = session.sealed().pieces().iter();
+    let shown = shown
+        .filter(|piece| piece.form.is_of_a_block() || matches!(piece.form, Form::Placeholder(_)))
+        .map(|piece| piece.message);
+    let waiting = session.pending().iter().map(|item| item.message);
+    let all: Vec<Ordinal> = shown.chain(waiting).filter(|at| seen.insert(*at)).collect();
+    let is_spoken = |at: &Ordinal| !session.transcript().get(*at).unwrap().kind.is_framing();
+    all.into_iter().filter(is_spoken).collect()
+}
+
+fn tokens(session: &Session, message: Ordinal) -> u64 {
+    let size = session.transcript().get(message).unwrap().size.tokens;
+    session.ledger().calibration.apply(size.into())
+}
+
+fn has_text(session: &Session, message: Ordinal) -> bool {
+    // Of what is folded only a note is shown, and nothing is held.
+    let content = session.transcript().content(message);
+    content.is_some_and(|content| {
+        let mut blocks = content.blocks.iter();
+        blocks.any(|block| matches!(block, Block::Text { .. }) && !block.is_blank())
+    })
+}
+
+/// The end of the conversation that is to stay by the mark and the limits alone.
+fn tail(
+    session: &Session,
+    mark: Option<Ordinal>,
+    (least, texts, most): Limits,
+) -> BTreeSet<Ordinal> {
+    let mut kept = BTreeSet::new();
+    let (mut sum, mut with_text) = (0, 0);
+    for message in spoken(session).into_iter().rev() {
+        let is_covered = mark.is_some_and(|mark| message <= mark);
+        let is_enough = (sum >= least && with_text >= texts) || sum >= most;
+        if is_covered && is_enough {
+            break;
+        }
+        sum += tokens(session, message);
+        with_text += u32::from(has_text(session, message));
+        kept.insert(message);
+    }
+    kept
+}
+
+/// Pairs that must not be torn apart: calls and results, neighbours of one response.
+fn pairs(session: &Session) -> Vec<(Ordinal, Ordinal)> {
+    let calls = session.calls().iter();
+    let mut pairs: Vec<_> = calls
+        .filter_map(|(_, call)| Some((call.message, call.result()?.0)))
+        .collect();
+    // What is folded says nothing that could be torn apart.
+    let of_model = |at: &Ordinal| {
+        let entry = session.transcript().get(*at).unwrap();
+        entry.role == Role::Assistant && entry.content.is_some()
+    };
+    let said: Vec<Ordinal> = spoken(session).into_iter().filter(of_model).collect();
+    let response = |at: Ordinal| {
+        let content = session.transcript().content(at)?;
+        content.provider_message_id.clone()
+    };
+    for two in said.windows(2) {
+        if response(two[0]).is_some() && response(two[0]) == response(two[1]) {
+            pairs.push((two[0], two[1]));
+        }
+    }
+    pairs
+}
+
+fn check(
+    session: &Session,
+    mark: Option<Ordinal>,
+    limits: Limits,
+    kept: &[Ordinal],
+    leaving: &[Ordinal],
+) {
+    let all = spoken(session);
+    let kept: BTreeSet<Ordinal> = kept.iter().copied().collect();
+    let leaving: BTreeSet<Ordinal> = leaving.iter().copied().collect();
+    assert!(kept.is_disjoint(&leaving), "both kept and gone");
+    for message in &all {
+        assert!(
+            kept.contains(message) != leaving.contains(message),
+            "{message:?} is neither"
+        );
+    }
+    let tail = tail(session, mark, limits);
+    assert!(
+        tail.is_subset(&kept),
+        "what is not covered, or not enough, has left"
+    );
+    let start = session
+        .current_turn()
+        .and_then(|turn| session.turns().start(turn));
+    let open = session
+        .calls()
+        .iter()
+        .filter(|(_, call)| call.state == CallState::Open);
+    let mut must: BTreeSet<Ordinal> = open.map(|(_, call)| call.message).collect();
+    must.extend(start);
+    must.retain(|at| all.contains(at));
+    assert!(
+        must.is_subset(&kept),
+        "the last words or an open call have left"
+    );
+    let pairs = pairs(session);
+    let there: BTreeSet<Ordinal> = all.iter().copied().collect();
+    for (one, other) in &pairs {
+        if there.contains(one) && there.contains(other) {
+            assert_eq!(
+                kept.contains(one),
+                kept.contains(other),
+                "{one:?} and {other:?} are torn apart"
+            );
+        }
+    }
+    // Whatever else stays belongs to something that must: nothing is kept beyond the limits.
+    let mut reached = tail;
+    reached.extend(must);
+    let pending = session.pending().iter().map(|item| item.message);
+    reached.extend(pending);
+    let is_fixed = |at: &&Ordinal| {
+        let entry = session.transcript().get(**at).unwrap();
+        entry.role.is_system() || session.pins().within(**at).is_some()
+    };
+    reached.extend(all.iter().filter(is_fixed));
+    loop {
+        let before = reached.len();
+        for (one, other) in &pairs {
+            if reached.contains(one) || reached.contains(other) {
+                reached.extend([*one, *other]);
+            }
+        }
+        if reached.len() == before {
+            break;
+        }
+    }
+    for message in all.iter().filter(|at| kept.contains(at)) {
+        assert!(
+            reached.contains(message),
+            "{message:?} is kept beyond the limits"
+        );
+    }
+}
+
+fn with_limits((least, texts, most): Limits) -> World {
+    let mut policy = Policy::default();
+    policy.session_memory.keep_min_tokens = u32::try_from(least).unwrap();
+    policy.session_memory.keep_min_messages = texts;
+    policy.session_memory.keep_max_tokens = u32::try_from(most).unwrap();
+    policy.autocompact.min_input_tokens = 1;
+    World::with_policy(policy)
+}
+
+/// Compacts from the running summary, where there is one.
+fn compact(world: &mut World) -> Option<Compacted> {
+    let id = |number: u128| MessageId::new(Uuid::from_u128(u128::MAX - number));
+    let before = world.session.revision();
+    world.run(Command::CompactWithMemory(CompactWithMemory {
+        asked: Asked::Manual,
+        made: Made {
+            mark: id(0),
+            summary: id(1),
+            attached: Vec::new(),
+        },
+        expected_revision: None,
+        request: None,
+    }));
+    let events = world
+        .log
+        .iter()
+        .skip(usize::try_from(before.get()).unwrap());
+    let mut events = events.map(|recorded| &recorded.event);
+    events.find_map(|event| match event {
+        Event::Compacted(event) => Some(event.clone()),
+        _ => None,
+    })
+}
+
+fn check_view(world: &mut World) {
+    world.run(Command::Serve(Serve::default()));
+    world.fill();
+    let target = Target::default();
+    let view = world.session.view(&target, None).unwrap();
+    if view.unsendable.is_some() {
+        return;
+    }
+    let array: Vec<Vec<u8>> = view
+        .messages
+        .iter()
+        .map(|message| {
+            let mut out = Vec::new();
+            codec::write(target.provider, message, &mut out);
+            out
+        })
+        .collect();
+    assert_eq!(validate(&target, &array), []);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 10_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn p01_what_is_kept_is_whole_within_its_limits_and_valid_whatever_the_history(
+        operations in prop::collection::vec(operation(), 1..40),
+        limits in (0..80_u64, 0..8_u32, 0..300_u64),
+        mark in any::<u8>(),
+    ) {
+        let mut world = with_limits(limits);
+        for operation in &operations {
+            world.step(operation);
+        }
+        world.run(Command::Serve(Serve::default()));
+        world.fill();
+        let session = &world.session;
+        // By any mark, as if a summary reached there.
+        let all = spoken(session);
+        let mark = all.get(usize::from(mark) % (all.len() + 1)).copied();
+        let (min_tokens, min_messages, max_tokens) = limits;
+        let recent = Keep::Recent { after: mark, min_tokens, min_messages, max_tokens };
+        let found = keep(session, recent).unwrap();
+        check(session, mark, limits, &found.kept, &found.leaving);
+        // And from the summary that there is.
+        let before = world.session.clone();
+        let covers = before.notes().written().and_then(|version| version.covers);
+        if let Some(compacted) = compact(&mut world) {
+            prop_assert!(covers.is_some());
+            check(&before, covers, limits, &compacted.kept, &compacted.leaving);
+            let there = |at: &Ordinal| before.transcript().get(*at).unwrap().standing.takes_part();
+            let no_floor_is_crossed = compacted.kept.iter().all(there);
+            prop_assert!(no_floor_is_crossed, "what an earlier compaction took comes back");
+            check_view(&mut world);
+        }
+    }
+}
