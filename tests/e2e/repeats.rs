@@ -59,6 +59,14 @@ impl World {
         }
     }
 
+    /// With a session that is worth a summary.
+    async fn at_work() -> Self {
+        let mut world = Self::new(&[]).await;
+        let request = prepare(&name("s"), work());
+        world.client.prepare_context(request).await.unwrap();
+        world
+    }
+
     pub(crate) async fn restarted(self) -> Self {
         self.server.kill();
         let server = start(&self.folder, &self.args);
@@ -113,12 +121,7 @@ fn work() -> Vec<MessageInput> {
 
 #[tokio::test]
 async fn a_repeat_is_told_the_same_compaction_even_after_a_restart() {
-    let mut world = World::new(&[]).await;
-    world
-        .client
-        .prepare_context(prepare(&name("s"), work()))
-        .await
-        .unwrap();
+    let world = World::at_work().await;
     let first = world.compact(request("once", "")).await.unwrap();
     assert_eq!(first.state(), CompactionState::Succeeded);
     let again = world.compact(request("once", "")).await.unwrap();
@@ -147,12 +150,7 @@ async fn a_repeat_is_told_the_same_compaction_even_after_a_restart() {
 
 #[tokio::test]
 async fn a_repeat_waits_for_what_still_runs() {
-    let mut world = World::new(&[]).await;
-    world
-        .client
-        .prepare_context(prepare(&name("s"), work()))
-        .await
-        .unwrap();
+    let world = World::at_work().await;
     let slow = || request("slow", "+delay=800");
     let (one, other, third) = tokio::join!(world.compact(slow()), world.compact(slow()), async {
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -175,12 +173,7 @@ async fn a_repeat_waits_for_what_still_runs() {
 
 #[tokio::test]
 async fn a_repeat_is_told_the_same_failure_even_after_a_restart() {
-    let mut world = World::new(&[]).await;
-    world
-        .client
-        .prepare_context(prepare(&name("s"), work()))
-        .await
-        .unwrap();
+    let world = World::at_work().await;
     let bad = || request("bad", "+refuse");
     let first = world.compact(bad()).await.unwrap_err();
     let metadata = refused(&first, Code::FailedPrecondition, "SUMMARY_REJECTED");
@@ -202,12 +195,7 @@ async fn a_repeat_is_told_the_same_failure_even_after_a_restart() {
 
 #[tokio::test]
 async fn a_repeat_after_a_crash_learns_at_once_that_it_came_to_nothing() {
-    let mut world = World::new(&[]).await;
-    world
-        .client
-        .prepare_context(prepare(&name("s"), work()))
-        .await
-        .unwrap();
+    let world = World::at_work().await;
     let slow = || request("slow", "+delay=60000");
     let call = {
         let mut client = world.client.clone();
@@ -226,12 +214,7 @@ async fn a_repeat_after_a_crash_learns_at_once_that_it_came_to_nothing() {
 
 #[tokio::test]
 async fn p14_p15_nobody_waits_for_a_compaction_in_the_background() {
-    let mut world = World::new(&[]).await;
-    world
-        .client
-        .prepare_context(prepare(&name("s"), work()))
-        .await
-        .unwrap();
+    let mut world = World::at_work().await;
     let mut beside = request("beside", "+delay=700");
     beside.set_compaction_mode(CompactionMode::Background);
     let started = world.compact(beside.clone()).await.unwrap();

@@ -3,18 +3,15 @@
 //! upon a copy, and what is committed is decided again upon the session as it is then. Messages that came
 //! meanwhile stay; when something left the view, the compaction comes to nothing.
 
-use palimpsest_core::command::{
-    AnswerHook, Command, CompactWithMemory, CompactWithPrepared, FailCompaction, FinishCompaction,
-    Skip, StartReady,
-};
+use palimpsest_core::command::{AnswerHook, Command, FailCompaction, FinishCompaction, StartReady};
 use palimpsest_core::event::{Asked, Event, WhyFailed};
 use palimpsest_core::ids::{CompactionKey, SessionKey};
-use palimpsest_core::session::{Hook, HookCall, HookResult, Hooks, Running, Session, Strategy};
+use palimpsest_core::session::{Hook, HookCall, HookResult, Hooks, Running, Session};
 use palimpsest_proto::context::v1::{PostCompactRequest, SessionStartRequest, SessionStartSource};
 use palimpsest_summarize::redact;
 
 use super::question::standing;
-use super::{Begun, Ended, Job, Wanted, begun, ended, expected, made, patience, repeat, usual};
+use super::{Begun, Ended, Job, Wanted, begun, ended, made, patience, repeat, usual};
 use crate::convert;
 use crate::errors::ServiceError;
 use crate::services::Service;
@@ -41,8 +38,7 @@ pub(super) async fn begin_ready(
     key: &SessionKey,
     wanted: &Wanted,
 ) -> Result<Option<Begun>, ServiceError> {
-    let may = matches!(wanted.strategy, None | Some(Strategy::SessionMemory));
-    if !(may && wanted.takes_any()) {
+    if !wanted.takes_memory() {
         return Ok(None);
     }
     patience::for_notes(service, key).await?;
@@ -51,7 +47,7 @@ pub(super) async fn begin_ready(
     let first = service.sessions.read(key, policy).await?;
     if first || only {
         match start(service, key, wanted, true).await? {
-            Begun::Ended(Ended::Skipped(Skip::NothingEligible | Skip::TooLittleGain)) if !only => {}
+            Begun::Ended(ended) if ended.is_of_no_use() && !only => {}
             begun => return Ok(Some(begun)),
         }
     }
@@ -59,7 +55,7 @@ pub(super) async fn begin_ready(
         repeat::ahead_ends(service, key).await?;
     }
     match start(service, key, wanted, false).await? {
-        Begun::Ended(Ended::Skipped(Skip::NothingEligible | Skip::TooLittleGain)) => Ok(None),
+        Begun::Ended(ended) if ended.is_of_no_use() => Ok(None),
         begun => Ok(Some(begun)),
     }
 }
@@ -72,22 +68,10 @@ async fn start(
 ) -> Result<Begun, ServiceError> {
     let made = made(service);
     let decide = |transaction: &mut Transaction<'_>| {
-        let (asked, made, request) = (wanted.asked, made.clone(), wanted.request.clone());
-        let expected_revision = expected(wanted.expected_revision, transaction)?;
         let start = if memory {
-            StartReady::Memory(CompactWithMemory {
-                asked,
-                made,
-                expected_revision,
-                request,
-            })
+            StartReady::Memory(wanted.with_memory(&made, transaction)?)
         } else {
-            StartReady::Prepared(CompactWithPrepared {
-                asked,
-                made,
-                expected_revision,
-                request,
-            })
+            StartReady::Prepared(wanted.with_prepared(&made, transaction)?)
         };
         let outcome = transaction.run(Command::StartReady(start))?;
         Ok(ended(outcome, transaction))

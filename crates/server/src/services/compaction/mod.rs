@@ -15,8 +15,8 @@ mod summarise;
 mod token;
 
 use palimpsest_core::command::{
-    Command, CompactWithMemory, CompactWithPrepared, FailCompaction, FinishCompaction, Made, Scope,
-    Skip, StartCompaction,
+    Command, CompactWithMemory, CompactWithPrepared, FailCompaction, FinishCompaction, Made,
+    Rejection, Scope, Skip, StartCompaction,
 };
 use palimpsest_core::event::{Asked, Event, WhyFailed};
 use palimpsest_core::ids::{CompactionKey, Ordinal, Revision, SessionKey};
@@ -93,6 +93,37 @@ impl Wanted {
         let as_is = self.instructions.is_none() && self.model.is_none();
         as_is && self.scope == Scope::Whole && self.when != When::Ahead
     }
+
+    /// Whether the running summary may stand in.
+    fn takes_memory(&self) -> bool {
+        matches!(self.strategy, None | Some(Strategy::SessionMemory)) && self.takes_any()
+    }
+
+    fn with_memory(
+        &self,
+        made: &Made,
+        transaction: &Transaction<'_>,
+    ) -> Result<CompactWithMemory, Rejection> {
+        Ok(CompactWithMemory {
+            asked: self.asked,
+            made: made.clone(),
+            expected_revision: expected(self.expected_revision, transaction)?,
+            request: self.request.clone(),
+        })
+    }
+
+    fn with_prepared(
+        &self,
+        made: &Made,
+        transaction: &Transaction<'_>,
+    ) -> Result<CompactWithPrepared, Rejection> {
+        Ok(CompactWithPrepared {
+            asked: self.asked,
+            made: made.clone(),
+            expected_revision: expected(self.expected_revision, transaction)?,
+            request: self.request.clone(),
+        })
+    }
 }
 
 /// What came of it: the event that ended it, or why there was none.
@@ -106,6 +137,16 @@ pub(super) enum Ended {
     Before(Revision),
     /// It goes on.
     Running(CompactionKey),
+}
+
+impl Ended {
+    /// Whether a summary that is there already does not help, and another may.
+    fn is_of_no_use(&self) -> bool {
+        matches!(
+            self,
+            Self::Skipped(Skip::NothingEligible | Skip::TooLittleGain)
+        )
+    }
 }
 
 /// Compacts a session; `tell` makes what is wanted of the session after it.
@@ -251,8 +292,7 @@ async fn with_memory<T>(
     wanted: &Wanted,
     tell: &impl Fn(&Session, &Ended) -> Result<T, NotHeld>,
 ) -> Result<Option<T>, ServiceError> {
-    let may = matches!(wanted.strategy, None | Some(Strategy::SessionMemory));
-    if !(may && wanted.takes_any()) {
+    if !wanted.takes_memory() {
         return Ok(None);
     }
     if !wanted.dry_run {
@@ -267,19 +307,14 @@ async fn with_memory<T>(
         if !(first || only) {
             return Ok(None);
         }
-        let compact = CompactWithMemory {
-            asked: wanted.asked,
-            made: made.clone(),
-            expected_revision: expected(wanted.expected_revision, transaction)?,
-            request: wanted.request.clone(),
-        };
+        let compact = wanted.with_memory(&made, transaction)?;
         let outcome = transaction.run(Command::CompactWithMemory(compact))?;
         Ok(Some(ended(outcome, transaction)))
     };
     let finish = |session: &Session, ended: &Option<Ended>| match ended {
         // Another strategy may help where the running summary cannot.
         None => Ok(None),
-        Some(Ended::Skipped(Skip::NothingEligible | Skip::TooLittleGain)) if !only => Ok(None),
+        Some(ended) if ended.is_of_no_use() && !only => Ok(None),
         Some(ended) => tell(session, ended).map(Some),
     };
     let (sessions, missing) = (&service.sessions, &Missing::Refuse);
@@ -296,18 +331,13 @@ async fn with_prepared<T>(
 ) -> Result<Option<T>, ServiceError> {
     let made = made(service);
     let decide = |transaction: &mut Transaction<'_>| {
-        let compact = CompactWithPrepared {
-            asked: wanted.asked,
-            made: made.clone(),
-            expected_revision: expected(wanted.expected_revision, transaction)?,
-            request: wanted.request.clone(),
-        };
+        let compact = wanted.with_prepared(&made, transaction)?;
         let outcome = transaction.run(Command::CompactWithPrepared(compact))?;
         Ok(ended(outcome, transaction))
     };
     let finish = |session: &Session, ended: &Ended| match ended {
         // There is none, or it is of no more use.
-        Ended::Skipped(Skip::NothingEligible | Skip::TooLittleGain) => Ok(None),
+        ended if ended.is_of_no_use() => Ok(None),
         ended => tell(session, ended).map(Some),
     };
     let (sessions, missing) = (&service.sessions, &Missing::Refuse);
