@@ -17,6 +17,7 @@ use tonic::{Code, Status};
 use tracing::Span;
 
 use super::admission::Permit;
+use super::ticket::Ticket;
 use super::trace::TraceId;
 use crate::clock::Clock;
 use crate::errors::ServiceError;
@@ -31,6 +32,7 @@ pub(super) struct Record {
     /// How it went, once that is known.
     pub(super) code: Option<Code>,
     pub(super) permit: Permit,
+    pub(super) ticket: Ticket,
 }
 
 impl Drop for Record {

@@ -19,6 +19,7 @@ use super::answer::{Answer, Record, code_of};
 use super::bare;
 use super::deadline::{Deadline, asked_for};
 use super::size::Limited;
+use super::ticket::Ticket;
 use super::trace::TraceId;
 use crate::clock::{Clock, IdSource};
 use crate::config::{Config, GrpcConfig};
@@ -140,6 +141,7 @@ impl Shared {
         let limit = self.max_request_bytes;
         let mut request = request.map(|body| Body::new(Limited::new(body, limit)));
         request.extensions_mut().insert(deadline);
+        request.extensions_mut().insert(record.ticket.clone());
 
         let handled = AssertUnwindSafe(
             record
@@ -175,6 +177,7 @@ impl Shared {
             started: self.clock.monotonic(),
             code: None,
             permit: None,
+            ticket: Ticket::default(),
         }
     }
 }

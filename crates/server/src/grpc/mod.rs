@@ -12,6 +12,7 @@ mod health;
 mod incoming;
 mod mutations;
 mod size;
+mod ticket;
 pub(crate) mod trace;
 
 use std::time::Duration;
@@ -35,6 +36,7 @@ pub use deadline::Deadline;
 pub use edge::Edge;
 pub use health::{Health, LIVENESS, READINESS};
 pub use mutations::Mutations;
+pub use ticket::Ticket;
 pub use trace::TraceId;
 
 /// Replies may be larger than requests: a page of messages, each of which was a request.

@@ -36,7 +36,7 @@ impl ContextService for ContextHandlers {
         &self,
         request: Request<AppendMessagesRequest>,
     ) -> Result<Response<AppendMessagesResponse>, Status> {
-        let (service, request) = (self.0.clone(), request.into_inner());
+        let (service, request) = (self.0.clone(), self.0.enter(request)?);
         let change = async move { append::append(&service, request).await };
         reply(self.0.mutations.uncancelled(change).await)
     }
@@ -46,7 +46,7 @@ impl ContextService for ContextHandlers {
         request: Request<PrepareContextRequest>,
     ) -> Result<Response<PrepareContextResponse>, Status> {
         let deadline = request.extensions().get::<Deadline>().copied();
-        let (service, request) = (self.0.clone(), request.into_inner());
+        let (service, request) = (self.0.clone(), self.0.enter(request)?);
         let change =
             Box::pin(async move { Box::pin(prepare::prepare(&service, request, deadline)).await });
         reply(self.0.mutations.uncancelled(change).await)
@@ -58,14 +58,14 @@ impl ContextService for ContextHandlers {
         &self,
         request: Request<StreamContextRequest>,
     ) -> Result<Response<Self::StreamContextStream>, Status> {
-        reply(stream::stream(&self.0, request.into_inner()).await)
+        reply(stream::stream(&self.0, self.0.enter(request)?).await)
     }
 
     async fn rewind_session(
         &self,
         request: Request<RewindSessionRequest>,
     ) -> Result<Response<RewindSessionResponse>, Status> {
-        let (service, request) = (self.0.clone(), request.into_inner());
+        let (service, request) = (self.0.clone(), self.0.enter(request)?);
         let change = async move { rewind::rewind(&service, request).await };
         reply(self.0.mutations.uncancelled(change).await)
     }
@@ -74,7 +74,7 @@ impl ContextService for ContextHandlers {
         &self,
         request: Request<CompactRequest>,
     ) -> Result<Response<CompactResponse>, Status> {
-        let (service, request) = (self.0.clone(), request.into_inner());
+        let (service, request) = (self.0.clone(), self.0.enter(request)?);
         let change = Box::pin(async move { compact::compact(&service, request).await });
         reply(self.0.mutations.uncancelled(change).await)
     }
@@ -83,13 +83,13 @@ impl ContextService for ContextHandlers {
         &self,
         request: Request<CommitSummaryRequest>,
     ) -> Result<Response<CommitSummaryResponse>, Status> {
-        let (service, request) = (self.0.clone(), request.into_inner());
+        let (service, request) = (self.0.clone(), self.0.enter(request)?);
         let change = Box::pin(async move { commit::commit(&service, request).await });
         reply(self.0.mutations.uncancelled(change).await)
     }
 
     async fn snip(&self, request: Request<SnipRequest>) -> Result<Response<SnipResponse>, Status> {
-        let (service, request) = (self.0.clone(), request.into_inner());
+        let (service, request) = (self.0.clone(), self.0.enter(request)?);
         let change = Box::pin(async move { snip::snip(&service, request).await });
         reply(self.0.mutations.uncancelled(change).await)
     }
@@ -98,7 +98,7 @@ impl ContextService for ContextHandlers {
         &self,
         request: Request<PersistToolResultRequest>,
     ) -> Result<Response<PersistToolResultResponse>, Status> {
-        let (service, request) = (self.0.clone(), request.into_inner());
+        let (service, request) = (self.0.clone(), self.0.enter(request)?);
         let change = Box::pin(async move { persist::persist(&service, request).await });
         reply(self.0.mutations.uncancelled(change).await)
     }
@@ -109,7 +109,7 @@ impl ContextService for ContextHandlers {
         &self,
         request: Request<ReadToolResultRequest>,
     ) -> Result<Response<Self::ReadToolResultStream>, Status> {
-        reply(results::read(&self.0, request.into_inner()).await)
+        reply(results::read(&self.0, self.0.enter(request)?).await)
     }
 
     async fn get_session_memory(
@@ -117,7 +117,7 @@ impl ContextService for ContextHandlers {
         request: Request<GetSessionMemoryRequest>,
     ) -> Result<Response<GetSessionMemoryResponse>, Status> {
         let deadline = request.extensions().get::<Deadline>().copied();
-        let answer = memory::get(&self.0, request.into_inner(), deadline);
+        let answer = memory::get(&self.0, self.0.enter(request)?, deadline);
         reply(Box::pin(answer).await)
     }
 
@@ -125,7 +125,7 @@ impl ContextService for ContextHandlers {
         &self,
         request: Request<UpdateWorkingStateRequest>,
     ) -> Result<Response<UpdateWorkingStateResponse>, Status> {
-        let (service, request) = (self.0.clone(), request.into_inner());
+        let (service, request) = (self.0.clone(), self.0.enter(request)?);
         let change = Box::pin(async move { working::update(&service, request).await });
         reply(self.0.mutations.uncancelled(change).await)
     }
@@ -134,7 +134,7 @@ impl ContextService for ContextHandlers {
         &self,
         request: Request<RestoreContextRequest>,
     ) -> Result<Response<RestoreContextResponse>, Status> {
-        let (service, request) = (self.0.clone(), request.into_inner());
+        let (service, request) = (self.0.clone(), self.0.enter(request)?);
         let change = Box::pin(async move { restore::restore(&service, request).await });
         reply(self.0.mutations.uncancelled(change).await)
     }
@@ -143,14 +143,14 @@ impl ContextService for ContextHandlers {
         &self,
         request: Request<ListToolsRequest>,
     ) -> Result<Response<ListToolsResponse>, Status> {
-        reply(tools::list(&self.0, request.into_inner()).await)
+        reply(tools::list(&self.0, self.0.enter(request)?).await)
     }
 
     async fn call_tool(
         &self,
         request: Request<CallToolRequest>,
     ) -> Result<Response<CallToolResponse>, Status> {
-        let (service, request) = (self.0.clone(), request.into_inner());
+        let (service, request) = (self.0.clone(), self.0.enter(request)?);
         let change = Box::pin(async move { tools::call(&service, request).await });
         reply(self.0.mutations.uncancelled(change).await)
     }

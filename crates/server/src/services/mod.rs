@@ -10,6 +10,7 @@ mod commit;
 mod compact;
 mod compaction;
 mod context;
+mod entry;
 mod etag;
 mod events;
 mod export;

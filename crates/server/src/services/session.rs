@@ -23,7 +23,7 @@ impl SessionService for SessionHandlers {
         &self,
         request: Request<CreateSessionRequest>,
     ) -> Result<Response<CreateSessionResponse>, Status> {
-        let (service, request) = (self.0.clone(), request.into_inner());
+        let (service, request) = (self.0.clone(), self.0.enter(request)?);
         // What a policy may hold is large; it does not belong on the stack.
         let change = Box::pin(async move { Box::pin(manage::create(&service, request)).await });
         reply(self.0.mutations.uncancelled(change).await)
@@ -33,14 +33,14 @@ impl SessionService for SessionHandlers {
         &self,
         request: Request<GetSessionRequest>,
     ) -> Result<Response<GetSessionResponse>, Status> {
-        reply(manage::get(&self.0, request.into_inner()).await)
+        reply(manage::get(&self.0, self.0.enter(request)?).await)
     }
 
     async fn update_session(
         &self,
         request: Request<UpdateSessionRequest>,
     ) -> Result<Response<UpdateSessionResponse>, Status> {
-        let (service, request) = (self.0.clone(), request.into_inner());
+        let (service, request) = (self.0.clone(), self.0.enter(request)?);
         let change = Box::pin(async move { Box::pin(manage::update(&service, request)).await });
         reply(self.0.mutations.uncancelled(change).await)
     }
@@ -49,7 +49,7 @@ impl SessionService for SessionHandlers {
         &self,
         request: Request<DeleteSessionRequest>,
     ) -> Result<Response<DeleteSessionResponse>, Status> {
-        let (service, request) = (self.0.clone(), request.into_inner());
+        let (service, request) = (self.0.clone(), self.0.enter(request)?);
         let change = async move { manage::delete(&service, request).await };
         reply(self.0.mutations.uncancelled(change).await)
     }
@@ -58,28 +58,28 @@ impl SessionService for SessionHandlers {
         &self,
         request: Request<ListSessionsRequest>,
     ) -> Result<Response<ListSessionsResponse>, Status> {
-        reply(list::list(&self.0, request.into_inner()).await)
+        reply(list::list(&self.0, self.0.enter(request)?).await)
     }
 
     async fn list_messages(
         &self,
         request: Request<ListMessagesRequest>,
     ) -> Result<Response<ListMessagesResponse>, Status> {
-        reply(messages::list(&self.0, request.into_inner()).await)
+        reply(messages::list(&self.0, self.0.enter(request)?).await)
     }
 
     async fn search_messages(
         &self,
         request: Request<SearchMessagesRequest>,
     ) -> Result<Response<SearchMessagesResponse>, Status> {
-        reply(search::search(&self.0, request.into_inner()).await)
+        reply(search::search(&self.0, self.0.enter(request)?).await)
     }
 
     async fn list_events(
         &self,
         request: Request<ListEventsRequest>,
     ) -> Result<Response<ListEventsResponse>, Status> {
-        reply(events::list(&self.0, request.into_inner()).await)
+        reply(events::list(&self.0, self.0.enter(request)?).await)
     }
 
     type WatchSessionStream = Replies<WatchSessionResponse>;
@@ -88,7 +88,7 @@ impl SessionService for SessionHandlers {
         &self,
         request: Request<WatchSessionRequest>,
     ) -> Result<Response<Self::WatchSessionStream>, Status> {
-        reply(events::watch(&self.0, request.into_inner()).await)
+        reply(events::watch(&self.0, self.0.enter(request)?).await)
     }
 
     type ExportTranscriptStream = Replies<ExportTranscriptResponse>;
@@ -97,6 +97,6 @@ impl SessionService for SessionHandlers {
         &self,
         request: Request<ExportTranscriptRequest>,
     ) -> Result<Response<Self::ExportTranscriptStream>, Status> {
-        reply(export::export(&self.0, request.into_inner()).await)
+        reply(export::export(&self.0, self.0.enter(request)?).await)
     }
 }
