@@ -4,6 +4,7 @@
 mod compactions;
 mod hooks;
 mod offers;
+mod trial;
 mod working;
 
 use std::collections::HashMap;
@@ -28,6 +29,8 @@ use crate::message::{
 };
 use crate::policy::{Overlay, Policy, Preset};
 use crate::session::{self, Session, Standing};
+
+pub use trial::Trial;
 
 /// One step of a history. Small numbers stand for ids, so that they collide.
 #[derive(Debug, Clone)]
@@ -269,6 +272,8 @@ pub struct World {
     /// Everything that happened.
     pub log: Vec<Recorded>,
     originals: Vec<Message>,
+    /// What was appended, in that order.
+    appended: Vec<Arc<Message>>,
     /// What callers were given in place of results, by the calls' ids.
     given: HashMap<Box<str>, Box<str>>,
     next_id: u128,
@@ -305,6 +310,7 @@ impl World {
             session,
             log: vec![first],
             originals: vec![],
+            appended: vec![],
             given: HashMap::new(),
             next_id: 1,
             now: 0,
@@ -392,10 +398,11 @@ impl World {
     pub fn step(&mut self, operation: &Operation) {
         match operation {
             Operation::Append(drafts) => {
-                let messages = drafts
+                let messages: Vec<_> = drafts
                     .iter()
                     .map(|draft| Arc::new(self.message(draft)))
                     .collect();
+                self.appended.extend(messages.iter().cloned());
                 let from = self.session.transcript().next();
                 self.run(Command::Append(Append {
                     messages,

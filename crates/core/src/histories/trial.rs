@@ -1,0 +1,389 @@
+//! The promises of the view, checked along a history: what was served is sealed, a caller that follows
+//! `keep_messages` has exactly the full view, a sendable view is valid for its provider, every block is
+//! accounted for, and replay gives the same session.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{Operation, World};
+use crate::codec;
+use crate::command::{Command, Serve};
+use crate::event::Event;
+use crate::ids::{Ordinal, Revision};
+use crate::levels::results::only_text;
+use crate::message::{Block, Kind};
+use crate::session::{Standing, WaitsFor};
+use crate::validate::validate;
+use crate::view::{Etag, Form, Provider, Target, WireRole, flatten};
+
+fn targets() -> [Target; 4] {
+    let target = |provider, model: &str, thinking| Target {
+        provider,
+        model: model.into(),
+        thinking,
+    };
+    [
+        target(Provider::Anthropic, "model-a", true),
+        target(Provider::Anthropic, "model-b", true),
+        target(Provider::Anthropic, "model-a", false),
+        target(Provider::OpenAi, "model-c", false),
+    ]
+}
+
+/// A caller: it keeps what it is told to keep, and appends what it is given.
+#[derive(Debug, Default)]
+struct Caller {
+    array: Vec<Vec<u8>>,
+    etag: Option<Etag>,
+    flat: Vec<(WireRole, Vec<u8>)>,
+    epoch: u32,
+}
+
+/// A history, and the callers that follow it.
+#[derive(Debug, Default)]
+pub struct Trial {
+    world: World,
+    callers: HashMap<u8, Caller>,
+    /// What was served, by revision and target.
+    served: HashMap<(Revision, u8), Flat>,
+}
+
+type Flat = Vec<(WireRole, Vec<u8>)>;
+
+impl Trial {
+    /// Plays a history and checks every promise after each step.
+    pub fn play(operations: &[Operation]) {
+        let mut stage = Self::default();
+        for operation in operations {
+            stage.step(operation);
+        }
+        for target in 0..4 {
+            stage.serve(target, true);
+        }
+        stage.check_replay();
+    }
+
+    fn step(&mut self, operation: &Operation) {
+        let mark = self.world.session.notes().version.as_ref();
+        let mark = mark.and_then(|version| version.covers);
+        let pinned = self.pinned();
+        self.world.step(operation);
+        self.check_pins(operation, &pinned);
+        self.check_attachments();
+        self.check_memory(operation, mark);
+        self.check_undo();
+        self.check_folds();
+        self.check_promises();
+        if let Operation::Serve { target, interrupt } = operation {
+            self.serve(*target, *interrupt);
+        }
+    }
+
+    fn serve(&mut self, which: u8, interrupt: bool) {
+        let target = targets()[usize::from(which)].clone();
+        self.world.run(Command::Serve(Serve {
+            target: target.clone(),
+            interrupt_open_calls: interrupt,
+            ..Serve::default()
+        }));
+        let caller = self.callers.entry(which).or_default();
+        // What a session that holds little can show is what it shows when it holds everything.
+        let of_little = self.world.session.view(&target, caller.etag);
+        let of_little = of_little.map(|view| (view.keep, flatten(&target, &view.messages)));
+        self.world.fill();
+        let delta = self.world.session.view(&target, caller.etag).unwrap();
+        let full = self.world.session.view(&target, None).unwrap();
+        if let Ok((keep, flat)) = of_little {
+            assert_eq!(
+                (keep, flat),
+                (delta.keep, flatten(&target, &delta.messages))
+            );
+        }
+        let json = |messages: &[_]| -> Vec<Vec<u8>> {
+            messages
+                .iter()
+                .map(|message| {
+                    let mut out = Vec::new();
+                    codec::write(target.provider, message, &mut out);
+                    out
+                })
+                .collect()
+        };
+        // A caller that follows the protocol has the full view.
+        caller.array.truncate(delta.keep as usize);
+        assert_eq!(
+            caller.array.len(),
+            delta.keep as usize,
+            "keeps more than it has"
+        );
+        caller.array.extend(json(&delta.messages));
+        assert_eq!(
+            caller.array,
+            json(&full.messages),
+            "delta and full view differ"
+        );
+        assert_eq!(delta.etag, full.etag);
+        assert_eq!(full.length as usize, full.messages.len());
+        // Sealed: the earlier view is a prefix of this one.
+        let flat = flatten(&target, &full.messages);
+        let epoch = self.world.session.sealed().epoch().get();
+        if caller.epoch == epoch {
+            assert!(flat.starts_with(&caller.flat), "a served view changed");
+        }
+        // A second look changes nothing, and gives nothing new.
+        let again = self.world.session.view(&target, Some(full.etag)).unwrap();
+        assert_eq!((again.keep, again.messages.len()), (full.length, 0));
+        if full.unsendable.is_none() {
+            let violations = validate(&target, &caller.array);
+            assert!(
+                violations.is_empty(),
+                "{violations:#?}\n{}",
+                show(&caller.array)
+            );
+        }
+        let at = (self.world.session.revision(), which);
+        self.served.insert(at, flat.clone());
+        (caller.flat, caller.epoch, caller.etag) = (flat, epoch, Some(full.etag));
+        self.check_accounting();
+    }
+
+    /// An undo brings the view back byte for byte; what came since follows it.
+    fn check_undo(&mut self) {
+        let Some(Event::Restored(event)) = self.world.log.last().map(|last| &last.event) else {
+            return;
+        };
+        let to = event.to;
+        self.world.fill();
+        for which in 0..4 {
+            let target = &targets()[usize::from(which)];
+            let Some(before) = self.served.get(&(to, which)) else {
+                continue;
+            };
+            let view = self.world.session.view(target, None).unwrap();
+            let after = flatten(target, &view.messages);
+            assert!(after.starts_with(before), "an undo brought another view");
+        }
+    }
+
+    /// Every block of a visible message has one piece, or is pending.
+    fn check_accounting(&self) {
+        let mut seen = HashSet::new();
+        for piece in self.world.session.sealed().pieces() {
+            if piece.form.is_of_a_block() {
+                assert!(seen.insert((piece.message, piece.block)), "{piece:?} twice");
+            }
+        }
+        for item in self.world.session.pending() {
+            for (block, _) in &item.blocks {
+                assert!(seen.insert((item.message, *block)), "pending and sealed");
+            }
+        }
+        for (ordinal, entry) in self.world.session.transcript().entries() {
+            if entry.standing != Standing::Visible {
+                continue;
+            }
+            let blocks = entry
+                .content
+                .as_ref()
+                .map_or(0, |message| message.blocks.len());
+            for block in (0_u16..).take(blocks) {
+                assert!(seen.remove(&(ordinal, block)), "{ordinal} {block} fell out");
+            }
+        }
+        assert!(
+            seen.is_empty(),
+            "pieces of messages that are not visible: {seen:?}"
+        );
+    }
+
+    /// Every folded message has one placeholder, and the count of tokens is that of what is shown.
+    fn check_folds(&self) {
+        let session = &self.world.session;
+        let shown: Vec<_> = session
+            .sealed()
+            .pieces()
+            .iter()
+            .filter_map(|piece| match piece.form {
+                Form::Placeholder(span) => Some(span),
+                _ => None,
+            })
+            .collect();
+        let distinct: HashSet<_> = shown.iter().copied().collect();
+        assert_eq!(distinct.len(), shown.len(), "a placeholder stands twice");
+        let mut told = HashSet::new();
+        let mut tokens = 0;
+        for (ordinal, entry) in session.transcript().entries() {
+            if entry.standing == Standing::Collapsed {
+                let span = session.fold_of(ordinal).map(|one| one.span.key);
+                told.insert(span.expect("a folded message has a placeholder"));
+            }
+            if entry.standing.takes_part() {
+                tokens += u64::from(entry.size.tokens);
+            }
+        }
+        assert_eq!(told, distinct, "a placeholder stands for nothing");
+        assert_eq!(
+            session.ledger().all.total(),
+            tokens,
+            "a count of something else"
+        );
+    }
+
+    /// A reference that was given out leads to its file for ever: through the result that came, or
+    /// through the offer that waits for it. And what came in its place shows exactly what was given.
+    fn check_promises(&self) {
+        let session = &self.world.session;
+        for recorded in &self.world.log {
+            let Event::ResultOffered(event) = &recorded.event else {
+                continue;
+            };
+            let Some(kept) = &event.offer.kept else {
+                continue;
+            };
+            let stored = session.stored().in_file(&kept.file);
+            let offer = session.offers().in_file(&kept.file);
+            let sha256 = stored.map(|stored| stored.sha256);
+            let sha256 = sha256.or(offer.and_then(|offer| offer.kept.as_ref().map(|k| k.sha256)));
+            assert_eq!(sha256, Some(kept.sha256), "{} leads nowhere", kept.file);
+        }
+        for piece in session.sealed().pieces() {
+            let stored = session.stored().at(piece.message, piece.block);
+            if let (Form::Stored(_), None) = (piece.form, stored) {
+                panic!("{piece:?} shows what stands for another result");
+            }
+        }
+        for (message, block, stored) in session.stored().iter().filter(|(.., s)| s.only_file) {
+            let content = session.transcript().content(message);
+            let block = content.and_then(|content| content.blocks.get(usize::from(block)));
+            let Some(Block::ToolResult(result)) = block else {
+                continue;
+            };
+            assert_eq!(only_text(&result.content), Some(&*stored.text));
+        }
+    }
+
+    /// The mark of the running summary lies within what was read, moves only while no call waits, and
+    /// the summary is stale exactly when what it reaches to has left the view.
+    fn check_memory(&self, operation: &Operation, before: Option<Ordinal>) {
+        let session = &self.world.session;
+        let Some(version) = &session.notes().version else {
+            return;
+        };
+        assert!(version.covers <= version.read, "{version:?}");
+        let takes_part = |at: Ordinal| {
+            let entry = session.transcript().get(at);
+            entry.is_some_and(|entry| entry.standing.takes_part())
+        };
+        let reaches = [version.covers, version.read].into_iter().flatten();
+        let has_left = reaches.into_iter().any(|at| !takes_part(at));
+        assert_eq!(session.memory_is_stale(), has_left);
+        let is_one_step = matches!(operation, Operation::Append(_) | Operation::Note(_));
+        if is_one_step && version.covers > before {
+            assert_ne!(session.about().waits_for, WaitsFor::Tools, "{version:?}");
+        }
+        if let (Operation::Note(_), Some(last)) = (operation, self.world.log.last())
+            && matches!(last.event, Event::MemoryUpdated(_))
+        {
+            let later = session.transcript().entries().filter(|(at, entry)| {
+                version.read.is_none_or(|read| *at > read)
+                    && entry.standing.takes_part()
+                    && entry.kind == Kind::Ordinary
+            });
+            let tokens: u64 = later.map(|(_, entry)| u64::from(entry.size.tokens)).sum();
+            assert_eq!(
+                session.notes().since_tokens,
+                tokens,
+                "growth counts from what was read"
+            );
+            assert!(session.notes().knows(version.text.as_bytes()));
+        }
+    }
+
+    /// The forms of what is pinned, as it is shown. Reasoning leaves where a provider would refuse it.
+    fn pinned(&self) -> Vec<((Ordinal, u16), Form)> {
+        let session = &self.world.session;
+        let pieces = session.sealed().pieces().iter();
+        let pinned = pieces.filter(|piece| {
+            let content = session.transcript().content(piece.message);
+            let block = content.and_then(|content| content.blocks.get(usize::from(piece.block)));
+            piece.form.is_of_a_block()
+                && session.pins().at(piece.message, piece.block).is_some()
+                && block.is_some_and(|block| !block.is_thinking())
+        });
+        pinned
+            .map(|piece| ((piece.message, piece.block), piece.form))
+            .collect()
+    }
+
+    /// What is pinned stays as it is shown, whatever the levels do.
+    fn check_pins(&self, operation: &Operation, before: &[((Ordinal, u16), Form)]) {
+        let may_take = matches!(
+            operation,
+            Operation::Rewind(_) | Operation::Restore(_) | Operation::Work { .. }
+        );
+        if may_take {
+            return;
+        }
+        let pieces = self.world.session.sealed().pieces().iter();
+        let now: HashMap<_, _> = pieces
+            .filter(|piece| piece.form.is_of_a_block())
+            .map(|piece| ((piece.message, piece.block), piece.form))
+            .collect();
+        for (place, form) in before {
+            let after = now.get(place).copied();
+            // The operator's words are shown the same in both of these.
+            let is_same =
+                after == Some(*form) || (*form == Form::Operator && after == Some(Form::Block));
+            assert!(
+                is_same,
+                "{place:?} is pinned and was {form:?}, is {after:?}"
+            );
+        }
+    }
+
+    /// What compactions attached stands there once: with the last one that was not taken back.
+    fn check_attachments(&self) {
+        let session = &self.world.session;
+        let attached = session.transcript().entries().filter(|(at, entry)| {
+            entry.kind == Kind::Attachment
+                && entry.standing == Standing::Visible
+                && session.is_framing(*at)
+                && session.pins().within(*at).is_none()
+        });
+        let revisions: HashSet<_> = attached.map(|(_, entry)| entry.revision).collect();
+        assert!(revisions.len() <= 1, "attachments of several compactions");
+    }
+
+    /// The transcript is what came in, in that order, whatever the levels and the callers did to the view;
+    /// and the log has all of it.
+    fn check_transcript(&self) {
+        let mut entries = self.world.session.transcript().entries();
+        let logged: HashMap<_, _> = self.world.contents().map(|(_, m)| (m.id, m)).collect();
+        for original in &self.world.appended {
+            let id = original.id;
+            let (_, entry) = entries
+                .find(|(_, entry)| entry.id == id)
+                .unwrap_or_else(|| panic!("{id} is lost, or out of order"));
+            let held = entry.content.as_ref().unwrap_or(&logged[&id]);
+            assert_eq!(held.blocks, original.blocks, "{id} changed");
+        }
+    }
+
+    fn check_replay(&mut self) {
+        self.world.fill();
+        self.check_transcript();
+        let replayed = self.world.at(self.world.session.revision());
+        assert_eq!(replayed, self.world.session, "replay differs");
+        let loaded = self.world.loaded();
+        let whole = std::mem::replace(&mut self.world.session, loaded);
+        self.world.fill();
+        assert_eq!(self.world.session, whole, "the snapshot differs");
+    }
+}
+
+fn show(array: &[Vec<u8>]) -> String {
+    array
+        .iter()
+        .map(|message| String::from_utf8_lossy(message).into_owned())
+        .collect::<Vec<_>>()
+        .join("\n")
+}
