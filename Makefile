@@ -1,6 +1,6 @@
 # What people run. `make test` is all that a change has to pass.
 
-.PHONY: run test lint docs bench tools
+.PHONY: run test lint docs bench chaos soak fuzz tools
 
 # The server, with everything on this machine.
 run:
@@ -23,6 +23,27 @@ docs:
 # How fast, as ratios to limits that are measured in the same run.
 bench:
 	cargo bench --locked
+
+# Random schedules of faults and kills, and of full disks, against a release; prints what it counted.
+SCHEDULES ?= 1000
+chaos:
+	cargo build --release --locked
+	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest CHAOS_SCHEDULES=$(SCHEDULES) \
+		cargo test --locked -p palimpsest-tests --test chaos -- --nocapture
+
+# The same load for a long time against a release: memory, handles, disk and latency may not drift.
+MINUTES ?= 30
+soak:
+	cargo build --release --locked
+	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest SOAK_MINUTES=$(MINUTES) \
+		cargo test --locked -p palimpsest-tests --test soak -- --nocapture
+
+# Looks for inputs that break a decoder, a history or a call: every target, led by coverage, on nightly.
+# `make fuzz SECONDS=600 TARGETS=rpc` for one of them.
+SECONDS ?= 60
+TARGETS ?= anthropic openai transcripts storage documents settings operations rpc
+fuzz: tools
+	scripts/fuzz $(SECONDS) $(TARGETS)
 
 tools:
 	scripts/install-tools

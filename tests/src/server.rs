@@ -29,10 +29,14 @@ pub struct Server {
     log: Arc<Mutex<Vec<String>>>,
 }
 
-/// The binary under test, built once.
+/// The binary under test, built once; `PALIMPSEST_TEST_BINARY` names one that is there already, such as the
+/// release that a long run is about.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
+        if let Some(named) = std::env::var_os("PALIMPSEST_TEST_BINARY") {
+            return named.into();
+        }
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| env!("CARGO").into());
         let built = Command::new(cargo)
             .args(["build", "--quiet", "--locked", "-p", "palimpsest-server"])
@@ -104,6 +108,11 @@ impl Server {
     /// Where it listens.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// What it logged so far.

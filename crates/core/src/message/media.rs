@@ -73,8 +73,12 @@ impl Media {
             return None;
         };
         match self.kind {
+            MediaKind::Document if data.len() > MAX_DOCUMENT_BASE64_BYTES => {
+                Some(MediaProblem::TooManyBytes)
+            }
             MediaKind::Document => {
-                (data.len() > MAX_DOCUMENT_BASE64_BYTES).then_some(MediaProblem::TooManyBytes)
+                let is_file = &**media_type == "application/pdf";
+                (is_file && !is_base64(data)).then_some(MediaProblem::BadType)
             }
             MediaKind::Image if !IMAGE_TYPES.contains(&&**media_type) => {
                 Some(MediaProblem::BadType)
@@ -88,21 +92,23 @@ impl Media {
 }
 
 fn image_problem(data: &str) -> Option<MediaProblem> {
-    if data.is_empty() {
+    if !is_base64(data) {
         return Some(MediaProblem::BadType);
     }
-    // Whole groups of four characters decode by themselves.
-    let head = data.len().min(HEADER_BASE64_BYTES) / 4 * 4;
-    let Some(Ok(bytes)) = data
-        .as_bytes()
-        .get(..head)
-        .map(|head| STANDARD.decode(head))
-    else {
-        return Some(MediaProblem::BadType);
-    };
+    let head = data.len().min(HEADER_BASE64_BYTES);
+    let bytes = data.get(..head).map(|head| STANDARD.decode(head))?.ok()?;
     // A file whose dimensions we cannot find is the provider's to judge.
     let size = imagesize::blob_size(&bytes).ok()?;
     (size.width.max(size.height) > MAX_IMAGE_EDGE_PX).then_some(MediaProblem::TooManyPixels)
+}
+
+/// Whether it decodes, found without decoding it.
+fn is_base64(data: &str) -> bool {
+    let Some((body, end)) = data.as_bytes().split_last_chunk::<4>() else {
+        return false;
+    };
+    let is_digit = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/');
+    body.len().is_multiple_of(4) && body.iter().all(is_digit) && STANDARD.decode(end).is_ok()
 }
 
 #[cfg(test)]
@@ -137,8 +143,19 @@ mod tests {
             image("image/tiff", "AAAA").problem(),
             Some(MediaProblem::BadType)
         );
+        for bad in [
+            "not base64!",
+            "",
+            "iVBORw0KGgo=o=",
+            "iVBORw0KGgo",
+            "iVBO=w0KGgo=",
+        ] {
+            let problem = image("image/png", bad).problem();
+            assert_eq!(problem, Some(MediaProblem::BadType), "{bad}");
+        }
+        let long = format!("{}\n{}", "A".repeat(40_000), "A".repeat(39_999));
         assert_eq!(
-            image("image/png", "not base64!").problem(),
+            image("image/png", &long).problem(),
             Some(MediaProblem::BadType)
         );
         assert_eq!(

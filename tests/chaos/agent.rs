@@ -1,0 +1,229 @@
+//! An agent that works through whatever happens to its server, and remembers what was acknowledged.
+
+use std::time::Duration;
+
+use palimpsest_core::validate::validate;
+use palimpsest_core::view::Target;
+use palimpsest_proto::context::v1::read_tool_result_request::Result as Which;
+use palimpsest_proto::context::v1::{
+    CallRef, CompactRequest, ListMessagesRequest, ReadToolResultRequest,
+};
+use palimpsest_tests::say::{assistant_call, prepare, result, uuid, with_id};
+use palimpsest_tests::server::{Context, Server};
+use palimpsest_tests::{Array, name, refused};
+use tonic::{Code, Request, Status};
+use tonic_types::StatusExt as _;
+
+/// How long a caller waits for a call.
+const PATIENCE: Duration = Duration::from_millis(800);
+/// Every so many turns it asks for a compaction.
+const COMPACT_EVERY: u64 = 9;
+/// The most results that are read back in one check.
+const READ_BACK: usize = 4;
+
+/// What one agent knows of its session.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    session: String,
+    /// The turns that are there, in order.
+    there: Vec<u64>,
+    /// The turn that it does not know of whether it happened.
+    pending: Option<u64>,
+    next: u64,
+    array: Array,
+    /// Acknowledged in all.
+    pub(crate) acknowledged: u64,
+    /// Refused or failed in all.
+    pub(crate) failed: u64,
+    /// Results read back in all.
+    pub(crate) read_back: u64,
+}
+
+/// What the tool said in a turn: short or long, and never the same.
+fn said(turn: u64) -> String {
+    let lines = match turn % 5 {
+        0 => 300,
+        1 | 2 => 60,
+        _ => 3,
+    };
+    format!("line of the output of turn {turn}\n").repeat(lines)
+}
+
+fn call(turn: u64) -> String {
+    format!("call_{turn}")
+}
+
+impl Agent {
+    pub(crate) fn new(number: usize) -> Self {
+        Self {
+            session: name(&format!("chaos-{number}")),
+            there: Vec::new(),
+            pending: None,
+            next: 0,
+            array: Array::default(),
+            acknowledged: 0,
+            failed: 0,
+            read_back: 0,
+        }
+    }
+
+    /// The session's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.session
+    }
+
+    /// Takes one turn, the one that failed before or the next one.
+    pub(crate) async fn turn(&mut self, client: &mut Context) {
+        let turn = self.pending.unwrap_or(self.next);
+        let messages = vec![
+            with_id(&uuid(turn * 2), assistant_call(&call(turn))),
+            with_id(&uuid(turn * 2 + 1), result(&call(turn), &said(turn))),
+        ];
+        let mut request = prepare(&self.session, messages);
+        request.known_etag = self.array.etag.clone();
+        self.pending = Some(turn);
+        match client.prepare_context(limited(request)).await {
+            Ok(reply) => {
+                self.array.take(reply.get_ref());
+                self.there.push(turn);
+                (self.pending, self.next) = (None, turn + 1);
+                self.acknowledged += 1;
+            }
+            Err(status) => self.bear(&status),
+        }
+        if turn % COMPACT_EVERY == COMPACT_EVERY - 1 {
+            self.compact(client).await;
+        }
+    }
+
+    async fn compact(&mut self, client: &mut Context) {
+        let request = CompactRequest {
+            session: self.session.clone(),
+            ..CompactRequest::default()
+        };
+        if let Err(status) = client.compact(limited(request)).await {
+            let has_nothing_to_do = status.code() == Code::FailedPrecondition;
+            if !has_nothing_to_do && status.code() != Code::NotFound {
+                self.bear(&status);
+            }
+        }
+    }
+
+    /// A call may fail, though only as a failure that a caller can act on.
+    fn bear(&mut self, status: &Status) {
+        self.failed += 1;
+        let reason = status.get_details_error_info().map(|info| info.reason);
+        let is_expected = match status.code() {
+            // Aborted: another compaction of the same session is under way, or has just ended.
+            Code::Unavailable
+            | Code::DeadlineExceeded
+            | Code::ResourceExhausted
+            | Code::Aborted => true,
+            // The connection broke: the client says so in various ways, and without our details.
+            Code::Unknown | Code::Cancelled | Code::Internal => reason.is_none(),
+            _ => false,
+        };
+        assert!(is_expected, "{}: {status:?}", self.session);
+    }
+
+    /// Checks what the server has against what was acknowledged.
+    pub(crate) async fn check(&mut self, server: &Server) {
+        let Some(found) = self.listed(server).await else {
+            return;
+        };
+        // What was not acknowledged happened wholly, or not at all.
+        if found != self.there {
+            let pending = self.pending.take().unwrap_or_else(|| {
+                panic!("{}: {found:?} instead of {:?}", self.session, self.there)
+            });
+            self.there.push(pending);
+            self.next = pending + 1;
+            assert_eq!(found, self.there, "{}", self.session);
+        }
+        let mut client = server.context().await;
+        self.check_view(&mut client).await;
+        for turn in self.there.clone().into_iter().rev().take(READ_BACK) {
+            assert_eq!(self.read(&mut client, turn).await, said(turn));
+            self.read_back += 1;
+        }
+    }
+
+    /// The turns that are in the transcript, each of which is whole.
+    async fn listed(&self, server: &Server) -> Option<Vec<u64>> {
+        let mut sessions = server.sessions().await;
+        let mut request = ListMessagesRequest {
+            session: self.session.clone(),
+            page_size: 500,
+            ..ListMessagesRequest::default()
+        };
+        let mut ids = Vec::new();
+        loop {
+            let page = match sessions.list_messages(request.clone()).await {
+                Ok(page) => page.into_inner(),
+                Err(status) => {
+                    refused(&status, Code::NotFound, "SESSION_NOT_FOUND");
+                    assert!(self.there.is_empty(), "{} is lost", self.session);
+                    return None;
+                }
+            };
+            // What a compaction attached is no turn.
+            let ours = page.messages.into_iter().map(|message| message.id);
+            ids.extend(ours.filter(|id| id.starts_with(&uuid(0)[..20])));
+            if page.next_page_token.is_empty() {
+                break;
+            }
+            request.page_token = page.next_page_token;
+        }
+        let turns: Vec<u64> = (0..self.next.max(self.pending.map_or(0, |turn| turn + 1)))
+            .filter(|turn| ids.contains(&uuid(turn * 2)))
+            .collect();
+        let whole = turns
+            .iter()
+            .flat_map(|turn| [uuid(turn * 2), uuid(turn * 2 + 1)]);
+        assert!(ids.iter().cloned().eq(whole), "{}: {ids:?}", self.session);
+        Some(turns)
+    }
+
+    /// The delta to the array that was acknowledged gives the whole view, and a provider takes it.
+    async fn check_view(&mut self, client: &mut Context) {
+        let mut request = prepare(&self.session, Vec::new());
+        request.known_etag = self.array.etag.clone();
+        let reply = client.prepare_context(request).await.unwrap();
+        self.array.take(reply.get_ref());
+        let request = prepare(&self.session, Vec::new());
+        let whole = client.prepare_context(request).await.unwrap().into_inner();
+        assert_eq!(self.array.messages, whole.messages_json, "{}", self.session);
+        let array: Vec<Vec<u8>> = whole
+            .messages_json
+            .iter()
+            .map(|json| json.to_vec())
+            .collect();
+        let violations = validate(&Target::default(), &array);
+        assert!(violations.is_empty(), "{}: {violations:?}", self.session);
+    }
+
+    /// A result, all of it.
+    async fn read(&self, client: &mut Context, turn: u64) -> String {
+        let request = ReadToolResultRequest {
+            session: self.session.clone(),
+            result: Some(Which::Call(CallRef {
+                tool_use_id: call(turn),
+                ..CallRef::default()
+            })),
+            ..ReadToolResultRequest::default()
+        };
+        let mut stream = client.read_tool_result(request).await.unwrap().into_inner();
+        let mut bytes = Vec::new();
+        while let Some(part) = stream.message().await.unwrap() {
+            bytes.extend_from_slice(&part.data);
+        }
+        String::from_utf8(bytes).unwrap()
+    }
+}
+
+/// The request of a caller that does not wait for ever.
+fn limited<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(PATIENCE);
+    request
+}

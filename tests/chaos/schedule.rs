@@ -1,0 +1,239 @@
+//! One schedule after another on the same folder.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use palimpsest_fake_provider::{FakeProvider, Plan};
+use palimpsest_tests::Server;
+use tokio::task::JoinSet;
+
+use crate::agent::Agent;
+use crate::faults::{Fault, Faults};
+
+/// Schedules of one run, unless `CHAOS_SCHEDULES` says otherwise.
+const SCHEDULES: u64 = 12;
+/// Schedules on one folder: enough for a history, few enough that each start is quick.
+const PER_FOLDER: u64 = 12;
+/// Folders at one time: most of a schedule is waiting.
+const LANES: usize = 3;
+/// Agents at one time.
+const AGENTS: usize = 6;
+/// The model that hangs.
+const MODEL: &str = "summarizer";
+
+/// Small sessions are compacted too, results are stored, and nothing waits for long.
+const SETTINGS: &[&str] = &[
+    "worker.settle_ms=50",
+    "worker.poll_ms=50",
+    "worker.lease_ms=600",
+    "worker.max_backoff_ms=500",
+    "store.canary_every_ms=100",
+    "summarizer.provider=anthropic",
+    "summarizer.model=summarizer",
+    "summarizer.timeout_ms=1000",
+    "policy.session_memory.start_tokens=2000",
+    "policy.session_memory.update_tokens=1000",
+    "policy.autocompact.min_input_tokens=100",
+    "policy.tool_results.max_result_chars=4000",
+];
+
+/// A number that differs from run to run, unless `PALIMPSEST_TEST_SEED` says which.
+fn seed() -> u64 {
+    match std::env::var("PALIMPSEST_TEST_SEED") {
+        Ok(seed) => seed.parse().unwrap(),
+        Err(_) => RandomState::new().hash_one(0),
+    }
+}
+
+/// Xorshift: a next number that looks random.
+fn next(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+fn schedules() -> u64 {
+    let said = std::env::var("CHAOS_SCHEDULES").ok();
+    said.and_then(|text| text.parse().ok()).unwrap_or(SCHEDULES)
+}
+
+/// What all schedules together did.
+#[derive(Debug, Default)]
+struct Counts {
+    schedules: u64,
+    faults: BTreeMap<String, u64>,
+    injected: i64,
+    acknowledged: u64,
+    failed: u64,
+    read_back: u64,
+}
+
+impl Counts {
+    fn add(&mut self, other: Self) {
+        self.schedules += other.schedules;
+        self.injected += other.injected;
+        self.acknowledged += other.acknowledged;
+        self.failed += other.failed;
+        self.read_back += other.read_back;
+        for (fault, count) in other.faults {
+            *self.faults.entry(fault).or_default() += count;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn faults_and_kills_lose_nothing_that_was_acknowledged() {
+    let seed = seed();
+    eprintln!("seed {seed}");
+    let mut random = seed | 1;
+    let mut counts = Counts::default();
+    let mut lanes = JoinSet::new();
+    let mut left = schedules();
+    while left > 0 || !lanes.is_empty() {
+        while left > 0 && lanes.len() < LANES {
+            let some = left.min(PER_FOLDER);
+            left -= some;
+            lanes.spawn(one_folder(next(&mut random), some));
+        }
+        let ended = lanes.join_next().await;
+        counts.add(
+            ended
+                .unwrap()
+                .unwrap_or_else(|error| panic!("seed {seed}: {error}")),
+        );
+        eprintln!("{} schedules", counts.schedules);
+    }
+    eprintln!("{counts:#?}");
+    assert!(
+        counts.acknowledged > counts.schedules * 5,
+        "hardly anything was done"
+    );
+    assert!(counts.injected > 0, "no fault met anything");
+}
+
+/// So many schedules, on a folder of their own.
+async fn one_folder(seed: u64, schedules: u64) -> Counts {
+    let mut random = seed | 1;
+    let mut counts = Counts::default();
+    let folder = tempfile::tempdir().unwrap();
+    let provider = FakeProvider::start().await.unwrap();
+    let mut agents: Vec<Agent> = (0..AGENTS).map(Agent::new).collect();
+    for _ in 0..schedules {
+        let fault = Fault::ALL[usize::try_from(next(&mut random)).unwrap_or(0) % Fault::ALL.len()];
+        let faults = Faults::new(folder.path());
+        let server = start(folder.path(), &faults, &provider);
+        for agent in &mut agents {
+            agent.check(&server).await;
+        }
+        let pauses = [
+            next(&mut random) % 200,
+            next(&mut random) % 300,
+            next(&mut random) % 200,
+        ];
+        agents = live(agents, Arc::new(server), &faults, &provider, fault, pauses).await;
+        counts.schedules += 1;
+        *counts.faults.entry(format!("{fault:?}")).or_default() += 1;
+        counts.injected += faults.injected();
+    }
+    let server = start(folder.path(), &Faults::new(folder.path()), &provider);
+    for agent in &mut agents {
+        agent.check(&server).await;
+        counts.acknowledged += agent.acknowledged;
+        counts.failed += agent.failed;
+        counts.read_back += agent.read_back;
+    }
+    server.kill();
+    counts
+}
+
+fn start(folder: &Path, faults: &Faults, provider: &FakeProvider) -> Server {
+    let url = format!("summarizer.base_url={}", provider.url());
+    let settings = SETTINGS.iter().copied().chain([url.as_str()]);
+    let arguments: Vec<&str> = settings.flat_map(|setting| ["--set", setting]).collect();
+    Server::start_with(&folder.join("data"), &arguments, &faults.vars())
+}
+
+/// The life of one server: work, a fault, an end of it, work again, and SIGKILL.
+async fn live(
+    agents: Vec<Agent>,
+    server: Arc<Server>,
+    faults: &Faults,
+    provider: &FakeProvider,
+    fault: Fault,
+    [before, during, after]: [u64; 3],
+) -> Vec<Agent> {
+    let pause = |ms| tokio::time::sleep(Duration::from_millis(20 + ms));
+    let working = Working::start(agents, &server).await;
+    pause(before).await;
+    faults.set(fault);
+    if fault == Fault::ProviderHangs {
+        let hangs = Plan {
+            delay: Duration::from_hours(1),
+            ..Plan::default()
+        };
+        provider.script(MODEL, vec![hangs; 8]);
+    }
+    pause(during).await;
+    faults.set(Fault::None);
+    if !fault.passes() {
+        server.signal("KILL");
+        return working.stop().await;
+    }
+    let mut agents = working.stop().await;
+    // What is over is over without a restart.
+    for agent in &mut agents {
+        agent.check(&server).await;
+    }
+    let working = Working::start(agents, &server).await;
+    pause(after).await;
+    server.signal("KILL");
+    let agents = working.stop().await;
+    let log = server.log().join("\n");
+    assert!(!log.contains("panicked"), "{fault:?}: {log}");
+    agents
+}
+
+/// Agents at work.
+struct Working {
+    agents: JoinSet<Agent>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Working {
+    async fn start(agents: Vec<Agent>, server: &Server) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut running = JoinSet::new();
+        for mut agent in agents {
+            let mut client = server.context().await;
+            let stop = Arc::clone(&stop);
+            running.spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    let failed = agent.failed;
+                    agent.turn(&mut client).await;
+                    if agent.failed > failed {
+                        tokio::time::sleep(Duration::from_millis(10)).await;
+                    }
+                }
+                agent
+            });
+        }
+        Self {
+            agents: running,
+            stop,
+        }
+    }
+
+    /// Lets each finish what it is at.
+    async fn stop(self) -> Vec<Agent> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut agents = self.agents.join_all().await;
+        agents.sort_by(|a, b| a.name().cmp(b.name()));
+        agents
+    }
+}

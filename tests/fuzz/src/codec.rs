@@ -1,0 +1,85 @@
+//! Providers' JSON on its way in, and the views that come of it on their way out.
+
+use std::sync::Arc;
+
+use palimpsest_core::codec;
+use palimpsest_core::command::{Append, Command, Serve};
+use palimpsest_core::histories::World;
+use palimpsest_core::ids::MessageId;
+use palimpsest_core::validate::validate;
+use palimpsest_core::view::{Provider, Target};
+use uuid::Uuid;
+
+/// Fields and kinds of blocks that we do not know are sent as they came: a later API may know them.
+const MAY_BE_NEWER: [&str; 2] = [
+    "extra inputs are not permitted",
+    "this part may not stand here",
+];
+
+/// A Messages API payload.
+pub(crate) fn anthropic(data: &[u8]) {
+    payload(Provider::Anthropic, data);
+}
+
+/// A Chat Completions payload.
+pub(crate) fn openai(data: &[u8]) {
+    payload(Provider::OpenAi, data);
+}
+
+/// What is read can be shown to every provider, in an array that is valid there; and what we wrote can be
+/// read again.
+fn payload(provider: Provider, data: &[u8]) {
+    let mut world = World::new();
+    let Ok(messages) = codec::read(provider, data, &mut ids(1)) else {
+        return;
+    };
+    let append = Append {
+        messages: messages.into_iter().map(Arc::new).collect(),
+        ..Append::default()
+    };
+    // What is too large, or says one thing twice, is refused.
+    if world.try_run(Command::Append(append)).is_err() {
+        return;
+    }
+    for to in [Provider::Anthropic, Provider::OpenAi] {
+        let target = Target {
+            provider: to,
+            model: "model".into(),
+            thinking: true,
+        };
+        show(&mut world, &target);
+    }
+}
+
+fn show(world: &mut World, target: &Target) {
+    world.run(Command::Serve(Serve {
+        target: target.clone(),
+        interrupt_open_calls: true,
+        ..Serve::default()
+    }));
+    world.fill();
+    let view = world.session.view(target, None).unwrap();
+    let written: Vec<Vec<u8>> = (view.messages.iter())
+        .map(|message| {
+            let mut out = Vec::new();
+            codec::write(target.provider, message, &mut out);
+            out
+        })
+        .collect();
+    if view.unsendable.is_none() {
+        let mut violations = validate(target, &written);
+        violations.retain(|violation| !MAY_BE_NEWER.contains(&violation.rule));
+        assert!(violations.is_empty(), "{violations:#?}");
+    }
+    for message in &written {
+        let again = codec::read(target.provider, message, &mut ids(1 << 64));
+        again.expect("what we wrote can be read");
+    }
+}
+
+fn ids(mut next: u128) -> impl FnMut() -> MessageId {
+    move || {
+        next += 1;
+        MessageId::new(Uuid::from_u128(next))
+    }
+}

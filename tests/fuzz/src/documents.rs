@@ -1,0 +1,44 @@
+//! Texts that people and models write: session memories, answers of models, refusals of providers.
+
+use palimpsest_core::memory::{Memory, apply_sections};
+use palimpsest_core::policy::SummaryStyle;
+use palimpsest_core::summary::{Document, accept, standing_instructions};
+use palimpsest_summarize::{prompt_too_long, redact};
+
+/// The first byte chooses how the text is taken.
+pub(crate) fn run(data: &[u8]) {
+    let Some((flags, text)) = data.split_first() else {
+        return;
+    };
+    let Ok(text) = std::str::from_utf8(text) else {
+        return;
+    };
+    let truncated = flags & 1 == 1;
+    memory(text, truncated);
+    for style in [SummaryStyle::NineSections, SummaryStyle::Brief] {
+        if let Ok(accepted) = accept(text, truncated, &Document::new(style)) {
+            assert!(!accepted.document.render().trim().is_empty());
+        }
+    }
+    let _ = standing_instructions(text);
+    let _ = prompt_too_long(Some(400), text);
+    let once = redact(text).text.into_owned();
+    assert_eq!(
+        redact(&once).text,
+        once,
+        "a secret was left, or a mark taken for one"
+    );
+}
+
+/// A document that was read is written and read again as the same, and fits what it is fitted to.
+fn memory(text: &str, truncated: bool) {
+    let memory = Memory::parse(text);
+    assert_eq!(Memory::parse(&memory.render()), memory);
+    let fitted = memory.fit(2_000, 12_000).memory;
+    assert!(fitted.tokens() <= 12_000);
+    assert_eq!(Memory::parse(&fitted.render()), fitted);
+    if let Ok(applied) = apply_sections(&memory, text, truncated) {
+        let rendered = applied.memory.render();
+        assert_eq!(Memory::parse(&rendered), applied.memory);
+    }
+}

@@ -1,0 +1,112 @@
+//! Histories, against the promises that [`Trial`] checks with its naive callers.
+
+use arbitrary::{Result, Unstructured};
+use palimpsest_core::histories::{Draft, Operation, Part, Trial};
+
+/// The longest history; a longer one finds nothing that this one does not.
+const MAX_OPERATIONS: usize = 64;
+
+pub(crate) fn run(data: &[u8]) {
+    let mut bytes = Unstructured::new(data);
+    let mut operations = Vec::new();
+    while !bytes.is_empty() && operations.len() < MAX_OPERATIONS {
+        match operation(&mut bytes) {
+            Ok(operation) => operations.push(operation),
+            Err(_) => break,
+        }
+    }
+    Trial::play(&operations);
+}
+
+fn operation(u: &mut Unstructured<'_>) -> Result<Operation> {
+    Ok(match u.int_in_range(0..=15)? {
+        0..=3 => Operation::Append(some(u, 4, draft)?),
+        4..=6 => Operation::Serve {
+            target: u.int_in_range(0..=3)?,
+            interrupt: u.arbitrary()?,
+        },
+        7 => Operation::Rewind(u.arbitrary()?),
+        8 => Operation::Snip {
+            turn: u.arbitrary()?,
+            message: u.arbitrary()?,
+            block: u.int_in_range(0..=3)?,
+            what: u.int_in_range(0..=3)?,
+        },
+        9 => Operation::Clear(u.int_in_range(0..=59)?),
+        10 => Operation::Collapse {
+            stage: u.arbitrary()?,
+            target: u.arbitrary()?,
+        },
+        11 => Operation::Offer {
+            call: u.int_in_range(0..=5)?,
+            shape: u.int_in_range(0..=5)?,
+            rule: u.int_in_range(0..=3)?,
+            by_key: u.arbitrary()?,
+        },
+        12 => Operation::Compact {
+            how: u.arbitrary()?,
+            place: u.arbitrary()?,
+        },
+        13 => Operation::Note(u.arbitrary()?),
+        14 => Operation::Work {
+            what: u.arbitrary()?,
+            which: u.arbitrary()?,
+        },
+        _ => match u.int_in_range(0..=2)? {
+            0 => Operation::Restore(u.int_in_range(0..=2)?),
+            1 => Operation::Wait,
+            _ => Operation::Reload,
+        },
+    })
+}
+
+fn draft(u: &mut Unstructured<'_>) -> Result<Draft> {
+    Ok(match u.int_in_range(0..=7)? {
+        0..=2 => Draft::User {
+            meta: u.ratio(1, 4)?,
+            parts: some(u, 3, part)?,
+        },
+        3..=5 => Draft::Assistant {
+            response: u.int_in_range(0..=3)?,
+            parts: some(u, 3, part)?,
+        },
+        6 => Draft::System(part(u)?),
+        _ => Draft::Again(u.arbitrary()?),
+    })
+}
+
+fn part(u: &mut Unstructured<'_>) -> Result<Part> {
+    Ok(match u.int_in_range(0..=11)? {
+        0 | 1 => Part::Words(u.arbitrary()?),
+        2 => Part::Blank,
+        3 => Part::Picture {
+            good: u.arbitrary()?,
+        },
+        4 | 5 => Part::Call(u.int_in_range(0..=5)?),
+        6 => Part::OddCall,
+        7 | 8 => Part::Result {
+            call: u.int_in_range(0..=5)?,
+            error: u.arbitrary()?,
+            shape: u.int_in_range(0..=5)?,
+        },
+        9 => Part::Given {
+            call: u.int_in_range(0..=5)?,
+            block: u.arbitrary()?,
+        },
+        10 => Part::Thought {
+            signed: u.arbitrary()?,
+        },
+        _ if u.arbitrary()? => Part::Redacted,
+        _ => Part::Unknown,
+    })
+}
+
+/// Up to so many of something.
+fn some<T>(
+    u: &mut Unstructured<'_>,
+    most: usize,
+    one: impl Fn(&mut Unstructured<'_>) -> Result<T>,
+) -> Result<Vec<T>> {
+    let count = u.int_in_range(0..=most)?;
+    (0..count).map(|_| one(u)).collect()
+}

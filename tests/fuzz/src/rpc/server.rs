@@ -1,0 +1,144 @@
+//! A server without a network: the handlers on a log in memory, called as tonic calls them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use http::{HeaderMap, Request};
+use http_body::Body as _;
+use palimpsest_core::ids::Timestamp;
+use palimpsest_core::limits::Limits;
+use palimpsest_core::policy::Overlay;
+use palimpsest_server::clock::{Clock, IdSource, ManualClock};
+use palimpsest_server::grpc::{Deadline, Mutations, Services, Ticket};
+use palimpsest_server::services::{ContextHandlers, Service, SessionHandlers};
+use palimpsest_server::sessions::{Policies, Sessions};
+use palimpsest_store::blobs::Blobs;
+use palimpsest_store::memory::MemoryLog;
+use tokio::runtime::{Builder, Runtime};
+use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+use tonic::service::Routes;
+use tonic::{Code, Status};
+use tower::ServiceExt as _;
+
+/// Limits so low that every level acts on few messages.
+const POLICY: &str = "
+tool_results = { max_result_chars = 700, max_message_chars = 1000, preview_bytes = 100 }
+microcompact.cached = { over_results = 1, keep_results = 1 }
+microcompact.size = { keep_results = 1 }
+autocompact = { min_input_tokens = 0 }
+collapse = { enabled = true, min_freed_tokens = 1, max_risk = 1.0, pass_every_tokens = 50 }
+";
+/// How long a call may wait for something.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// The most messages of a stream that are read; a watch has no end.
+const MAX_REPLIES: usize = 64;
+/// A flag and a length come before each message.
+const PREFIX: usize = 5;
+
+pub(super) struct Server {
+    runtime: Runtime,
+    routes: Routes,
+}
+
+/// How a call went.
+pub(super) struct Answer {
+    pub(super) code: Code,
+    pub(super) message: String,
+    pub(super) bodies: Vec<Bytes>,
+}
+
+impl Server {
+    pub(super) fn new() -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::from_millis(1)));
+        let blobs = Arc::new(Blobs::open("memory://").unwrap());
+        let limits = Arc::new(Limits::default());
+        let policy = Overlay::from_toml(POLICY).unwrap();
+        let sessions = Sessions::new(
+            Arc::new(MemoryLog::new()),
+            Arc::clone(&clock),
+            Arc::clone(&limits),
+            Policies::new(&policy, []).unwrap(),
+            1 << 20,
+        );
+        let service = Service::new(
+            Arc::new(sessions.with_blobs(Arc::clone(&blobs))),
+            blobs,
+            Arc::new(IdSource::random(clock)),
+            Mutations::default(),
+            CancellationToken::new(),
+        );
+        let services = Services {
+            context: ContextHandlers(service.clone()),
+            sessions: SessionHandlers(service),
+        };
+        Self {
+            runtime: Builder::new_current_thread().enable_all().build().unwrap(),
+            routes: services.into_routes(&limits),
+        }
+    }
+
+    pub(super) fn call(&self, path: &str, message: &[u8]) -> Answer {
+        let mut frame = BytesMut::with_capacity(PREFIX + message.len());
+        frame.extend_from_slice(&[0]);
+        frame.extend_from_slice(&u32::try_from(message.len()).unwrap().to_be_bytes());
+        frame.extend_from_slice(message);
+        let mut request = Request::post(path)
+            .header("content-type", "application/grpc")
+            .body(Body::new(http_body_util::Full::new(frame.freeze())))
+            .unwrap();
+        let deadline = Deadline::after(PATIENCE);
+        request.extensions_mut().insert(deadline);
+        request.extensions_mut().insert(Ticket::default());
+        let routes = self.routes.clone();
+        self.runtime
+            .block_on(deadline.scope(async { read(routes.oneshot(request).await.unwrap()).await }))
+    }
+}
+
+async fn read(response: http::Response<Body>) -> Answer {
+    let (head, mut body) = response.into_parts();
+    let mut status = Status::from_header_map(&head.headers);
+    let mut received = BytesMut::new();
+    let mut bodies = Vec::new();
+    while bodies.len() < MAX_REPLIES {
+        let next = std::future::poll_fn(|cx| std::pin::Pin::new(&mut body).poll_frame(cx));
+        // A stream that says nothing more for now has been heard.
+        let Ok(Some(frame)) = tokio::time::timeout(PATIENCE, next).await else {
+            break;
+        };
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(error) => {
+                status = Some(error);
+                break;
+            }
+        };
+        match frame.into_data() {
+            Ok(data) => received.extend_from_slice(&data),
+            Err(frame) => {
+                let trailers = frame.into_trailers().unwrap_or_else(|_| HeaderMap::new());
+                status = Status::from_header_map(&trailers).or(status);
+            }
+        }
+        bodies.extend(std::iter::from_fn(|| message(&mut received)));
+    }
+    let status = status.unwrap_or_else(|| Status::ok(""));
+    Answer {
+        code: status.code(),
+        message: status.message().to_owned(),
+        bodies,
+    }
+}
+
+/// The next whole message.
+fn message(received: &mut BytesMut) -> Option<Bytes> {
+    let length = received.get(1..PREFIX)?;
+    let length = u32::from_be_bytes(length.try_into().unwrap()) as usize;
+    if received.len() < PREFIX + length {
+        return None;
+    }
+    received.advance(PREFIX);
+    Some(received.split_to(length).freeze())
+}

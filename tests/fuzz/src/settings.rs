@@ -1,0 +1,28 @@
+//! Configuration files.
+
+use std::path::PathBuf;
+
+use palimpsest_server::config::{FixedSource, Flags, load};
+
+/// A file that is taken is printed as one that is taken too, with the same settings.
+pub(crate) fn run(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    let Ok(loaded) = read(text) else {
+        return;
+    };
+    let again = read(&loaded.to_toml()).expect("what we print can be read");
+    assert_eq!(again.config, loaded.config);
+}
+
+fn read(
+    text: &str,
+) -> Result<palimpsest_server::config::Loaded, palimpsest_server::config::ConfigErrors> {
+    let path = PathBuf::from("palimpsest.toml");
+    let flags = Flags {
+        file: Some(path.clone()),
+        ..Flags::default()
+    };
+    load(&flags, &FixedSource::default().file(path, text))
+}

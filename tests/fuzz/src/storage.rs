@@ -1,0 +1,34 @@
+//! What the store reads back, damaged in any way.
+
+use palimpsest_core::ids::SessionKey;
+use palimpsest_store::encoding::{
+    VERSION, decode_about, decode_frame, decode_snapshot, encode_about, encode_frame,
+    encode_snapshot,
+};
+
+/// Bytes are taken as they are, and as the body of an envelope that is well formed: its checksum is all
+/// that keeps such bytes out of a session.
+pub(crate) fn run(data: &[u8]) {
+    envelope(data);
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&[0]);
+    hasher.update(data);
+    let sum = hasher.finalize().to_le_bytes();
+    envelope(&[&[VERSION, 0], &sum[..], data].concat());
+}
+
+/// What can be read at all is written and read again as the same.
+fn envelope(bytes: &[u8]) {
+    let key = SessionKey::parse("projects/p/sessions/s").unwrap();
+    if let Ok(events) = decode_frame(bytes) {
+        assert_eq!(decode_frame(&encode_frame(&events)).unwrap(), events);
+    }
+    if let Ok(snapshot) = decode_snapshot(key.clone(), bytes) {
+        let again = decode_snapshot(key, &encode_snapshot(&snapshot)).unwrap();
+        assert_eq!(again, snapshot);
+        let _ = snapshot.restore([]);
+    }
+    if let Ok(about) = decode_about(bytes) {
+        assert_eq!(decode_about(&encode_about(&about)).unwrap(), about);
+    }
+}
