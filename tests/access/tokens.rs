@@ -32,7 +32,10 @@ impl Signer {
         let der = pair.serialize_der();
         let key = match algorithm {
             Algorithm::ES256 => EncodingKey::from_ec_der(&der),
-            Algorithm::EdDSA => EncodingKey::from_ed_der(&der),
+            // The first version of PKCS#8, which has no public key behind the private one.
+            Algorithm::EdDSA => {
+                EncodingKey::from_ed_der(&[&[0x30, 0x2e, 2, 1, 0], &der[5..48]].concat())
+            }
             // PKCS#8 wraps the key that is wanted here into 26 bytes of header.
             _ => EncodingKey::from_rsa_der(&der[26..]),
         };

@@ -187,9 +187,10 @@ impl Jwks {
             use jsonwebtoken::errors::ErrorKind;
             match error.kind() {
                 ErrorKind::InvalidIssuer => Refused::Issuer,
-                ErrorKind::InvalidAudience => Refused::Audience,
                 ErrorKind::MissingRequiredClaim(name) if name == "iss" => Refused::Issuer,
-                ErrorKind::MissingRequiredClaim(_) => Refused::Audience,
+                ErrorKind::InvalidAudience | ErrorKind::MissingRequiredClaim(_) => {
+                    Refused::Audience
+                }
                 ErrorKind::InvalidSignature => Refused::Signature,
                 ErrorKind::InvalidAlgorithm | ErrorKind::UnsupportedAlgorithm => Refused::Algorithm,
                 _ => Refused::MalformedToken,
@@ -279,12 +280,10 @@ fn rights(claims: &Value, name: &str) -> Result<BTreeSet<Right>, Refused> {
 /// A time in seconds, which may have a fraction, as milliseconds.
 fn time(claims: &Value, name: &str) -> Option<i64> {
     let seconds = claims.get(name)?;
-    match seconds.as_i64() {
-        Some(seconds) => seconds.checked_mul(1_000),
-        #[expect(clippy::cast_possible_truncation, reason = "checked to be in range")]
-        None => {
-            let millis = seconds.as_f64()? * 1_000.0;
-            (millis.abs() < 9.0e15).then_some(millis as i64)
-        }
+    if let Some(seconds) = seconds.as_i64() {
+        return seconds.checked_mul(1_000);
     }
+    let millis = seconds.as_f64()? * 1_000.0;
+    #[expect(clippy::cast_possible_truncation, reason = "checked to be in range")]
+    (millis.abs() < 9.0e15).then_some(millis as i64)
 }

@@ -102,7 +102,7 @@ pub struct NewKey {
 impl NewKey {
     /// Makes one of the system's random numbers.
     pub fn random() -> Result<Self, getrandom::Error> {
-        let mut bytes = [0; (ID + SECRET) / 2];
+        let mut bytes = [0; ID / 2 + SECRET / 2];
         getrandom::fill(&mut bytes)?;
         let (id, secret) = bytes.split_at(ID / 2);
         let id = hex(id);

@@ -64,12 +64,12 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
         let contents = read(&files);
         let seen = fingerprint(&contents);
         let contents = contents.map_err(wrong)?;
-        let made = make(&contents, None).map_err(|what| wrong(named(&files, &what)))?;
+        let first = make(&contents, None).map_err(|what| wrong(named(&files, &what)))?;
         Ok(Arc::new(Self {
             setting,
             files,
             make: Box::new(make),
-            current: RwLock::new(Arc::new(made)),
+            current: RwLock::new(Arc::new(first)),
             seen: Mutex::new(seen),
             stale: AtomicBool::new(false),
         }))
@@ -99,9 +99,9 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
             (self.make)(&contents, Some(&before)).map_err(|what| named(&self.files, &what))
         };
         match contents.and_then(make) {
-            Ok(made) => {
+            Ok(next) => {
                 let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-                *current = Arc::new(made);
+                *current = Arc::new(next);
                 self.stale.store(false, Ordering::Relaxed);
                 tracing::info!(setting = self.setting, "files have changed: taken up");
             }

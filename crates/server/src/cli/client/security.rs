@@ -170,12 +170,12 @@ pub(super) fn hint(status: &Status, is_from_server: bool) -> String {
     if is_from_server
         || !matches!(
             status.code(),
-            Code::Unknown | Code::Unavailable | Code::Internal
+            Code::Cancelled | Code::Unknown | Code::Unavailable | Code::Internal
         )
     {
         return String::new();
     }
-    let said = std::error::Error::source(status).map_or_else(String::new, |error| causes(error));
+    let said = std::error::Error::source(status).map_or_else(String::new, causes);
     if said.contains("CertificateRequired") || said.contains("UnknownCA") {
         return ": the server asks for a certificate of an authority of its own: show it with \
                 --tls-cert and --tls-key"
@@ -185,11 +185,6 @@ pub(super) fn hint(status: &Status, is_from_server: bool) -> String {
 }
 
 fn causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = String::new();
-    let mut next = Some(error);
-    while let Some(cause) = next {
-        text.push_str(&format!("{cause}: "));
-        next = cause.source();
-    }
-    text
+    let all = std::iter::successors(Some(error), |cause| cause.source());
+    all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

@@ -29,13 +29,13 @@ itself.")]
 pub(super) struct Keys {
     /// The file of keys
     #[arg(
-        long,
+        long = "keys-file",
         value_name = "FILE",
         env = "PALIMPSEST_AUTH_KEYS_FILE",
         global = true
     )]
     #[arg(default_value = "keys.toml")]
-    keys_file: PathBuf,
+    file: PathBuf,
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
@@ -121,7 +121,7 @@ fn duration(text: &str) -> Result<SignedDuration, String> {
 impl Keys {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let now = Timestamp::from_millisecond(SystemClock::new().now().as_millis())?;
-        let path = &self.keys_file;
+        let path = &self.file;
         match self.action {
             Action::List => list(&file::read(path)?, now, self.json),
             Action::Create(create) => {
