@@ -4,6 +4,7 @@
 
 mod calls;
 mod command_line;
+mod cost;
 mod keys;
 mod tenants;
 mod tls;

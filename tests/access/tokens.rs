@@ -14,7 +14,7 @@ use tonic::Code;
 use crate::world::{World, list, soon};
 
 /// A key of an issuer.
-struct Signer {
+pub(crate) struct Signer {
     id: &'static str,
     algorithm: Algorithm,
     key: EncodingKey,
@@ -22,7 +22,7 @@ struct Signer {
 }
 
 impl Signer {
-    fn new(id: &'static str, algorithm: Algorithm) -> Self {
+    pub(crate) fn new(id: &'static str, algorithm: Algorithm) -> Self {
         let of = match algorithm {
             Algorithm::ES256 => &rcgen::PKCS_ECDSA_P256_SHA256,
             Algorithm::EdDSA => &rcgen::PKCS_ED25519,
@@ -54,7 +54,7 @@ impl Signer {
         serde_json::to_value(jwk).unwrap()
     }
 
-    fn sign(&self, claims: &Value) -> String {
+    pub(crate) fn sign(&self, claims: &Value) -> String {
         let mut header = Header::new(self.algorithm);
         header.kid = Some(self.id.to_owned());
         encode(&header, claims, &self.key).unwrap()
@@ -71,7 +71,7 @@ fn now() -> i64 {
 }
 
 /// Good claims with some of them changed; null takes one away.
-fn claims(change: &Value) -> Value {
+pub(crate) fn claims(change: &Value) -> Value {
     let mut claims = json!({
         "iss": "https://id.test", "aud": ["other", "palimpsest"], "sub": "agent",
         "exp": now() + 600, "nbf": now() - 5,
@@ -86,7 +86,7 @@ fn claims(change: &Value) -> Value {
     claims
 }
 
-fn publish(world: &World, keys: &[&Signer]) {
+pub(crate) fn publish(world: &World, keys: &[&Signer]) {
     let mut keys: Vec<_> = keys.iter().map(|signer| signer.jwk()).collect();
     // Kinds that nobody here knows must not hide the others.
     keys.push(json!({"kty": "LATTICE", "kid": "future"}));
@@ -95,13 +95,17 @@ fn publish(world: &World, keys: &[&Signer]) {
     std::fs::rename(world.at("new.json"), world.at("jwks.json")).unwrap();
 }
 
-fn serve(world: &World) -> Server {
-    world.serve(&[
+pub(crate) fn settings(world: &World) -> Vec<String> {
+    vec![
         world.setting("auth.jwt.jwks_file", "jwks.json"),
         "auth.jwt.issuer=https://id.test".to_owned(),
         "auth.jwt.audience=palimpsest".to_owned(),
         "auth.jwt.clock_skew_s=30".to_owned(),
-    ])
+    ]
+}
+
+fn serve(world: &World) -> Server {
+    world.serve(&settings(world))
 }
 
 #[tokio::test]

@@ -106,6 +106,11 @@ impl Server {
         &self.address
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it logged so far.
     pub fn log(&self) -> Vec<String> {
         self.log.lock().unwrap().clone()

@@ -435,6 +435,44 @@ fn listening_anywhere_can_be_accepted() {
 }
 
 #[test]
+fn what_others_can_reach_asks_who_they_are_and_is_private() {
+    let check = |text: &str, expect: &[&str]| {
+        let (flags, source) = with_file(text);
+        let keys: Vec<_> = match load(&flags, &source) {
+            Ok(_) => Vec::new(),
+            Err(ConfigErrors(problems)) => problems.into_iter().filter_map(|it| it.key).collect(),
+        };
+        assert_eq!(keys, expect, "{text}");
+    };
+    let far = "listen = \"0.0.0.0:1\"\n";
+    let keys = "auth.keys_file = \"k\"\n";
+    let tls = "tls.cert_file = \"c\"\ntls.key_file = \"k\"\n";
+    check(far, &["listen"]);
+    check(&format!("{far}{tls}"), &["listen"]);
+    check(&format!("{far}{keys}"), &["listen"]);
+    // What accepts callers whom nobody knows does not accept credentials in the clear.
+    check(
+        &format!("{far}{keys}insecure_listen_anywhere = true"),
+        &["listen"],
+    );
+    check(&format!("{far}{keys}auth.allow_plaintext = true"), &[]);
+    check(&format!("{far}{keys}{tls}"), &[]);
+    check(&format!("{far}insecure_listen_anywhere = true"), &[]);
+    let admin = "admin.listen = \"0.0.0.0:2\"\n";
+    check(
+        &format!("{admin}insecure_listen_anywhere = true"),
+        &["admin.listen"],
+    );
+    check(&format!("{admin}admin.listen_anywhere = true"), &[]);
+    check("tls.cert_file = \"c\"", &["tls.key_file"]);
+    check("tls.key_file = \"k\"", &["tls.cert_file"]);
+    check("tls.client_ca_file = \"c\"", &["tls.client_ca_file"]);
+    let both = ["auth.jwt.issuer", "auth.jwt.audience"];
+    check("auth.jwt.jwks_file = \"j\"", &both);
+    check("auth.jwt.issuer = \"i\"", &both[..1]);
+}
+
+#[test]
 fn what_is_printed_can_be_loaded_again() {
     let flags = Flags::default()
         .with("--blobs", "blobs.url", Some("s3://b/\"p\"".into()))
