@@ -57,7 +57,8 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
     .with_prices(context.config.prices)
     .with_worker(worker.is_some())
     .with_summarizer(models)
-    .with_hooks(Hooks::from_config(&context.config.hooks));
+    .with_hooks(Hooks::from_config(&context.config.hooks))
+    .with_authentication(context.config.auth.is_on());
     let handlers = Services {
         context: ContextHandlers(service.clone()),
         sessions: SessionHandlers(service),

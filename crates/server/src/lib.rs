@@ -3,6 +3,7 @@
 //! Nothing here decides what a context looks like; that is the core. Nothing here knows how an
 //! event is stored; that is the store. The binary in `main.rs` adds the command line.
 
+pub mod access;
 pub mod admin;
 pub mod app;
 pub mod clock;

@@ -9,16 +9,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use palimpsest_worker::Stats;
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 
+use crate::access::{Access, LoadError};
 use crate::admin;
 use crate::clock::{Clock, IdSource, SystemClock};
 use crate::config::Config;
 use crate::errors::BoxError;
-use crate::grpc::{self, Admission, Edge, Health, Mutations};
+use crate::grpc::{self, Admission, Edge, Gate, Health, Mutations, Tls};
 
 /// How long the admin port may take to close: its calls take no time.
 const ADMIN_CLOSE: Duration = Duration::from_secs(1);
@@ -150,6 +151,8 @@ impl Server {
         let admission = Admission::new(&context.config.grpc, context.draining.clone());
         let admin = Admin::start(admin, &context, &health, &admission);
 
+        // Before the store is opened: keys or certificates that cannot be used must not cost that.
+        let (access, tls) = entrance(&context).await.map_err(ServeError::Start)?;
         let app = build(context.clone()).await.map_err(ServeError::Start)?;
         let backend = app.backend;
         let routes = grpc::with_standard_services(app.routes, &health)
@@ -159,12 +162,13 @@ impl Server {
             admission.clone(),
             Arc::clone(&context.clock),
             Arc::clone(&context.ids),
+            Gate::new(access),
         );
         let config = Arc::clone(&context.config);
         let closing = CancellationToken::new();
         let accepting = closing.clone();
         let mut serving = tokio::spawn(async move {
-            grpc::serve(listener, routes, edge, &config.grpc, accepting).await
+            grpc::serve(listener, routes, edge, &config.grpc, tls, accepting).await
         });
         announce(&context.config, addresses);
         let watching = CancellationToken::new();
@@ -213,11 +217,48 @@ async fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener,
         })
 }
 
+/// Who may enter and how, from files that are looked at as long as the server runs.
+async fn entrance(context: &Context) -> Result<(Option<Arc<Access>>, Option<Tls>), BoxError> {
+    let (config, clock) = (Arc::clone(&context.config), Arc::clone(&context.clock));
+    let open = move || -> Result<_, LoadError> {
+        Ok((Access::open(&config.auth, clock)?, Tls::open(&config.tls)?))
+    };
+    let (access, tls) = spawn_blocking(open).await??;
+    let (every, stop) = (&context.config.auth.reload_ms, &context.draining);
+    let every = Duration::from_millis(*every);
+    if let Some(access) = &access {
+        access.watch(every, stop);
+    }
+    if let Some(tls) = &tls {
+        tls.watch(every, stop);
+    }
+    warn_of_what_is_open(&context.config);
+    Ok((access.map(Arc::new), tls))
+}
+
+/// What was accepted in the configuration, and should be known to whoever reads the log.
+fn warn_of_what_is_open(config: &Config) {
+    if config.listen.ip().is_loopback() {
+        return;
+    }
+    if !config.auth.is_on() {
+        tracing::warn!(
+            "insecure_listen_anywhere: every machine that reaches this one can read and change every session"
+        );
+    } else if config.tls.cert_file.is_none() {
+        tracing::warn!(
+            "auth.allow_plaintext: credentials come without TLS, and something else has to encrypt them"
+        );
+    }
+}
+
 fn announce(config: &Config, addresses: (Option<SocketAddr>, Option<SocketAddr>)) {
     let (grpc, admin) = addresses;
     tracing::info!(
         grpc = grpc.map(tracing::field::display),
         admin = admin.map(tracing::field::display),
+        tls = config.tls.cert_file.is_some(),
+        authenticated = config.auth.is_on(),
         data_dir = %config.data_dir.display(),
         blobs = config.blobs.url.as_deref().unwrap_or("in data_dir"),
         version = env!("CARGO_PKG_VERSION"),

@@ -10,6 +10,7 @@ mod export;
 mod files;
 mod import;
 mod inspect;
+mod keys;
 mod output;
 mod replay;
 mod serve;
@@ -46,6 +47,7 @@ enum Command {
     Export(export::Export),
     Verify(verify::Verify),
     Replay(replay::Replay),
+    Keys(keys::Keys),
     CompactStore(compact_store::CompactStore),
     Config(config::Print),
     Completions(completions::Completions),
@@ -65,6 +67,7 @@ impl Cli {
             Command::Export(command) => command.run(),
             Command::Verify(command) => command.run(),
             Command::Replay(command) => command.run(),
+            Command::Keys(command) => command.run(),
             Command::CompactStore(command) => command.run(),
             Command::Config(command) => command.run(),
             Command::Completions(command) => command.run(),

@@ -34,7 +34,7 @@ pub(super) struct Settings {
     /// What is logged: a level, or levels by module such as info,h2=debug [default: info]
     #[arg(long, value_name = "FILTER")]
     log_level: Option<String>,
-    /// Allow addresses that other machines can reach although nothing asks callers who they are
+    /// Allow an address that other machines can reach although nothing asks callers who they are
     #[arg(long)]
     insecure_listen_anywhere: bool,
     /// Any setting by its key, such as limits.max_messages=500; may be repeated

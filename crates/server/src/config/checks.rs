@@ -2,7 +2,7 @@
 
 use palimpsest_core::policy::{Preset, ThresholdBasis, WindowHint};
 
-use super::{Config, summarizer};
+use super::{Config, auth, summarizer};
 
 /// Settings that do not go together.
 pub(super) struct Mismatch {
@@ -22,21 +22,6 @@ pub(super) fn all(config: &Config) -> Vec<Mismatch> {
         }
     };
 
-    let reachable = "can be reached by other machines, and nothing asks callers who they are: \
-                     choose a loopback address such as 127.0.0.1, put a proxy that authenticates in \
-                     front, or accept it with --insecure-listen-anywhere \
-                     (PALIMPSEST_INSECURE_LISTEN_ANYWHERE=true)";
-    let anywhere = config.insecure_listen_anywhere;
-    check(
-        anywhere || config.listen.ip().is_loopback(),
-        &["listen", "insecure_listen_anywhere"],
-        reachable,
-    );
-    check(
-        anywhere || config.admin.listen.ip().is_loopback(),
-        &["admin.listen", "insecure_listen_anywhere"],
-        reachable,
-    );
     check(
         // Port 0 means any free port, which is never the same one twice.
         config.listen.port() == 0 || config.listen != config.admin.listen,
@@ -58,6 +43,7 @@ pub(super) fn all(config: &Config) -> Vec<Mismatch> {
         &["worker.poll_ms", "worker.lease_ms"],
         "is more than worker.lease_ms: what a dead worker has left would wait longer than it must",
     );
+    auth::check(config, &mut check);
     summarizer::check(&config.summarizer, &mut check);
     budget(config, &mut check);
     found

@@ -14,6 +14,16 @@ use crate::convert::{PolicyField, policy_fields};
 /// The variable that names the file.
 const FILE_VARIABLE: &str = "PALIMPSEST_CONFIG";
 
+/// Variables of commands that talk to a server: they may be set where a server starts.
+const OF_CLIENTS: [&str; 6] = [
+    "PALIMPSEST_SERVER",
+    "PALIMPSEST_PROJECT",
+    "PALIMPSEST_API_KEY",
+    "PALIMPSEST_TLS_CA",
+    "PALIMPSEST_TLS_CERT",
+    "PALIMPSEST_TLS_KEY",
+];
+
 /// What the command line says.
 #[derive(Debug, Clone, Default)]
 pub struct Flags {
@@ -134,7 +144,7 @@ impl Loader {
                 self.set_policy(field, &Raw::Text(value.clone()), env(name));
             } else if let Some(key) = hooks::key_of_variable(name) {
                 self.set_by_key(&key, &Raw::Text(value.clone()), env(name));
-            } else if !is_service_link(name) {
+            } else if !is_service_link(name) && !OF_CLIENTS.contains(&name.as_str()) {
                 let of_policy = policy_fields().iter().map(policy::variable);
                 let all = SETTINGS.iter().map(Setting::variable).chain(of_policy);
                 let hint = did_you_mean(name, all);

@@ -6,6 +6,7 @@
 //! both matter most to somebody who sets up a server, one table of settings over `toml`'s spans
 //! does it here.
 
+mod auth;
 mod checks;
 mod claude;
 mod file;
@@ -34,6 +35,7 @@ use palimpsest_core::ids::ProjectId;
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::{Overlay, Prices};
 
+pub use auth::{AuthConfig, JwtConfig, Text, TlsConfig};
 pub use hooks::{EndpointConfig, EndpointName, EndpointUrl, HooksConfig};
 pub use load::{Flags, Loaded, load};
 pub use problem::{ConfigErrors, Origin, Problem};
@@ -54,6 +56,10 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// The HTTP port for those who run the server.
     pub admin: AdminConfig,
+    /// Who may enter.
+    pub auth: AuthConfig,
+    /// How connections are kept private.
+    pub tls: TlsConfig,
     /// Where tool results and summaries are kept.
     pub blobs: BlobsConfig,
     /// What is logged, and how.
@@ -85,6 +91,8 @@ pub struct Config {
 pub struct AdminConfig {
     /// Where it listens.
     pub listen: SocketAddr,
+    /// Whether other machines may reach it, which it asks nothing.
+    pub listen_anywhere: bool,
 }
 
 /// Where tool results and summaries are kept.
@@ -189,7 +197,10 @@ impl Default for Config {
             data_dir: "data".into(),
             admin: AdminConfig {
                 listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 50052)),
+                listen_anywhere: false,
             },
+            auth: AuthConfig::default(),
+            tls: TlsConfig::default(),
             blobs: BlobsConfig::default(),
             log: LogConfig::default(),
             limits: Limits::default(),

@@ -52,11 +52,43 @@ settings! {
     "listen" => listen,
         "Where the gRPC services listen.";
     "insecure_listen_anywhere" => insecure_listen_anywhere,
-        "Allows addresses that other machines can reach although nothing asks callers who they are.";
+        "Allows an address that other machines can reach although nothing asks callers who they are.";
     "data_dir" => data_dir,
         "The folder of the embedded store.";
     "admin.listen" => admin.listen,
         "Where the admin port listens: metrics and health over HTTP.";
+    "admin.listen_anywhere" => admin.listen_anywhere,
+        "Allows an admin port that other machines can reach. It asks nobody who they are, and shows no content.";
+    "auth.keys_file" => auth.keys_file,
+        "The file of API keys that `palimpsest keys` writes. With it, or with auth.jwt.jwks_file, callers must say who they are.";
+    "auth.reload_ms" => auth.reload_ms in 100..=HOUR_MS,
+        "How often the files of keys and certificates are looked at: changes are taken up without a restart.";
+    "auth.open_reflection" => auth.open_reflection,
+        "Whether reflection answers callers without a credential too.";
+    "auth.allow_plaintext" => auth.allow_plaintext,
+        "Allows credentials without TLS on an address that other machines can reach, where something else encrypts.";
+    "auth.jwt.jwks_file" => auth.jwt.jwks_file,
+        "The file of the public keys (a JWKS) whose tokens are taken.";
+    "auth.jwt.issuer" => auth.jwt.issuer,
+        "Who makes the tokens: their iss.";
+    "auth.jwt.audience" => auth.jwt.audience,
+        "For whom the tokens are made: one of their aud.";
+    "auth.jwt.clock_skew_s" => auth.jwt.clock_skew_s in 0..=600,
+        "Seconds by which the issuer's clock may differ from this machine's.";
+    "auth.jwt.projects_claim" => auth.jwt.projects_claim,
+        "The claim that names projects, or a JSON pointer to it: an array, or words with blanks between; * stands for all.";
+    "auth.jwt.rights_claim" => auth.jwt.rights_claim,
+        "The claim that names rights (read, write, compact, admin, with or without palimpsest: before), or a JSON pointer to it.";
+    "tls.cert_file" => tls.cert_file,
+        "The server's certificate and those between it and its authority, as PEM. With it the services speak TLS alone.";
+    "tls.key_file" => tls.key_file,
+        "The private key of the certificate, as PEM.";
+    "tls.client_ca_file" => tls.client_ca_file,
+        "Authorities, as PEM, one of which must have signed the certificate that a caller has to show then.";
+    "tls.handshake_timeout_ms" => tls.handshake_timeout_ms in 100..=60_000,
+        "How long a TLS handshake may take.";
+    "tls.max_handshakes" => tls.max_handshakes in 1..=100_000,
+        "TLS handshakes at one time; further connections wait to be accepted.";
     "blobs.url" => blobs.url,
         "Where tool results and summaries are kept. Without it: a folder in data_dir.";
     "log.format" => log.format,

@@ -57,7 +57,7 @@ fn every_mistake_is_reported_at_once() {
               p.toml:9: log.level must be a level (error, warn, info, debug, trace) or a filter such as "info,h2=debug", is "inof"
               p.toml:10: log.format must be "auto" or "pretty" or "json", is a TOML array
               CLAUDE_CODE_MAX_OUTPUT_TOKENS: policy.autocompact.output_reserve_tokens must be a whole number from 0 to 4294967295, is "-1"
-              PALIMPSEST_ADMIN_LISTEN: admin.listen can be reached by other machines, and nothing asks callers who they are: choose a loopback address such as 127.0.0.1, put a proxy that authenticates in front, or accept it with --insecure-listen-anywhere (PALIMPSEST_INSECURE_LISTEN_ANYWHERE=true)
+              PALIMPSEST_ADMIN_LISTEN: admin.listen can be reached by other machines, and asks nobody who they are: choose a loopback address such as 127.0.0.1, or, where metrics are scraped from outside, accept it with admin.listen_anywhere = true (it shows metrics and health, and never content)
               PALIMPSEST_GRPC_KEEPALIVE_MS: grpc.keepalive_ms must be a whole number from 1000 to 3600000, is "soon"
               PALIMPSEST_STORE_CACHE_BYTE: is not a variable of any setting: did you mean PALIMPSEST_STORE_CACHE_BYTES?
               --blobs: blobs.url must be a URL, such as "s3://bucket/prefix", is "bucket"
@@ -435,6 +435,44 @@ fn listening_anywhere_can_be_accepted() {
 }
 
 #[test]
+fn what_others_can_reach_asks_who_they_are_and_is_private() {
+    let check = |text: &str, expect: &[&str]| {
+        let (flags, source) = with_file(text);
+        let keys: Vec<_> = match load(&flags, &source) {
+            Ok(_) => Vec::new(),
+            Err(ConfigErrors(problems)) => problems.into_iter().filter_map(|it| it.key).collect(),
+        };
+        assert_eq!(keys, expect, "{text}");
+    };
+    let far = "listen = \"0.0.0.0:1\"\n";
+    let keys = "auth.keys_file = \"k\"\n";
+    let tls = "tls.cert_file = \"c\"\ntls.key_file = \"k\"\n";
+    check(far, &["listen"]);
+    check(&format!("{far}{tls}"), &["listen"]);
+    check(&format!("{far}{keys}"), &["listen"]);
+    // What accepts callers whom nobody knows does not accept credentials in the clear.
+    check(
+        &format!("{far}{keys}insecure_listen_anywhere = true"),
+        &["listen"],
+    );
+    check(&format!("{far}{keys}auth.allow_plaintext = true"), &[]);
+    check(&format!("{far}{keys}{tls}"), &[]);
+    check(&format!("{far}insecure_listen_anywhere = true"), &[]);
+    let admin = "admin.listen = \"0.0.0.0:2\"\n";
+    check(
+        &format!("{admin}insecure_listen_anywhere = true"),
+        &["admin.listen"],
+    );
+    check(&format!("{admin}admin.listen_anywhere = true"), &[]);
+    check("tls.cert_file = \"c\"", &["tls.key_file"]);
+    check("tls.key_file = \"k\"", &["tls.cert_file"]);
+    check("tls.client_ca_file = \"c\"", &["tls.client_ca_file"]);
+    let both = ["auth.jwt.issuer", "auth.jwt.audience"];
+    check("auth.jwt.jwks_file = \"j\"", &both);
+    check("auth.jwt.issuer = \"i\"", &both[..1]);
+}
+
+#[test]
 fn what_is_printed_can_be_loaded_again() {
     let flags = Flags::default()
         .with("--blobs", "blobs.url", Some("s3://b/\"p\"".into()))
@@ -449,10 +487,10 @@ fn what_is_printed_can_be_loaded_again() {
         .take(11)
         .collect::<Vec<_>>()
         .join("\n");
-    expect![[r#"
+    expect![[r##"
         # Where the gRPC services listen.
         listen = "127.0.0.1:50051" # default
-        # Allows addresses that other machines can reach although nothing asks callers who they are.
+        # Allows an address that other machines can reach although nothing asks callers who they are.
         insecure_listen_anywhere = false # default
         # The folder of the embedded store.
         data_dir = "/var/lib/a b" # --data-dir
@@ -460,7 +498,7 @@ fn what_is_printed_can_be_loaded_again() {
         [admin]
         # Where the admin port listens: metrics and health over HTTP.
         listen = "127.0.0.1:50052" # default
-    "#]]
+        # Allows an admin port that other machines can reach. It asks nobody who they are, and shows no content."##]]
     .assert_eq(&start);
 }
 

@@ -16,13 +16,14 @@ use std::time::Duration;
 
 use palimpsest_core::codec::CodecError;
 use palimpsest_core::command::{Conflict, Rejection, SnipRefused, SnipTarget};
-use palimpsest_core::ids::{CallKey, CompactionKey, MessageId, Revision, SessionKey};
+use palimpsest_core::ids::{CallKey, CompactionKey, MessageId, ProjectId, Revision, SessionKey};
 use palimpsest_core::json::JsonError;
 use palimpsest_core::message::Digest;
 use palimpsest_proto::context::v1::{
     CompactionFailureReason, ErrorReason, SkipReason, TokenReport, ToolCall, Visibility,
 };
 
+use crate::access::{Refused, Right};
 use crate::convert::{self, BadPageToken, FieldError, PatternError, Problem};
 
 /// Any error, for the log.
@@ -278,6 +279,23 @@ pub enum ServiceError {
         actual: usize,
         /// The limit.
         limit: usize,
+    },
+    /// The caller has not said who they are, or not so that it is taken.
+    Unauthenticated {
+        /// Why.
+        why: Refused,
+    },
+    /// The caller may see the project, and not do this there.
+    PermissionDenied {
+        /// What they would have to be allowed.
+        right: Right,
+        /// Where.
+        project: ProjectId,
+    },
+    /// The project is another tenant's.
+    ProjectNotFound {
+        /// Which.
+        project: ProjectId,
     },
     /// The server has too much to do.
     Overloaded {

@@ -9,6 +9,7 @@ use palimpsest_proto::context::v1::{
 };
 use prost::Message;
 use prost_types::Any;
+use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _, pb};
 
@@ -36,6 +37,8 @@ struct Refusal {
     details: ErrorDetails,
     /// Details of this package's own.
     own: Option<Any>,
+    /// A header beside the status.
+    header: Option<(&'static str, &'static str)>,
 }
 
 impl Refusal {
@@ -48,7 +51,13 @@ impl Refusal {
             metadata: Vec::new(),
             details: ErrorDetails::new(),
             own: None,
+            header: None,
         }
+    }
+
+    fn header(mut self, name: &'static str, value: &'static str) -> Self {
+        self.header = Some((name, value));
+        self
     }
 
     fn meta(mut self, key: &'static str, value: &(impl ToString + ?Sized)) -> Self {
@@ -110,10 +119,15 @@ impl Refusal {
         self.details.set_error_info(self.reason, DOMAIN, metadata);
         let message = clipped(&self.message, MAX_MESSAGE_BYTES);
         let status = Status::with_error_details(self.code, message, self.details);
-        match self.own {
+        let mut status = match self.own {
             Some(own) => with_detail(&status, own),
             None => status,
+        };
+        if let Some((name, value)) = self.header {
+            let value = MetadataValue::from_static(value);
+            status.metadata_mut().insert(name, value);
         }
+        status
     }
 }
 
@@ -503,6 +517,24 @@ fn refusal(error: ServiceError) -> Refusal {
         .quota("request", format!("{actual} bytes; the limit is {limit}"))
         .meta("size_bytes", &actual)
         .meta("limit_bytes", &limit),
+        E::Unauthenticated { why } => Refusal::new(
+            Code::Unauthenticated,
+            Reason::Unauthenticated,
+            format!("{why}: send the metadata `authorization: Bearer <API key or JWT>`"),
+        )
+        .header("www-authenticate", "Bearer realm=\"palimpsest\""),
+        E::PermissionDenied { right, project } => Refusal::new(
+            Code::PermissionDenied,
+            Reason::PermissionDenied,
+            format!("the credential does not have the right {right} in projects/{project}: use one that has"),
+        )
+        .meta("permission", right.name()),
+        E::ProjectNotFound { project } => Refusal::new(
+            Code::NotFound,
+            Reason::ProjectNotFound,
+            format!("there is no projects/{project} for this credential: use one that names it"),
+        )
+        .meta("project", &format!("projects/{project}")),
         E::Overloaded { retry_after } => Refusal::new(
             Code::ResourceExhausted,
             Reason::Overloaded,

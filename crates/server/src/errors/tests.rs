@@ -191,6 +191,16 @@ fn every_error() -> Vec<ServiceError> {
             hook: "PostCompact",
             detail: "Unavailable: connection refused".into(),
         },
+        E::Unauthenticated {
+            why: Refused::Missing,
+        },
+        E::PermissionDenied {
+            right: Right::Compact,
+            project: session().project,
+        },
+        E::ProjectNotFound {
+            project: session().project,
+        },
         E::Overloaded { retry_after },
         E::DeadlineExceeded,
         E::StoreUnavailable { retry_after },
@@ -297,6 +307,12 @@ fn the_whole_table() {
         FailedPrecondition: the hook PostCompact failed and the session's policy says to stop then: mend it, or set its on_failure to CONTINUE; it said: Unavailable: connection refused
           ErrorInfo palimpsest/HOOK_FAILED hook=PostCompact
           PreconditionFailure HOOK_FAILED hooks/PostCompact: the hook must answer
+        Unauthenticated: the call has no credential: send the metadata `authorization: Bearer <API key or JWT>`
+          ErrorInfo palimpsest/UNAUTHENTICATED
+        PermissionDenied: the credential does not have the right compact in projects/p: use one that has
+          ErrorInfo palimpsest/PERMISSION_DENIED permission=compact
+        NotFound: there is no projects/p for this credential: use one that names it
+          ErrorInfo palimpsest/PROJECT_NOT_FOUND project=projects/p
         ResourceExhausted: the server has too much to do: try again after the delay of RetryInfo
           RetryInfo 1.5s
           ErrorInfo palimpsest/OVERLOADED

@@ -53,20 +53,35 @@ pub struct Answer {
     inner: Body,
     record: Record,
     /// When to end, for a stream that would go on for ever.
-    end: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    end: Option<End>,
     ended: bool,
 }
 
-impl Answer {
+/// When a stream that would go on for ever ends, and with what.
+pub(super) struct End(Pin<Box<dyn Future<Output = ServiceError> + Send>>);
+
+impl End {
+    /// When the server goes down, or when its caller may not call any more.
     pub(super) fn new(
-        inner: Body,
-        record: Record,
-        end: Option<WaitForCancellationFutureOwned>,
+        down: WaitForCancellationFutureOwned,
+        lapsed: impl Future<Output = ServiceError> + Send + 'static,
     ) -> Self {
+        Self(Box::pin(async move {
+            tokio::select! {
+                biased;
+                () = down => ServiceError::ShuttingDown { retry_after: Duration::ZERO },
+                error = lapsed => error,
+            }
+        }))
+    }
+}
+
+impl Answer {
+    pub(super) fn new(inner: Body, record: Record, end: Option<End>) -> Self {
         Self {
             inner,
             record,
-            end: end.map(Box::pin),
+            end,
             ended: false,
         }
     }
@@ -120,10 +135,9 @@ impl http_body::Body for Answer {
                 self.record.code = code.or(self.record.code);
             }
             Poll::Pending => {
-                let end = self.end.as_mut().map(|end| end.poll_unpin(cx));
-                if end.is_some_and(|end| end.is_ready()) {
-                    let retry_after = Duration::ZERO;
-                    let frame = self.cut(ServiceError::ShuttingDown { retry_after });
+                let end = self.end.as_mut().map(|end| end.0.poll_unpin(cx));
+                if let Some(Poll::Ready(error)) = end {
+                    let frame = self.cut(error);
                     return Poll::Ready(Some(Ok(frame)));
                 }
             }

@@ -15,9 +15,10 @@ use tower::{Layer, Service};
 use tracing::{Instrument as _, field};
 
 use super::admission::{Admission, Kind};
-use super::answer::{Answer, Record, code_of};
+use super::answer::{Answer, End, Record, code_of};
 use super::bare;
 use super::deadline::{Deadline, asked_for};
+use super::gate::Gate;
 use super::size::Limited;
 use super::ticket::Ticket;
 use super::trace::TraceId;
@@ -37,6 +38,7 @@ struct Shared {
     admission: Admission,
     clock: Arc<dyn Clock>,
     ids: Arc<IdSource>,
+    gate: Gate,
 }
 
 impl Edge {
@@ -46,6 +48,7 @@ impl Edge {
         admission: Admission,
         clock: Arc<dyn Clock>,
         ids: Arc<IdSource>,
+        gate: Gate,
     ) -> Self {
         Self(Arc::new(Shared {
             grpc: config.grpc.clone(),
@@ -53,6 +56,7 @@ impl Edge {
             admission,
             clock,
             ids,
+            gate,
         }))
     }
 }
@@ -122,7 +126,10 @@ impl Shared {
 
         record.code = code_of(response.headers());
         let draining = self.admission.draining();
-        let end = (kind == Kind::Watch).then(|| draining.clone().cancelled_owned());
+        let end = (kind == Kind::Watch).then(|| {
+            let lapsed = self.gate.clone().lapsed(record.ticket.clone());
+            End::new(draining.clone().cancelled_owned(), lapsed)
+        });
         response.map(|body| Answer::new(body, record, end))
     }
 
@@ -130,13 +137,14 @@ impl Shared {
     async fn run<S>(
         &self,
         mut inner: S,
-        request: Request<Body>,
+        mut request: Request<Body>,
         record: &Record,
     ) -> Result<Response<Body>, ServiceError>
     where
         S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Send,
         S::Future: Send,
     {
+        self.gate.identify(&mut request, &record.ticket)?;
         let deadline = Deadline::after(self.grpc.timeout(asked_for(request.headers())));
         let limit = self.max_request_bytes;
         let mut request = request.map(|body| Body::new(Limited::new(body, limit)));

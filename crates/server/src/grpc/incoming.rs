@@ -10,22 +10,71 @@ use futures::Stream;
 use futures::stream::unfold;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tokio::time::{Sleep, sleep};
+use tokio_rustls::server::TlsStream;
 use tonic::transport::server::{Connected, TcpConnectInfo};
+
+use super::tls::Tls;
 
 /// How long to wait when no connection can be accepted, for example because there are no file
 /// descriptors left: trying again at once would keep a core busy.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The connections that come, each of which is cut after `cut_after`.
+/// Connections whose handshakes are done, and that wait to be served: few, because serving one begins at once.
+const READY: usize = 16;
+
+/// The connections that come, each of which is cut after `cut_after`. With TLS they come when their
+/// handshakes are done: a slow one keeps nobody waiting, and so many at one time that nobody else finds a
+/// place is what `tls.max_handshakes` and `tls.handshake_timeout_ms` bound.
 pub(super) fn connections(
     listener: TcpListener,
+    tls: Option<Tls>,
     cut_after: Duration,
-) -> impl Stream<Item = io::Result<Mortal<TcpStream>>> {
-    unfold(listener, move |listener| async move {
-        let stream = accept(&listener).await;
-        Some((Ok(Mortal::new(stream, cut_after)), listener))
-    })
+) -> Pin<Box<dyn Stream<Item = io::Result<Mortal<Connection>>> + Send>> {
+    let mortal = move |stream| Ok(Mortal::new(stream, cut_after));
+    match tls {
+        None => Box::pin(unfold(listener, move |listener| async move {
+            let stream = Connection::Plain(accept(&listener).await);
+            Some((mortal(stream), listener))
+        })),
+        Some(tls) => {
+            let (ready, taken) = mpsc::channel(READY);
+            tokio::spawn(shake_hands(listener, tls, ready));
+            Box::pin(unfold(taken, move |mut taken| async move {
+                let stream = Connection::Tls(taken.recv().await?);
+                Some((mortal(stream), taken))
+            }))
+        }
+    }
+}
+
+/// Accepts connections, and gives on those whose handshakes come to an end, until nobody takes them.
+async fn shake_hands(
+    listener: TcpListener,
+    tls: Tls,
+    ready: mpsc::Sender<Box<TlsStream<TcpStream>>>,
+) {
+    loop {
+        let next = async { Some((tls.slot().await?, accept(&listener).await)) };
+        let next = tokio::select! {
+            () = ready.closed() => None,
+            next = next => next,
+        };
+        let Some((slot, stream)) = next else {
+            return;
+        };
+        let (tls, ready) = (tls.clone(), ready.clone());
+        tokio::spawn(async move {
+            match tls.handshake(stream).await {
+                // Nobody takes it any more when the server goes down.
+                Ok(stream) => drop(ready.send(Box::new(stream)).await),
+                // Scanners and misconfigured callers make these; they are no fault of the server.
+                Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
+            }
+            drop(slot);
+        });
+    }
 }
 
 async fn accept(listener: &TcpListener) -> TcpStream {
@@ -112,11 +161,85 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Mortal<T> {
     }
 }
 
-impl Connected for Mortal<TcpStream> {
+/// A connection, private or not.
+pub(super) enum Connection {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Connection {
+    fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => stream.get_ref().0,
+        }
+    }
+}
+
+/// Does with whichever stream it is what is to be done.
+macro_rules! either {
+    ($connection:expr, $stream:ident => $done:expr) => {
+        match $connection.get_mut() {
+            Connection::Plain(stream) => {
+                let $stream = Pin::new(stream);
+                $done
+            }
+            Connection::Tls(stream) => {
+                let $stream = Pin::new(stream.as_mut());
+                $done
+            }
+        }
+    };
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        either!(self, stream => stream.poll_read(cx, buf))
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        either!(self, stream => stream.poll_write(cx, buf))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        either!(self, stream => stream.poll_write_vectored(cx, bufs))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self, stream => stream.poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self, stream => stream.poll_shutdown(cx))
+    }
+}
+
+impl Connected for Mortal<Connection> {
     type ConnectInfo = TcpConnectInfo;
 
     fn connect_info(&self) -> TcpConnectInfo {
-        self.inner.connect_info()
+        self.inner.tcp().connect_info()
     }
 }
 
@@ -131,10 +254,10 @@ mod tests {
     async fn accepted_connections_do_not_delay_and_end() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut incoming = std::pin::pin!(connections(listener, Duration::from_millis(10)));
+        let mut incoming = std::pin::pin!(connections(listener, None, Duration::from_millis(10)));
         let _client = TcpStream::connect(address).await.unwrap();
         let mut stream = incoming.next().await.unwrap().unwrap();
-        assert!(stream.inner.nodelay().unwrap());
+        assert!(stream.inner.tcp().nodelay().unwrap());
         let error = stream.read_u8().await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }

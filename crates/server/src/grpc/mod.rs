@@ -8,11 +8,13 @@ mod answer;
 mod bare;
 mod deadline;
 mod edge;
+mod gate;
 mod health;
 mod incoming;
 mod mutations;
 mod size;
 mod ticket;
+mod tls;
 pub(crate) mod trace;
 
 use std::time::Duration;
@@ -34,9 +36,11 @@ use crate::config::GrpcConfig;
 pub use admission::{Admission, InFlight};
 pub use deadline::Deadline;
 pub use edge::Edge;
+pub use gate::Gate;
 pub use health::{Health, LIVENESS, READINESS};
 pub use mutations::Mutations;
 pub use ticket::Ticket;
+pub use tls::Tls;
 pub use trace::TraceId;
 
 /// Replies may be larger than requests: a page of messages, each of which was a request.
@@ -103,6 +107,7 @@ pub async fn serve(
     routes: Routes,
     edge: Edge,
     config: &GrpcConfig,
+    tls: Option<Tls>,
     stop: CancellationToken,
 ) -> Result<(), tonic::transport::Error> {
     let millis = Duration::from_millis;
@@ -116,7 +121,7 @@ pub async fn serve(
         .layer(edge)
         .serve_with_incoming_shutdown(
             routes.prepare(),
-            incoming::connections(listener, cut_after),
+            incoming::connections(listener, tls, cut_after),
             stop.cancelled_owned(),
         )
         .await

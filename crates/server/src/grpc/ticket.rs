@@ -7,6 +7,8 @@ use std::sync::{Arc, OnceLock};
 
 use palimpsest_core::ids::ProjectId;
 
+use crate::access::Pass;
+
 /// One call's. Every request carries one among its extensions.
 #[derive(Debug, Clone, Default)]
 pub struct Ticket(Arc<Inner>);
@@ -14,6 +16,7 @@ pub struct Ticket(Arc<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     project: OnceLock<ProjectId>,
+    pass: OnceLock<Pass>,
 }
 
 impl Ticket {
@@ -25,5 +28,15 @@ impl Ticket {
     /// Which project the call is about, once its handler has said so.
     pub fn project(&self) -> Option<&ProjectId> {
         self.0.project.get()
+    }
+
+    /// Says who calls.
+    pub fn identify(&self, pass: Pass) {
+        let _ = self.0.pass.set(pass);
+    }
+
+    /// Who calls, where callers have to say so.
+    pub fn pass(&self) -> Option<&Pass> {
+        self.0.pass.get()
     }
 }

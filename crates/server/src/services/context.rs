@@ -16,7 +16,7 @@ use palimpsest_proto::context::v1::{
 };
 use tonic::{Request, Response, Status, async_trait};
 
-use crate::grpc::Deadline;
+use crate::grpc::{Deadline, Ticket};
 
 use super::{
     Service, append, commit, compact, memory, persist, prepare, reply, restore, results, rewind,
@@ -150,8 +150,9 @@ impl ContextService for ContextHandlers {
         &self,
         request: Request<CallToolRequest>,
     ) -> Result<Response<CallToolResponse>, Status> {
+        let ticket = request.extensions().get::<Ticket>().cloned();
         let (service, request) = (self.0.clone(), self.0.enter(request)?);
-        let change = Box::pin(async move { tools::call(&service, request).await });
+        let change = Box::pin(async move { tools::call(&service, request, ticket.as_ref()).await });
         reply(self.0.mutations.uncancelled(change).await)
     }
 }

@@ -67,10 +67,12 @@ impl Names for UpdateSessionRequest {
 impl Service {
     /// Lets a call in, and gives its request. Every handler begins with this.
     pub(super) fn enter<R: Names>(&self, request: Request<R>) -> Result<R, Status> {
+        let ticket = request.extensions().get::<Ticket>();
+        let place = Place::of(request.get_ref().name());
+        self.authorize(ticket, place.as_ref())?;
         // A name that is none is told by the handler, with its field; it leads nowhere.
-        if let Some(project) = project_of(request.get_ref().name()) {
-            let ticket = request.extensions().get::<Ticket>();
-            self.admit(ticket, project)?;
+        if let Some(place) = place {
+            self.admit(ticket, place.into_project())?;
         }
         Ok(request.into_inner())
     }
@@ -84,10 +86,33 @@ impl Service {
     }
 }
 
-/// The project of a resource name, read exactly as the handlers read it.
-fn project_of(name: &str) -> Option<ProjectId> {
-    if let Ok(session) = SessionKey::parse(name) {
-        return Some(session.project);
+/// What a resource name stands for, read exactly as the handlers read it.
+pub(super) enum Place {
+    Session(SessionKey),
+    Project(ProjectId),
+}
+
+impl Place {
+    fn of(name: &str) -> Option<Self> {
+        if let Ok(session) = SessionKey::parse(name) {
+            return Some(Self::Session(session));
+        }
+        let project = ProjectId::new(name.strip_prefix("projects/")?).ok()?;
+        Some(Self::Project(project))
     }
-    ProjectId::new(name.strip_prefix("projects/")?).ok()
+
+    /// The project that it is, or is in.
+    pub(super) fn project(&self) -> &ProjectId {
+        match self {
+            Self::Session(session) => &session.project,
+            Self::Project(project) => project,
+        }
+    }
+
+    fn into_project(self) -> ProjectId {
+        match self {
+            Self::Session(session) => session.project,
+            Self::Project(project) => project,
+        }
+    }
 }

@@ -5,6 +5,7 @@
 
 mod adopt;
 mod append;
+mod authorize;
 mod change;
 mod commit;
 mod compact;
@@ -73,6 +74,8 @@ pub struct Service {
     /// When this process began to serve.
     born: Timestamp,
     hooks: Arc<Hooks>,
+    /// Whether callers have to say who they are.
+    asks_who: bool,
 }
 
 impl Service {
@@ -96,7 +99,15 @@ impl Service {
             has_worker: false,
             models: None,
             hooks: Arc::default(),
+            asks_who: false,
         }
+    }
+
+    /// The same where callers have to say who they are: a call that does not tell is not answered.
+    #[must_use]
+    pub fn with_authentication(mut self, asks_who: bool) -> Self {
+        self.asks_who = asks_who;
+        self
     }
 
     /// The same where tokens have other prices.

@@ -4,7 +4,7 @@ mod call;
 mod definitions;
 mod run;
 
-use palimpsest_core::policy::Policy;
+use palimpsest_core::policy::{ModelTool, Policy};
 use palimpsest_core::session::Session;
 use palimpsest_core::view::Provider;
 use palimpsest_proto::context::v1::tool_result_content::Content;
@@ -16,8 +16,10 @@ use serde_json::json;
 
 use self::call::{Call, Shape};
 use super::Service;
+use crate::access::Right;
 use crate::convert;
 use crate::errors::ServiceError;
+use crate::grpc::Ticket;
 use crate::sessions::SessionsError;
 
 pub(super) async fn list(
@@ -59,6 +61,7 @@ pub(super) async fn list(
 pub(super) async fn call(
     service: &Service,
     request: CallToolRequest,
+    ticket: Option<&Ticket>,
 ) -> Result<CallToolResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
     let body = convert::body_digest(&request);
@@ -70,6 +73,10 @@ pub(super) async fn call(
             tool: call.name.chars().take(200).collect(),
         });
     };
+    // The tools read, but for this one; a model has no more rights than whoever calls for it.
+    if tool == ModelTool::Snip {
+        service.authorize_also(ticket, Right::Compact, &key)?;
+    }
     let asked = run::Asked {
         service,
         key: &key,

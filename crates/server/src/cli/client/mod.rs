@@ -1,35 +1,45 @@
 //! How commands reach a server, and how they say what went wrong.
 
+mod security;
+
 use anyhow::{Context as _, anyhow};
 use clap::Args;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;
 use palimpsest_proto::context::v1::session_service_client::SessionServiceClient;
 use tonic::Status;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tonic_types::StatusExt as _;
+
+use self::security::{Credential, Security};
 
 /// A reply holds at most a view of `limits.max_reply_bytes`, or one message.
 const MAX_REPLY_BYTES: usize = 64 * 1024 * 1024;
 
-/// Where the server is, and in which project.
+/// Where the server is, how to show who asks, and in which project.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Server")]
 pub(super) struct Remote {
-    /// The server's address
+    /// The server's address; https:// for TLS
     #[arg(long, value_name = "URL", env = "PALIMPSEST_SERVER")]
     #[arg(default_value = "http://127.0.0.1:50051")]
     server: String,
     /// The project, for sessions that are named by their id alone
     #[arg(long, env = "PALIMPSEST_PROJECT", default_value = "default")]
     pub(super) project: String,
+    #[command(flatten)]
+    security: Security,
 }
+
+/// A connection that shows in each call who asks.
+pub(super) type Connection = InterceptedService<Channel, Credential>;
 
 /// Clients of both services.
 #[derive(Debug, Clone)]
 pub(super) struct Clients {
-    pub(super) context: ContextServiceClient<Channel>,
-    pub(super) sessions: SessionServiceClient<Channel>,
+    pub(super) context: ContextServiceClient<Connection>,
+    pub(super) sessions: SessionServiceClient<Connection>,
 }
 
 impl Remote {
@@ -42,17 +52,17 @@ impl Remote {
                 )
             })?
             .tcp_nodelay(true);
-        let channel = endpoint.connect().await.map_err(|_| {
-            anyhow!(
-                "no server answers at {}: start one with `palimpsest serve`, or name it with --server",
-                self.server
-            )
-        })?;
+        let credential = self.security.credential(&self.server)?;
+        let endpoint = self.security.apply(endpoint, &self.server)?;
+        let connected = endpoint.connect().await;
+        let channel = connected.map_err(|error| security::unreachable(&self.server, &error))?;
+        let context = ContextServiceClient::with_interceptor(channel.clone(), credential.clone());
+        let sessions = SessionServiceClient::with_interceptor(channel, credential);
         Ok(Clients {
-            context: ContextServiceClient::new(channel.clone())
+            context: context
                 .max_decoding_message_size(MAX_REPLY_BYTES)
                 .max_encoding_message_size(MAX_REPLY_BYTES),
-            sessions: SessionServiceClient::new(channel)
+            sessions: sessions
                 .max_decoding_message_size(MAX_REPLY_BYTES)
                 .max_encoding_message_size(MAX_REPLY_BYTES),
         })
@@ -71,13 +81,12 @@ impl Remote {
     }
 }
 
-/// A refusal in one sentence, with its reason.
+/// A refusal in one sentence, with its reason and with what to do about it here.
 pub(super) fn said(status: &Status) -> anyhow::Error {
-    let reason = status
-        .get_details_error_info()
-        .map(|info| format!(" ({})", info.reason))
-        .unwrap_or_default();
-    anyhow!("{}{reason}", status.message())
+    let info = status.get_details_error_info();
+    let hint = security::hint(status, info.is_some());
+    let reason = info.map_or_else(String::new, |info| format!(" ({})", info.reason));
+    anyhow!("{}{reason}{hint}", status.message())
 }
 
 /// Runs a command that talks to a server.

@@ -1,0 +1,246 @@
+//! The file of API keys, as it is written: hashes, and what each key allows.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp as Instant;
+use palimpsest_core::ids::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::grant::{Grant, Projects, Right};
+use super::key::{KeyHash, KeyId};
+
+/// What the file begins with.
+const HEAD: &str = "# API keys, written by `palimpsest keys`: hashes, from which no key can be had.\n\
+                    # A running server takes a change up within auth.reload_ms.\n";
+/// The most keys of a file: it is read again whenever it changes.
+pub const MAX_KEYS: usize = 100_000;
+const MAX_LABEL_CHARS: usize = 200;
+
+/// All keys.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyFile {
+    /// Each of them, in the order in which they were made.
+    #[serde(default)]
+    pub keys: Vec<KeyEntry>,
+}
+
+/// One key, as text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyEntry {
+    /// Its public part.
+    pub id: String,
+    /// Whose it is, for people.
+    #[serde(default)]
+    pub label: String,
+    /// What is kept of it.
+    pub hash: String,
+    /// The projects that it opens; `*` stands for all of them.
+    pub projects: Vec<String>,
+    /// What may be done in them.
+    pub rights: Vec<String>,
+    /// When it was made.
+    pub created: String,
+    /// When it ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<String>,
+    /// Whether it was revoked.
+    #[serde(default)]
+    pub disabled: bool,
+}
+
+/// One key, understood.
+#[derive(Debug)]
+pub struct Key {
+    /// Its public part.
+    pub id: KeyId,
+    /// What is kept of it.
+    pub hash: KeyHash,
+    /// What it allows.
+    pub grant: Grant,
+    /// When it ends.
+    pub expires: Option<Timestamp>,
+    /// Whether it was revoked.
+    pub disabled: bool,
+}
+
+impl KeyFile {
+    /// Reads the text of a file. An error says what is wrong and where, and repeats no value: somebody may
+    /// have put a key where a hash belongs.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let file: Self = toml::from_str(text).map_err(|error| {
+            let line = error.span().map(|span| {
+                let before = &text.as_bytes()[..span.start.min(text.len())];
+                before.split(|byte| *byte == b'\n').count()
+            });
+            let line = line.map_or_else(String::new, |line| format!("line {line}: "));
+            format!("{line}{}", without_values(error.message()))
+        })?;
+        if file.keys.len() > MAX_KEYS {
+            return Err(format!("it has more than {MAX_KEYS} keys"));
+        }
+        file.checked().map(|_| ()).map(|()| file)
+    }
+
+    /// What the keys mean.
+    pub fn checked(&self) -> Result<Vec<Key>, String> {
+        let mut seen = BTreeSet::new();
+        let keys: Result<Vec<_>, _> = (1..)
+            .zip(&self.keys)
+            .map(|(n, entry)| {
+                let key = entry.checked().map_err(|what| format!("key {n}: {what}"))?;
+                if !seen.insert(key.id.clone()) {
+                    return Err(format!("key {n}: its id is that of an earlier one"));
+                }
+                Ok(key)
+            })
+            .collect();
+        keys
+    }
+
+    /// The text of the file.
+    pub fn text(&self) -> Result<String, toml::ser::Error> {
+        Ok(format!("{HEAD}\n{}", toml::to_string(self)?))
+    }
+}
+
+impl KeyEntry {
+    /// What it means.
+    fn checked(&self) -> Result<Key, String> {
+        let names = self.projects.iter().map(String::as_str);
+        Ok(Key {
+            id: KeyId::parse(&self.id).ok_or("id must be 16 small hexadecimal digits")?,
+            hash: KeyHash::parse(&self.hash)
+                .ok_or("hash must be \"sha256:\" and 64 small hexadecimal digits")?,
+            grant: Grant {
+                projects: Projects::read(names).map_err(|what| format!("projects: {what}"))?,
+                rights: rights(&self.rights)?,
+            },
+            expires: self
+                .expires
+                .as_deref()
+                .map(|text| {
+                    moment(text).ok_or("expires must be a time such as 2027-01-31T00:00:00Z")
+                })
+                .transpose()?,
+            disabled: self.disabled,
+        })
+    }
+}
+
+/// Reads the names of rights.
+pub fn rights(names: &[String]) -> Result<BTreeSet<Right>, String> {
+    let right = |name: &String| {
+        Right::by_name(name).ok_or_else(|| format!("{name:?} is no right: those are {}", all()))
+    };
+    let rights: BTreeSet<_> = names.iter().map(right).collect::<Result<_, _>>()?;
+    if rights.is_empty() {
+        return Err(format!("must have a right at least: {}", all()));
+    }
+    Ok(rights)
+}
+
+fn all() -> String {
+    Right::ALL.map(Right::name).join(", ")
+}
+
+/// Whether a label can stand in a list.
+pub fn is_label(text: &str) -> bool {
+    text.chars().count() <= MAX_LABEL_CHARS && !text.chars().any(char::is_control)
+}
+
+fn moment(text: &str) -> Option<Timestamp> {
+    let at: Instant = text.parse().ok()?;
+    Some(Timestamp::from_millis(at.as_millisecond()))
+}
+
+/// A message of the parser, without what it quotes of the file; names of fields are no secrets.
+fn without_values(message: &str) -> String {
+    const FIELDS: [&str; 9] = [
+        "keys", "id", "label", "hash", "projects", "rights", "created", "expires", "disabled",
+    ];
+    let first = message.lines().next().unwrap_or_default();
+    let parts = first.split(['"', '`']).enumerate();
+    let shown = parts.map(|(n, part)| match n % 2 {
+        1 if !FIELDS.contains(&part) => "…",
+        _ => part,
+    });
+    shown.collect::<Vec<_>>().join("`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::key::NewKey;
+    use super::*;
+
+    fn entry() -> KeyEntry {
+        let key = NewKey::random().unwrap();
+        KeyEntry {
+            id: key.id.to_string(),
+            label: "agents".into(),
+            hash: key.hash().text(),
+            projects: vec!["p".into()],
+            rights: vec!["read".into()],
+            created: "2026-01-01T00:00:00Z".into(),
+            expires: Some("2027-01-01T00:00:00Z".into()),
+            disabled: false,
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_as_it_was_written() {
+        let keys = vec![entry(), entry()];
+        let file = KeyFile { keys };
+        assert_eq!(KeyFile::read(&file.text().unwrap()), Ok(file));
+        assert_eq!(KeyFile::read(""), Ok(KeyFile::default()));
+    }
+
+    #[test]
+    fn a_mistake_is_told_and_no_value_repeated() {
+        #[track_caller]
+        fn check(change: impl FnOnce(&mut KeyEntry), expected: &str) {
+            let mut entry = entry();
+            change(&mut entry);
+            let file = KeyFile { keys: vec![entry] };
+            let error = KeyFile::read(&file.text().unwrap()).unwrap_err();
+            assert_eq!(error, expected);
+        }
+        let secret = "plk_0000";
+        check(
+            |key| key.hash = secret.into(),
+            "key 1: hash must be \"sha256:\" and 64 small hexadecimal digits",
+        );
+        check(
+            |key| key.id = secret.into(),
+            "key 1: id must be 16 small hexadecimal digits",
+        );
+        check(
+            |key| key.rights = vec![],
+            "key 1: must have a right at least: read, write, compact, admin",
+        );
+        check(
+            |key| key.projects = vec![],
+            "key 1: projects: must name a project, or \"*\" for every one",
+        );
+        check(
+            |key| key.expires = Some("soon".into()),
+            "key 1: expires must be a time such as 2027-01-31T00:00:00Z",
+        );
+        let twice = entry();
+        let file = KeyFile {
+            keys: vec![twice.clone(), twice],
+        };
+        assert!(KeyFile::read(&file.text().unwrap()).is_err());
+        for text in [
+            "keys = \"plk_0000\"",
+            "[[keys]]\nplk_0000 = 1",
+            "plk_0000",
+            "hash = plk_0000",
+        ] {
+            let error = KeyFile::read(text).unwrap_err();
+            assert!(error.starts_with("line "), "{error}");
+            assert!(!error.contains(secret), "{error}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The API keys that are in force: found by their id, compared in constant time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use palimpsest_core::ids::Timestamp;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::Refused;
+use super::grant::Caller;
+use super::key::{KeyHash, KeyId, id_of};
+use super::keyfile::{Key, KeyFile};
+
+/// The keys of one state of the file.
+#[derive(Debug, Default)]
+pub(super) struct Keys(HashMap<KeyId, Held>);
+
+#[derive(Debug)]
+struct Held {
+    hash: KeyHash,
+    disabled: bool,
+    caller: Arc<Caller>,
+    /// Shared with the next state while the key stays as it is. With the last state that has it, it is
+    /// revoked, and whoever still uses it hears of that.
+    guard: Arc<DropGuard>,
+}
+
+impl Keys {
+    /// Reads a file's text. Keys that are as they were in `before` are not revoked.
+    pub(super) fn read(text: &[u8], before: Option<&Self>) -> Result<Self, String> {
+        let text = std::str::from_utf8(text).map_err(|_| "it is not UTF-8".to_owned())?;
+        let keys = KeyFile::read(text)?.checked()?;
+        let held = |key: Key| {
+            let earlier = before.and_then(|before| before.0.get(&key.id));
+            let same = earlier.filter(|held| held.is(&key));
+            let held = match same {
+                Some(held) => Held {
+                    hash: held.hash,
+                    disabled: held.disabled,
+                    caller: Arc::clone(&held.caller),
+                    guard: Arc::clone(&held.guard),
+                },
+                None => Held::new(&key),
+            };
+            (key.id, held)
+        };
+        Ok(Self(keys.into_iter().map(held).collect()))
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whose key it is.
+    pub(super) fn caller(&self, key: &str, now: Timestamp) -> Result<Arc<Caller>, Refused> {
+        let id = id_of(key).ok_or(Refused::MalformedKey)?;
+        let given = KeyHash::of(key);
+        // Of a key that is not known nothing more is said than of one whose secret is wrong.
+        let held = self.0.get(&id).filter(|held| held.hash == given);
+        let held = held.ok_or(Refused::UnknownKey)?;
+        if held.disabled {
+            return Err(Refused::Revoked);
+        }
+        if held.caller.is_expired(now) {
+            return Err(Refused::Expired);
+        }
+        Ok(Arc::clone(&held.caller))
+    }
+}
+
+impl Held {
+    fn new(key: &Key) -> Self {
+        let revoked = CancellationToken::new();
+        let caller = Caller {
+            name: format!("key {}", key.id).into(),
+            grant: key.grant.clone(),
+            expires: key.expires,
+            revoked: revoked.clone(),
+        };
+        Self {
+            hash: key.hash,
+            disabled: key.disabled,
+            caller: Arc::new(caller),
+            guard: Arc::new(revoked.drop_guard()),
+        }
+    }
+
+    fn is(&self, key: &Key) -> bool {
+        self.hash == key.hash
+            && self.disabled == key.disabled
+            && self.caller.grant == key.grant
+            && self.caller.expires == key.expires
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use palimpsest_core::ids::ProjectId;
+    use secrecy::ExposeSecret as _;
+
+    use super::super::key::NewKey;
+    use super::super::keyfile::KeyEntry;
+    use super::*;
+
+    fn entry(key: &NewKey) -> KeyEntry {
+        KeyEntry {
+            id: key.id.to_string(),
+            label: String::new(),
+            hash: key.hash().text(),
+            projects: vec!["p".into()],
+            rights: vec!["read".into()],
+            created: "2026-01-01T00:00:00Z".into(),
+            expires: None,
+            disabled: false,
+        }
+    }
+
+    fn keys(entries: Vec<KeyEntry>, before: Option<&Keys>) -> Keys {
+        let file = KeyFile { keys: entries };
+        Keys::read(file.text().unwrap().as_bytes(), before).unwrap()
+    }
+
+    #[test]
+    fn a_key_opens_what_its_entry_says_until_it_ends() {
+        let (key, other) = (NewKey::random().unwrap(), NewKey::random().unwrap());
+        let mut with_end = entry(&key);
+        with_end.expires = Some("1970-01-01T00:00:02Z".into());
+        let keys = keys(vec![with_end], None);
+        let at = |millis| keys.caller(key.text.expose_secret(), Timestamp::from_millis(millis));
+        let caller = at(1_999).unwrap();
+        let project = |name| ProjectId::new(name).unwrap();
+        assert!(caller.grant.projects.contain(&project("p")));
+        assert!(!caller.grant.projects.contain(&project("q")));
+        assert!(matches!(at(2_000), Err(Refused::Expired)));
+        let unknown = keys.caller(other.text.expose_secret(), Timestamp::default());
+        assert!(matches!(unknown, Err(Refused::UnknownKey)));
+        let mistyped = keys.caller("plk_1", Timestamp::default());
+        assert!(matches!(mistyped, Err(Refused::MalformedKey)));
+    }
+
+    #[test]
+    fn the_secret_is_compared_and_not_only_the_id() {
+        let (key, other) = (NewKey::random().unwrap(), NewKey::random().unwrap());
+        // The entry of one id with the hash of another key.
+        let mut mixed = entry(&key);
+        mixed.hash = other.hash().text();
+        let keys = keys(vec![mixed], None);
+        let given = keys.caller(key.text.expose_secret(), Timestamp::default());
+        assert!(matches!(given, Err(Refused::UnknownKey)));
+    }
+
+    #[test]
+    fn what_stays_is_not_revoked_and_what_changes_is() {
+        let (stays, goes) = (NewKey::random().unwrap(), NewKey::random().unwrap());
+        let first = keys(vec![entry(&stays), entry(&goes)], None);
+        let of =
+            |keys: &Keys, key: &NewKey| keys.caller(key.text.expose_secret(), Timestamp::default());
+        let (staying, going) = (of(&first, &stays).unwrap(), of(&first, &goes).unwrap());
+        let mut disabled = entry(&goes);
+        disabled.disabled = true;
+        let second = keys(vec![entry(&stays), disabled], Some(&first));
+        drop(first);
+        assert!(!staying.revoked.is_cancelled());
+        assert!(going.revoked.is_cancelled());
+        assert!(matches!(of(&second, &goes), Err(Refused::Revoked)));
+        assert!(of(&second, &stays).is_ok());
+    }
+}

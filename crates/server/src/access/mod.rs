@@ -1,0 +1,240 @@
+//! Who may enter: credentials, what each allows, and what each rpc takes.
+//!
+//! `grpc::gate` asks who calls, where a call comes in; `services::entry` asks whether they may do this there,
+//! where its project is known. Nothing here knows of gRPC.
+
+mod cache;
+mod grant;
+mod jwt;
+pub mod key;
+pub mod keyfile;
+mod keys;
+mod reload;
+mod rights;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use palimpsest_core::ids::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use self::jwt::{Jwks, Rules};
+use self::keys::Keys;
+use crate::clock::Clock;
+use crate::config::AuthConfig;
+
+pub use grant::{Caller, Grant, Projects, Right};
+pub use reload::{LoadError, Reloaded};
+pub use rights::{Need, needed};
+
+/// The most bytes of a credential.
+const MAX_CREDENTIAL_BYTES: usize = 16 * 1024;
+
+/// Why a credential is not taken. Said to the caller, except for what would help to guess one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "each says itself")]
+pub enum Refused {
+    #[error("the call has no credential")]
+    Missing,
+    #[error("the call has several credentials")]
+    Several,
+    #[error("the credential is not of the form `Bearer <API key or JWT>`")]
+    Scheme,
+    #[error("the API key was cut or mistyped: its checksum is wrong")]
+    MalformedKey,
+    #[error("the API key is not known")]
+    UnknownKey,
+    #[error("the API key was revoked")]
+    Revoked,
+    #[error("the credential has expired")]
+    Expired,
+    #[error("this server takes no API keys")]
+    KeysOff,
+    #[error("this server takes no JWTs")]
+    JwtOff,
+    #[error("the token is not a JWT that this server reads")]
+    MalformedToken,
+    #[error("the token's algorithm is not that of its key, or not one of a public key")]
+    Algorithm,
+    #[error("the token names no signing key that this server has")]
+    SigningKey,
+    #[error("the token's signature is wrong")]
+    Signature,
+    #[error("the token is not from the issuer that this server trusts")]
+    Issuer,
+    #[error("the token is not for this server: its audience is another")]
+    Audience,
+    #[error("the token does not say when it expires")]
+    NoExpiry,
+    #[error("the token is not valid yet")]
+    NotYetValid,
+    #[error("the token names no project")]
+    NoProjects,
+    #[error("the token names no right")]
+    NoRights,
+}
+
+/// A credential that was taken, and what the call takes.
+#[derive(Debug, Clone)]
+pub struct Pass {
+    /// Who calls.
+    pub caller: Arc<Caller>,
+    /// What the call takes besides; nothing for a method that is not one of ours.
+    pub right: Option<Right>,
+}
+
+/// Everything that says who may enter. There is one when authentication is on.
+#[derive(Debug)]
+pub struct Access {
+    keys: Option<Arc<Reloaded<Keys>>>,
+    jwt: Option<(Rules, Arc<Reloaded<Jwks>>)>,
+    open_reflection: bool,
+    clock: Arc<dyn Clock>,
+    refused: AtomicU64,
+}
+
+impl Access {
+    /// Reads the files. Nothing, when no kind of credential is configured.
+    pub fn open(config: &AuthConfig, clock: Arc<dyn Clock>) -> Result<Option<Self>, LoadError> {
+        if !config.is_on() {
+            return Ok(None);
+        }
+        let keys = config.keys_file.clone().map(|path| {
+            let read = |files: &[Vec<u8>], before: Option<&Keys>| Keys::read(&files[0], before);
+            Reloaded::load("auth.keys_file", vec![path], read)
+        });
+        let jwks = config.jwt.jwks_file.clone().map(|path| {
+            let read = |files: &[Vec<u8>], _: Option<&Jwks>| Jwks::read(&files[0]);
+            Reloaded::load("auth.jwt.jwks_file", vec![path], read)
+        });
+        let (keys, jwks) = (keys.transpose()?, jwks.transpose()?);
+        tracing::info!(
+            api_keys = keys.as_ref().map(|keys| keys.current().count()),
+            jwt_keys = jwks.as_ref().map(|jwks| jwks.current().count()),
+            "callers have to say who they are"
+        );
+        Ok(Some(Self {
+            keys,
+            jwt: jwks.map(|jwks| (Rules::of(&config.jwt), jwks)),
+            open_reflection: config.open_reflection,
+            clock,
+            refused: AtomicU64::new(0),
+        }))
+    }
+
+    /// Keeps what the files say in force until `stop`.
+    pub fn watch(&self, every: Duration, stop: &CancellationToken) {
+        if let Some(keys) = &self.keys {
+            tokio::spawn(Arc::clone(keys).watch(every, stop.clone()));
+        }
+        if let Some((_, jwks)) = &self.jwt {
+            tokio::spawn(Arc::clone(jwks).watch(every, stop.clone()));
+        }
+    }
+
+    /// Who calls; nobody has to be for a call that takes nothing.
+    pub fn identify(&self, path: &str, headers: &http::HeaderMap) -> Result<Option<Pass>, Refused> {
+        let right = match needed(path, self.open_reflection) {
+            Need::Nothing => return Ok(None),
+            Need::Credential => None,
+            Need::Right(right) => Some(right),
+        };
+        let caller = credential(headers).and_then(|given| self.caller(given));
+        if caller.is_err() {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(Some(Pass {
+            caller: caller?,
+            right,
+        }))
+    }
+
+    fn caller(&self, credential: &str) -> Result<Arc<Caller>, Refused> {
+        let now = self.clock.now();
+        if credential.starts_with(key::PREFIX) {
+            let keys = self.keys.as_ref().ok_or(Refused::KeysOff)?;
+            return keys.current().caller(credential, now);
+        }
+        let (rules, jwks) = self.jwt.as_ref().ok_or(Refused::JwtOff)?;
+        jwks.current().caller(credential, rules, now)
+    }
+
+    /// How many calls came without a credential that is taken.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// How many files say something else than what is in force, because it cannot be used.
+    pub fn stale(&self) -> usize {
+        let keys = self.keys.as_ref().is_some_and(|keys| keys.is_stale());
+        let jwks = self.jwt.as_ref().is_some_and(|(_, jwks)| jwks.is_stale());
+        usize::from(keys) + usize::from(jwks)
+    }
+
+    /// What time it is.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+}
+
+/// The one credential of a call: `authorization: Bearer …`, or `x-api-key: …`.
+fn credential(headers: &http::HeaderMap) -> Result<&str, Refused> {
+    let bearer = headers.get_all(http::header::AUTHORIZATION).iter();
+    let plain = headers.get_all("x-api-key").iter();
+    let given = bearer.map(|value| (value, true));
+    let mut given = given.chain(plain.map(|value| (value, false)));
+    let (value, is_bearer) = given.next().ok_or(Refused::Missing)?;
+    // Two of them could be taken for two callers, by us and by a proxy before us.
+    if given.next().is_some() {
+        return Err(Refused::Several);
+    }
+    let text = value.to_str().map_err(|_| Refused::Scheme)?.trim();
+    let text = if is_bearer {
+        let (scheme, rest) = text.split_once(' ').ok_or(Refused::Scheme)?;
+        let rest = scheme.eq_ignore_ascii_case("bearer").then(|| rest.trim());
+        rest.ok_or(Refused::Scheme)?
+    } else {
+        text
+    };
+    if text.is_empty() || text.len() > MAX_CREDENTIAL_BYTES {
+        return Err(Refused::Scheme);
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderName, HeaderValue};
+
+    use super::*;
+
+    #[test]
+    fn a_call_has_one_credential() {
+        let headers = |all: &[(&'static str, &'static str)]| -> HeaderMap {
+            let pair = |&(name, value)| {
+                (
+                    HeaderName::from_static(name),
+                    HeaderValue::from_static(value),
+                )
+            };
+            all.iter().map(pair).collect()
+        };
+        let check = |all: &[_], expected: Result<&str, Refused>| {
+            assert_eq!(credential(&headers(all)), expected, "{all:?}");
+        };
+        check(&[], Err(Refused::Missing));
+        check(&[("authorization", "Bearer k")], Ok("k"));
+        check(&[("authorization", "bearer  k ")], Ok("k"));
+        check(&[("x-api-key", "k")], Ok("k"));
+        check(&[("authorization", "Basic k")], Err(Refused::Scheme));
+        check(&[("authorization", "k")], Err(Refused::Scheme));
+        check(&[("authorization", "Bearer ")], Err(Refused::Scheme));
+        let twice = [("authorization", "Bearer k"), ("x-api-key", "k")];
+        check(&twice, Err(Refused::Several));
+        let long = format!("Bearer {}", "k".repeat(MAX_CREDENTIAL_BYTES + 1));
+        let mut headers = HeaderMap::new();
+        headers.insert(http::header::AUTHORIZATION, long.parse().unwrap());
+        assert_eq!(credential(&headers), Err(Refused::Scheme));
+    }
+}

@@ -1,0 +1,227 @@
+//! Things that are made of files, and made again when the files change, while the server runs.
+//!
+//! The contents are compared and not the times: Kubernetes replaces a mounted secret by turning a symlink,
+//! and a file may change twice within one tick of its clock. A state that cannot be used leaves the last good
+//! one in force, and says so once.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use sha2::{Digest as _, Sha256};
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+/// The most bytes of a file: far more than any of them needs.
+const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Makes a thing of the contents of its files, and of what was there before.
+type Make<T> = Box<dyn Fn(&[Vec<u8>], Option<&T>) -> Result<T, String> + Send + Sync>;
+
+/// Why a thing could not be made when the server started.
+#[derive(Debug, thiserror::Error)]
+#[error("{setting} cannot be used: {what}")]
+pub struct LoadError {
+    /// The setting that names the first of the files.
+    pub setting: &'static str,
+    /// What is wrong; it repeats nothing of a file.
+    pub what: String,
+}
+
+/// Something made of files.
+pub struct Reloaded<T> {
+    setting: &'static str,
+    files: Vec<PathBuf>,
+    make: Make<T>,
+    current: RwLock<Arc<T>>,
+    /// What the last look came upon, whether or not it could be used.
+    seen: Mutex<[u8; 32]>,
+    stale: AtomicBool,
+}
+
+impl<T> fmt::Debug for Reloaded<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reloaded")
+            .field("setting", &self.setting)
+            .field("stale", &self.stale)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T: Send + Sync + 'static> Reloaded<T> {
+    /// Makes it for the first time. Reads files, so it must not be called where calls are served.
+    pub fn load(
+        setting: &'static str,
+        files: Vec<PathBuf>,
+        make: impl Fn(&[Vec<u8>], Option<&T>) -> Result<T, String> + Send + Sync + 'static,
+    ) -> Result<Arc<Self>, LoadError> {
+        let wrong = |what| LoadError { setting, what };
+        let contents = read(&files);
+        let seen = fingerprint(&contents);
+        let contents = contents.map_err(wrong)?;
+        let first = make(&contents, None).map_err(|what| wrong(named(&files, &what)))?;
+        Ok(Arc::new(Self {
+            setting,
+            files,
+            make: Box::new(make),
+            current: RwLock::new(Arc::new(first)),
+            seen: Mutex::new(seen),
+            stale: AtomicBool::new(false),
+        }))
+    }
+
+    /// The last state that could be used.
+    pub fn current(&self) -> Arc<T> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether the files say something else than what is in force, because it cannot be used.
+    pub fn is_stale(&self) -> bool {
+        self.stale.load(Ordering::Relaxed)
+    }
+
+    /// Looks whether the files have changed.
+    fn look(&self) {
+        let contents = read(&self.files);
+        let found = fingerprint(&contents);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if *seen == found {
+            return;
+        }
+        *seen = found;
+        let before = self.current();
+        let make = |contents: Vec<Vec<u8>>| {
+            (self.make)(&contents, Some(&before)).map_err(|what| named(&self.files, &what))
+        };
+        match contents.and_then(make) {
+            Ok(next) => {
+                let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+                *current = Arc::new(next);
+                self.stale.store(false, Ordering::Relaxed);
+                tracing::info!(setting = self.setting, "files have changed: taken up");
+            }
+            Err(what) => {
+                self.stale.store(true, Ordering::Relaxed);
+                tracing::error!(
+                    setting = self.setting,
+                    what,
+                    "files have changed and cannot be used: what was there before stays in force"
+                );
+            }
+        }
+    }
+
+    /// Looks again and again until `stop`.
+    pub async fn watch(self: Arc<Self>, every: Duration, stop: CancellationToken) {
+        while stop.run_until_cancelled(sleep(every)).await.is_some() {
+            let this = Arc::clone(&self);
+            // Reading files may take long; nothing waits for it but the next look.
+            if spawn_blocking(move || this.look()).await.is_err() {
+                tracing::error!(setting = self.setting, "looking at files had panicked");
+            }
+        }
+    }
+}
+
+fn read(files: &[PathBuf]) -> Result<Vec<Vec<u8>>, String> {
+    let read_one = |path: &PathBuf| {
+        contents(path).map_err(|error| format!("failed to read {}: {error}", path.display()))
+    };
+    files.iter().map(read_one).collect()
+}
+
+fn contents(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut file = File::open(path)?.take(MAX_FILE_BYTES + 1);
+    file.read_to_end(&mut bytes)?;
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_FILE_BYTES {
+        return Err(std::io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(bytes)
+}
+
+/// Told apart: any two states of the files, and any two ways in which they cannot be read.
+fn fingerprint(contents: &Result<Vec<Vec<u8>>, String>) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    match contents {
+        Ok(contents) => {
+            for bytes in contents {
+                hash.update(bytes.len().to_be_bytes());
+                hash.update(bytes);
+            }
+        }
+        Err(error) => hash.update(error.as_bytes()),
+    }
+    hash.finalize().into()
+}
+
+fn named(files: &[PathBuf], what: &str) -> String {
+    let names: Vec<_> = files
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    format!("{}: {what}", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn number(contents: &[Vec<u8>], _: Option<&u32>) -> Result<u32, String> {
+        let text = String::from_utf8_lossy(&contents[0]);
+        text.trim()
+            .parse()
+            .map_err(|_| "it is no number".to_owned())
+    }
+
+    #[test]
+    fn a_broken_or_missing_file_leaves_the_last_good_one_in_force() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("n");
+        let load = || Reloaded::load("n_file", vec![path.clone()], number);
+        assert!(
+            load()
+                .unwrap_err()
+                .to_string()
+                .starts_with("n_file cannot be used: failed to read")
+        );
+        fs::write(&path, "1").unwrap();
+        let thing = load().unwrap();
+        let now = || {
+            thing.look();
+            (*thing.current(), thing.is_stale())
+        };
+        assert_eq!(now(), (1, false));
+        fs::write(&path, "x").unwrap();
+        assert_eq!(now(), (1, true));
+        fs::write(&path, "2").unwrap();
+        assert_eq!(now(), (2, false));
+        fs::remove_file(&path).unwrap();
+        assert_eq!(now(), (2, true));
+        fs::write(&path, "2").unwrap();
+        assert_eq!(now(), (2, false));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_turned_symlink_is_a_change() {
+        use std::os::unix::fs::symlink;
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("a"), "1").unwrap();
+        fs::write(at("b"), "2").unwrap();
+        symlink(at("a"), at("n")).unwrap();
+        let thing = Reloaded::load("n_file", vec![at("n")], number).unwrap();
+        symlink(at("b"), at("new")).unwrap();
+        fs::rename(at("new"), at("n")).unwrap();
+        thing.look();
+        assert_eq!(*thing.current(), 2);
+    }
+}

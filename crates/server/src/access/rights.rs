@@ -1,0 +1,138 @@
+//! Which right each rpc takes. One table; a test holds it to the contract's descriptors.
+
+use super::grant::Right;
+
+/// What a call takes before anything is done for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// Nothing: everybody may ask how the server is.
+    Nothing,
+    /// A credential, whatever it allows. Methods that do not exist are among these, so that a rpc
+    /// that nobody has put into the table is open to nobody.
+    Credential,
+    /// A right in the project that the call is about.
+    Right(Right),
+}
+
+use Right::{Admin, Compact, Read, Write};
+
+/// The rpcs. `CallTool` runs tools that read; for the one that snips, `Compact` is asked for as well,
+/// where the tool is known.
+const TABLE: &[(&str, Right)] = &[
+    ("ContextService/AppendMessages", Write),
+    ("ContextService/PrepareContext", Write),
+    ("ContextService/StreamContext", Read),
+    ("ContextService/Compact", Compact),
+    ("ContextService/CommitSummary", Compact),
+    ("ContextService/Snip", Compact),
+    ("ContextService/PersistToolResult", Write),
+    ("ContextService/ReadToolResult", Read),
+    ("ContextService/GetSessionMemory", Read),
+    ("ContextService/UpdateWorkingState", Write),
+    ("ContextService/RestoreContext", Compact),
+    ("ContextService/RewindSession", Compact),
+    ("ContextService/ListTools", Read),
+    ("ContextService/CallTool", Read),
+    ("SessionService/CreateSession", Write),
+    ("SessionService/GetSession", Read),
+    ("SessionService/UpdateSession", Write),
+    ("SessionService/DeleteSession", Admin),
+    ("SessionService/ListSessions", Read),
+    ("SessionService/ListMessages", Read),
+    ("SessionService/SearchMessages", Read),
+    ("SessionService/ListEvents", Read),
+    ("SessionService/WatchSession", Read),
+    ("SessionService/ExportTranscript", Read),
+];
+
+const PACKAGE: &str = "/palimpsest.context.v1.";
+const HEALTH: &str = "/grpc.health.v1.Health/";
+const REFLECTION: [&str; 2] = [
+    "/grpc.reflection.v1.ServerReflection/",
+    "/grpc.reflection.v1alpha.ServerReflection/",
+];
+
+/// What a call of this path takes.
+pub fn needed(path: &str, open_reflection: bool) -> Need {
+    if path.starts_with(HEALTH) {
+        return Need::Nothing;
+    }
+    if open_reflection && REFLECTION.iter().any(|service| path.starts_with(service)) {
+        return Need::Nothing;
+    }
+    path.strip_prefix(PACKAGE)
+        .and_then(|name| TABLE.iter().find(|(known, _)| *known == name))
+        .map_or(Need::Credential, |(_, right)| Need::Right(*right))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use palimpsest_proto::FILE_DESCRIPTOR_SET;
+    use prost_reflect::DescriptorPool;
+
+    use super::*;
+
+    /// Every rpc of ours, as a path; `HookService` is what callers implement.
+    fn paths() -> BTreeSet<String> {
+        let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
+        let ours = pool.services().filter(|service| {
+            service.parent_file().package_name() == "palimpsest.context.v1"
+                && service.name() != "HookService"
+        });
+        ours.flat_map(|service| {
+            let name = service.full_name().to_owned();
+            let path =
+                move |method: prost_reflect::MethodDescriptor| format!("/{name}/{}", method.name());
+            service.methods().map(path).collect::<Vec<_>>()
+        })
+        .collect()
+    }
+
+    #[test]
+    fn every_rpc_has_its_right_and_nothing_else_has() {
+        let paths = paths();
+        assert!(paths.len() > 20, "{paths:?}");
+        for path in &paths {
+            let need = needed(path, true);
+            assert!(matches!(need, Need::Right(_)), "{path} takes no right");
+        }
+        let listed: BTreeSet<_> = TABLE
+            .iter()
+            .map(|(name, _)| format!("{PACKAGE}{name}"))
+            .collect();
+        assert_eq!(listed, paths);
+    }
+
+    #[test]
+    fn health_is_open_and_reflection_only_when_asked_for() {
+        let reflection = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+        for open in [false, true] {
+            assert_eq!(needed("/grpc.health.v1.Health/Check", open), Need::Nothing);
+            let expected = if open {
+                Need::Nothing
+            } else {
+                Need::Credential
+            };
+            assert_eq!(needed(reflection, open), expected);
+            let near = ["/x", "", "/palimpsest.context.v1.ContextService/Compac"];
+            for path in near {
+                assert_eq!(needed(path, open), Need::Credential, "{path}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_table_of_the_documentation_is_this_one() {
+        let page = include_str!("../../../../docs/access.md");
+        for (name, right) in TABLE {
+            let method = name.split_once('/').unwrap().1;
+            let row = page
+                .lines()
+                .find(|line| line.starts_with(&format!("| `{right}`")));
+            let row = row.unwrap_or_else(|| panic!("{right} has no row"));
+            assert!(row.contains(&format!("`{method}`")), "{method}: {row}");
+        }
+    }
+}

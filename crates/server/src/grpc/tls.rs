@@ -1,0 +1,155 @@
+//! TLS: which certificate is shown, whose certificates are asked for, and both again when their files
+//! change. A connection keeps what it began with.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::RootCertStore;
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
+
+use crate::access::{LoadError, Reloaded};
+use crate::config::TlsConfig;
+
+/// The protocol that gRPC is spoken over.
+const HTTP2: &[u8] = b"h2";
+
+/// What handshakes are made with.
+#[derive(Debug, Clone)]
+pub struct Tls {
+    config: Arc<Reloaded<ServerConfig>>,
+    handshake_timeout: Duration,
+    slots: Arc<Semaphore>,
+}
+
+impl Tls {
+    /// Reads the files. Nothing, when no certificate is configured.
+    pub fn open(config: &TlsConfig) -> Result<Option<Self>, LoadError> {
+        let (Some(cert), Some(key)) = (config.cert_file.clone(), config.key_file.clone()) else {
+            return Ok(None);
+        };
+        let files: Vec<PathBuf> = [cert, key]
+            .into_iter()
+            .chain(config.client_ca_file.clone())
+            .collect();
+        let make = |files: &[Vec<u8>], _: Option<&ServerConfig>| server_config(files);
+        Ok(Some(Self {
+            config: Reloaded::load("tls.cert_file", files, make)?,
+            handshake_timeout: Duration::from_millis(config.handshake_timeout_ms),
+            slots: Arc::new(Semaphore::new(config.max_handshakes)),
+        }))
+    }
+
+    /// Keeps what the files hold in force until `stop`.
+    pub fn watch(&self, every: Duration, stop: &CancellationToken) {
+        tokio::spawn(Arc::clone(&self.config).watch(every, stop.clone()));
+    }
+
+    /// Whether the files hold something that cannot be used.
+    pub fn is_stale(&self) -> bool {
+        self.config.is_stale()
+    }
+
+    /// Waits until one more handshake may begin.
+    pub(super) async fn slot(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.slots).acquire_owned().await.ok()
+    }
+
+    /// Shakes hands.
+    pub(super) async fn handshake(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        let acceptor = TlsAcceptor::from(self.config.current());
+        let shaken = timeout(self.handshake_timeout, acceptor.accept(stream));
+        let stream = shaken
+            .await
+            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        // Whoever speaks something else would only be answered with frames that they cannot read.
+        if stream.get_ref().1.alpn_protocol() != Some(HTTP2) {
+            return Err(io::Error::other(
+                "the caller does not offer h2, which gRPC is spoken over",
+            ));
+        }
+        Ok(stream)
+    }
+}
+
+/// The configuration of the contents of the certificate, the key, and the authorities of callers.
+fn server_config(files: &[Vec<u8>]) -> Result<ServerConfig, String> {
+    let chain = certificates(&files[0])?;
+    // What the parser says of a key is not repeated: it could quote it.
+    let key = PrivateKeyDer::from_pem_slice(&files[1])
+        .map_err(|_| "the key file holds no private key as PEM".to_owned())?;
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let builder = match files.get(2) {
+        None => builder.with_no_client_auth(),
+        Some(authorities) => {
+            let mut roots = RootCertStore::empty();
+            for certificate in certificates(authorities)? {
+                roots
+                    .add(certificate)
+                    .map_err(|error| format!("an authority cannot be used: {error}"))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                .build()
+                .map_err(|error| format!("the authorities cannot be used: {error}"))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let mut config = builder
+        .with_single_cert(chain, key)
+        .map_err(|error| format!("certificate and key do not go together: {error}"))?;
+    config.alpn_protocols = vec![HTTP2.to_vec()];
+    Ok(config)
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match read {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        Ok(_) => Err("a file holds no certificate as PEM".to_owned()),
+        Err(_) => Err("a file of certificates is broken PEM".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertifiedKey, generate_simple_self_signed};
+
+    use super::*;
+
+    #[test]
+    fn files_that_do_not_go_together_are_refused() {
+        let make = || generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let (CertifiedKey { cert, signing_key }, other) = (make(), make());
+        let pem = |text: String| text.into_bytes();
+        let (cert, key) = (pem(cert.pem()), pem(signing_key.serialize_pem()));
+        let other = pem(other.signing_key.serialize_pem());
+        let config = server_config(&[cert.clone(), key.clone()]).unwrap();
+        assert_eq!(config.alpn_protocols, [HTTP2]);
+        assert!(server_config(&[cert.clone(), key.clone(), cert.clone()]).is_ok());
+        let wrong = [
+            vec![cert.clone(), other],
+            vec![key.clone(), cert.clone()],
+            vec![cert.clone(), vec![]],
+            vec![vec![], key.clone()],
+            vec![cert, key, b"none".to_vec()],
+        ];
+        for files in wrong {
+            let error = server_config(&files).unwrap_err();
+            assert!(!error.contains("MII"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! API keys: taken, ended, rotated and revoked while the server runs.
+
+use std::time::Duration;
+
+use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;
+use palimpsest_tests::refused;
+use palimpsest_tests::say::{append, user};
+use tokio::time::timeout;
+use tonic::{Code, Request, Status};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+use crate::world::{SOON, World, id_of, list, soon, watch, with};
+
+#[track_caller]
+fn unauthenticated(outcome: Result<(), Status>, says: &str) {
+    let status = outcome.unwrap_err();
+    refused(&status, Code::Unauthenticated, "UNAUTHENTICATED");
+    assert!(status.message().contains(says), "{}", status.message());
+}
+
+#[tokio::test]
+async fn a_key_is_made_rotated_and_revoked_while_the_server_runs() {
+    let world = World::new();
+    let server = world.serve(&[]);
+    let channel = server.channel().await;
+    unauthenticated(list(&channel, "plk_x", "p").await, "mistyped");
+
+    let first = world.key("p", "read,write");
+    soon("a new key", async || {
+        list(&channel, &first, "p").await.is_ok()
+    })
+    .await;
+    // Both are taken until the overlap is over.
+    let second = world.keys(&["rotate", id_of(&first), "--overlap", "3s"]);
+    soon("a rotated key", async || {
+        list(&channel, &second, "p").await.is_ok()
+    })
+    .await;
+    list(&channel, &first, "p").await.unwrap();
+    soon("the end of the old key", async || {
+        list(&channel, &first, "p").await.is_err()
+    })
+    .await;
+    unauthenticated(list(&channel, &first, "p").await, "expired");
+
+    // A stream that goes on ends when its key is revoked.
+    let mut client = ContextServiceClient::new(channel.clone());
+    let request = append("projects/p/sessions/s", vec![user("x")]);
+    client
+        .append_messages(with(&second, request))
+        .await
+        .unwrap();
+    let mut watched = watch(&channel, &second, "projects/p/sessions/s")
+        .await
+        .unwrap();
+    world.keys(&["revoke", id_of(&second)]);
+    let end = timeout(SOON, async {
+        loop {
+            if let Err(status) = watched.message().await {
+                return status;
+            }
+        }
+    });
+    unauthenticated(Err(end.await.unwrap()), "revoked");
+    unauthenticated(list(&channel, &second, "p").await, "revoked");
+    world.keys(&["remove", id_of(&second)]);
+    let gone = async || {
+        let status = list(&channel, &second, "p").await.unwrap_err();
+        status.message().contains("not known")
+    };
+    soon("a removed key", gone).await;
+}
+
+#[tokio::test]
+async fn a_broken_file_keeps_the_keys_and_says_so_without_repeating_it() {
+    let world = World::new();
+    let key = world.key("p", "read");
+    let server = world.serve(&[]);
+    let channel = server.channel().await;
+    list(&channel, &key, "p").await.unwrap();
+    std::fs::write(world.at("keys.toml"), format!("key = \"{key}\"")).unwrap();
+    let said = async || {
+        let log = server.log().join("\n");
+        log.contains("cannot be used") && log.contains("auth.keys_file")
+    };
+    soon("the error", said).await;
+    list(&channel, &key, "p").await.unwrap();
+    assert!(!server.log().join("\n").contains(&key[21..]));
+}
+
+#[tokio::test]
+async fn health_is_open_and_reflection_is_not() {
+    use tonic_reflection::pb::v1::ServerReflectionRequest;
+    use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+    use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+
+    let world = World::new();
+    let key = world.key("p", "read");
+    let server = world.serve(&[]);
+    let channel = server.channel().await;
+    let mut health = HealthClient::new(channel.clone());
+    health.check(HealthCheckRequest::default()).await.unwrap();
+    let ask = || {
+        futures::stream::iter([ServerReflectionRequest {
+            host: String::new(),
+            message_request: Some(MessageRequest::ListServices(String::new())),
+        }])
+    };
+    let mut reflection = ServerReflectionClient::new(channel.clone());
+    let without = reflection.server_reflection_info(Request::new(ask())).await;
+    unauthenticated(without.map(drop), "no credential");
+    reflection
+        .server_reflection_info(with(&key, ask()))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn no_secret_is_in_a_log_or_an_error() {
+    let world = World::new();
+    let key = world.key("p", "read");
+    let server = world.serve(&["log.level=trace,h2=info,hyper=info".to_owned()]);
+    let channel = server.channel().await;
+    let mut said = Vec::new();
+    let mistyped = format!("{}0", &key[..key.len() - 1]);
+    for credential in [&key, &mistyped, &key[..50], "a.b.c", "seeded-secret-value"] {
+        for project in ["p", "q"] {
+            let outcome = list(&channel, credential, project).await;
+            said.extend(outcome.err().map(|status| format!("{status:?}")));
+        }
+    }
+    assert!(said.len() >= 8);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    said.extend(server.log());
+    for line in said {
+        for secret in [&key[21..50], "a.b.c", "seeded-secret-value"] {
+            assert!(!line.contains(secret), "{line}");
+        }
+    }
+}

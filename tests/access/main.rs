@@ -1,0 +1,12 @@
+//! Who may enter, with the real binary over real connections: keys, tokens, tenants, rights, TLS.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
+
+mod calls;
+mod command_line;
+mod cost;
+mod keys;
+mod tenants;
+mod tls;
+mod tokens;
+mod world;

@@ -1,0 +1,211 @@
+//! What is another tenant's does not exist, and what is one's own takes its right. Over every rpc.
+
+use palimpsest_proto::context::v1::call_tool_request::Call;
+use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;
+use palimpsest_proto::context::v1::session_service_client::SessionServiceClient;
+use palimpsest_proto::context::v1::{CallToolRequest, CreateSessionRequest, Session, ToolUseBlock};
+use palimpsest_tests::say::{append, user};
+use palimpsest_tests::{refused, refused_field};
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+use crate::calls::all;
+use crate::world::{World, with};
+
+const RIGHTS: [&str; 4] = ["read", "write", "compact", "admin"];
+
+async fn put(channel: &Channel, key: &str, session: &str) -> u64 {
+    let mut client = ContextServiceClient::new(channel.clone());
+    let request = append(session, vec![user("what nobody else may read")]);
+    let reply = client.append_messages(with(key, request)).await.unwrap();
+    reply.into_inner().revision
+}
+
+/// All that a caller is told, with other names put in place of those that were asked for.
+fn told(status: &Status, names: &[(&str, &str)]) -> (Code, String, Vec<u8>, String) {
+    let swap = |bytes: &[u8]| {
+        let mut bytes = bytes.to_vec();
+        for (from, to) in names {
+            assert_eq!(from.len(), to.len());
+            let found: Vec<_> = (0..bytes.len())
+                .filter(|at| bytes[*at..].starts_with(from.as_bytes()))
+                .collect();
+            for at in found {
+                bytes[at..at + to.len()].copy_from_slice(to.as_bytes());
+            }
+        }
+        bytes
+    };
+    let message = String::from_utf8(swap(status.message().as_bytes())).unwrap();
+    let mut headers = status.metadata().clone();
+    headers.remove("date");
+    let details = swap(status.details());
+    (status.code(), message, details, format!("{headers:?}"))
+}
+
+#[tokio::test]
+async fn every_rpc_answers_of_another_tenants_sessions_as_of_none() {
+    let world = World::new();
+    let theirs = world.key("bbb", "read,write,compact,admin");
+    let mine = world.key("aaa", "read,write,compact,admin");
+    let server = world.serve(&[]);
+    let channel = server.channel().await;
+    let before = put(&channel, &theirs, "projects/bbb/sessions/there").await;
+    let (there, gone) = ("projects/bbb/sessions/there", "projects/bbb/sessions/nobod");
+    let mut as_mine = 0;
+    for rpc in all() {
+        if rpc.of_project {
+            let status = rpc
+                .call(&channel, Some(&mine), "projects/bbb")
+                .await
+                .unwrap_err();
+            let about = refused(&status, Code::NotFound, "PROJECT_NOT_FOUND");
+            assert_eq!(about["project"], "projects/bbb", "{}", rpc.method);
+            continue;
+        }
+        let of = async |name: &str| rpc.call(&channel, Some(&mine), name).await.unwrap_err();
+        let (there, gone) = (of(there).await, of(gone).await);
+        refused(&there, Code::NotFound, "SESSION_NOT_FOUND");
+        let swap = [("nobod", "there")];
+        assert_eq!(told(&there, &[]), told(&gone, &swap), "{}", rpc.method);
+        // And as of one of my own that is not there, where the rpc looks for it first.
+        let own = rpc
+            .call(&channel, Some(&mine), "projects/aaa/sessions/nobod")
+            .await;
+        if let Err(own) = own
+            && own.code() == Code::NotFound
+        {
+            let swap = [("nobod", "there"), ("aaa", "bbb")];
+            assert_eq!(told(&there, &[]), told(&own, &swap), "{}", rpc.method);
+            as_mine += 1;
+        }
+    }
+    assert!(as_mine >= 5, "{as_mine}");
+    // Nothing of all that has touched it.
+    assert_eq!(put(&channel, &theirs, there).await, before + 1);
+}
+
+#[tokio::test]
+async fn every_rpc_takes_a_credential_and_exactly_one_right() {
+    let world = World::new();
+    let owner = world.key("*", "read,write,compact,admin");
+    let keys = RIGHTS.map(|right| (right, world.key("p", right)));
+    let server = world.serve(&[]);
+    let channel = server.channel().await;
+    for rpc in all() {
+        let session = format!("projects/p/sessions/{}", rpc.method);
+        put(&channel, &owner, &session).await;
+        let name = if rpc.of_project {
+            "projects/p"
+        } else {
+            &session
+        };
+        let status = rpc.call(&channel, None, name).await.unwrap_err();
+        refused(&status, Code::Unauthenticated, "UNAUTHENTICATED");
+        let header = status.metadata().get("www-authenticate").unwrap();
+        assert_eq!(header, "Bearer realm=\"palimpsest\"");
+        let status = rpc
+            .call(&channel, Some(&owner[..60]), name)
+            .await
+            .unwrap_err();
+        refused(&status, Code::Unauthenticated, "UNAUTHENTICATED");
+        assert!(!format!("{status:?}").contains(&owner[21..60]));
+        // A name that is none is told to whoever may call, and leads nowhere.
+        let status = rpc
+            .call(&channel, Some(&owner), "projects/../x")
+            .await
+            .unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{}", rpc.method);
+
+        let mut taken = Vec::new();
+        for (right, key) in &keys {
+            // What is asked says nothing more, so it may be wrong in other ways.
+            match rpc.call(&channel, Some(key), name).await {
+                Err(status) if status.code() == Code::PermissionDenied => {
+                    refused(&status, Code::PermissionDenied, "PERMISSION_DENIED");
+                }
+                _ => taken.push(*right),
+            }
+        }
+        assert_eq!(taken.len(), 1, "{} takes {taken:?}", rpc.method);
+        let denied = keys.iter().find(|(right, _)| *right != taken[0]).unwrap();
+        if rpc.method != "DeleteSession" {
+            let status = rpc.call(&channel, Some(&denied.1), name).await.unwrap_err();
+            let info = status.get_details_error_info().unwrap();
+            assert_eq!(info.metadata["permission"], taken[0]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_leads_to_other_sessions_stays_within_the_project() {
+    let world = World::new();
+    let theirs = world.key("bbb", "read,write,compact,admin");
+    let mine = world.key("aaa", "read,write,compact,admin");
+    let both = world.key("aaa,bbb", "read,write,compact,admin");
+    let server = world.serve(&[]);
+    let channel = server.channel().await;
+    put(&channel, &theirs, "projects/bbb/sessions/s").await;
+    let mut sessions = SessionServiceClient::new(channel.clone());
+    for key in [&mine, &both] {
+        let request = CreateSessionRequest {
+            parent: "projects/aaa".into(),
+            session_id: "child".into(),
+            session: Some(Session {
+                parent_session: "projects/bbb/sessions/s".into(),
+                ..Session::default()
+            }),
+            ..Default::default()
+        };
+        let status = sessions
+            .create_session(with(key, request))
+            .await
+            .unwrap_err();
+        refused_field(&status, "session.parent_session");
+    }
+}
+
+#[tokio::test]
+async fn the_tool_that_snips_takes_the_right_to() {
+    let world = World::new();
+    let owner = world.key("p", "read,write,compact");
+    let reader = world.key("p", "read");
+    let server = world.serve(&[]);
+    let channel = server.channel().await;
+    put(&channel, &owner, "projects/p/sessions/s").await;
+    let mut client = ContextServiceClient::new(channel.clone());
+    let listed = palimpsest_proto::context::v1::ListToolsRequest {
+        session: "projects/p/sessions/s".into(),
+        ..Default::default()
+    };
+    let tools = client
+        .list_tools(with(&reader, listed))
+        .await
+        .unwrap()
+        .into_inner()
+        .tools;
+    let mut denied = 0;
+    for tool in tools {
+        let request = CallToolRequest {
+            session: "projects/p/sessions/s".into(),
+            call: Some(Call::ToolUse(ToolUseBlock {
+                tool_use_id: "t".into(),
+                tool_name: tool.name.clone(),
+                input_json: "{}".into(),
+                ..Default::default()
+            })),
+            ..Default::default()
+        };
+        match client.call_tool(with(&reader, request.clone())).await {
+            Ok(_) => {}
+            Err(status) => {
+                let about = refused(&status, Code::PermissionDenied, "PERMISSION_DENIED");
+                assert_eq!(about["permission"], "compact", "{}", tool.name);
+                client.call_tool(with(&owner, request)).await.unwrap();
+                denied += 1;
+            }
+        }
+    }
+    assert_eq!(denied, 1);
+}

@@ -1,0 +1,254 @@
+//! JWTs: which are taken, and which are not.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::jwk::Jwk;
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use palimpsest_tests::{Server, refused};
+use rcgen::KeyPair;
+use serde_json::{Value, json};
+use tonic::Code;
+
+use crate::world::{World, list, soon};
+
+/// A key of an issuer.
+pub(crate) struct Signer {
+    id: &'static str,
+    algorithm: Algorithm,
+    key: EncodingKey,
+    public: Vec<u8>,
+}
+
+impl Signer {
+    pub(crate) fn new(id: &'static str, algorithm: Algorithm) -> Self {
+        let of = match algorithm {
+            Algorithm::ES256 => &rcgen::PKCS_ECDSA_P256_SHA256,
+            Algorithm::EdDSA => &rcgen::PKCS_ED25519,
+            _ => &rcgen::PKCS_RSA_SHA256,
+        };
+        let pair = KeyPair::generate_for(of).unwrap();
+        let der = pair.serialize_der();
+        let key = match algorithm {
+            Algorithm::ES256 => EncodingKey::from_ec_der(&der),
+            // The first version of PKCS#8, which has no public key behind the private one.
+            Algorithm::EdDSA => {
+                EncodingKey::from_ed_der(&[&[0x30, 0x2e, 2, 1, 0], &der[5..48]].concat())
+            }
+            // PKCS#8 wraps the key that is wanted here into 26 bytes of header.
+            _ => EncodingKey::from_rsa_der(&der[26..]),
+        };
+        let public = pair.public_key_raw().to_vec();
+        Self {
+            id,
+            algorithm,
+            key,
+            public,
+        }
+    }
+
+    fn jwk(&self) -> Value {
+        let mut jwk = Jwk::from_encoding_key(&self.key, self.algorithm).unwrap();
+        jwk.common.key_id = Some(self.id.to_owned());
+        serde_json::to_value(jwk).unwrap()
+    }
+
+    pub(crate) fn sign(&self, claims: &Value) -> String {
+        let mut header = Header::new(self.algorithm);
+        header.kid = Some(self.id.to_owned());
+        encode(&header, claims, &self.key).unwrap()
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tokens are made for the time that it is"
+)]
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    i64::try_from(since.as_secs()).unwrap()
+}
+
+/// Good claims with some of them changed; null takes one away.
+pub(crate) fn claims(change: &Value) -> Value {
+    let mut claims = json!({
+        "iss": "https://id.test", "aud": ["other", "palimpsest"], "sub": "agent",
+        "exp": now() + 600, "nbf": now() - 5,
+        "palimpsest_projects": ["p"], "palimpsest_rights": "palimpsest:read openid",
+    });
+    for (name, value) in change.as_object().unwrap() {
+        match value {
+            Value::Null => drop(claims.as_object_mut().unwrap().remove(name)),
+            value => claims[name] = value.clone(),
+        }
+    }
+    claims
+}
+
+pub(crate) fn publish(world: &World, keys: &[&Signer]) {
+    let mut keys: Vec<_> = keys.iter().map(|signer| signer.jwk()).collect();
+    // Kinds that nobody here knows must not hide the others.
+    keys.push(json!({"kty": "LATTICE", "kid": "future"}));
+    let set = json!({"keys": keys});
+    std::fs::write(world.at("new.json"), set.to_string()).unwrap();
+    std::fs::rename(world.at("new.json"), world.at("jwks.json")).unwrap();
+}
+
+pub(crate) fn settings(world: &World) -> Vec<String> {
+    vec![
+        world.setting("auth.jwt.jwks_file", "jwks.json"),
+        "auth.jwt.issuer=https://id.test".to_owned(),
+        "auth.jwt.audience=palimpsest".to_owned(),
+        "auth.jwt.clock_skew_s=30".to_owned(),
+    ]
+}
+
+fn serve(world: &World) -> Server {
+    world.serve(&settings(world))
+}
+
+#[tokio::test]
+async fn a_token_is_taken_as_long_as_everything_in_it_is_right() {
+    let world = World::new();
+    let rsa = Signer::new("rsa", Algorithm::RS256);
+    let ec = Signer::new("ec", Algorithm::ES256);
+    let ed = Signer::new("ed", Algorithm::EdDSA);
+    publish(&world, &[&rsa, &ec, &ed]);
+    let server = serve(&world);
+    let channel = server.channel().await;
+    for signer in [&rsa, &ec, &ed] {
+        let token = signer.sign(&claims(&json!({})));
+        // The second time its check is remembered.
+        for _ in 0..2 {
+            list(&channel, &token, "p").await.unwrap();
+            let other = list(&channel, &token, "q").await.unwrap_err();
+            refused(&other, Code::NotFound, "PROJECT_NOT_FOUND");
+        }
+    }
+    // Within the skew.
+    list(
+        &channel,
+        &ec.sign(&claims(&json!({"exp": now() - 10}))),
+        "p",
+    )
+    .await
+    .unwrap();
+    list(
+        &channel,
+        &ec.sign(&claims(&json!({"nbf": now() + 10}))),
+        "p",
+    )
+    .await
+    .unwrap();
+
+    let wrong = [
+        (json!({"exp": now() - 60}), "expired"),
+        (json!({"exp": null}), "when it expires"),
+        (json!({"nbf": now() + 60}), "not valid yet"),
+        (json!({"nbf": "soon"}), "not a JWT"),
+        (json!({"iss": "https://other.test"}), "issuer"),
+        (json!({"iss": null}), "issuer"),
+        (json!({"aud": "other"}), "audience"),
+        (json!({"aud": null}), "audience"),
+        (json!({"palimpsest_projects": []}), "no project"),
+        (json!({"palimpsest_projects": "../x"}), "no project"),
+        (json!({"palimpsest_rights": "openid"}), "no right"),
+    ];
+    for (change, says) in wrong {
+        let token = ec.sign(&claims(&change));
+        let status = list(&channel, &token, "p").await.unwrap_err();
+        refused(&status, Code::Unauthenticated, "UNAUTHENTICATED");
+        assert!(
+            status.message().contains(says),
+            "{change}: {}",
+            status.message()
+        );
+    }
+    let denied = ec.sign(&claims(&json!({"palimpsest_rights": ["write"]})));
+    let status = list(&channel, &denied, "p").await.unwrap_err();
+    refused(&status, Code::PermissionDenied, "PERMISSION_DENIED");
+}
+
+#[tokio::test]
+async fn a_forged_token_is_not_taken() {
+    let world = World::new();
+    let rsa = Signer::new("rsa", Algorithm::RS256);
+    let ec = Signer::new("ec", Algorithm::ES256);
+    publish(&world, &[&rsa, &ec]);
+    let server = serve(&world);
+    let channel = server.channel().await;
+    let good = claims(&json!({}));
+
+    let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let none = format!("{}.{}.", part(&json!({"alg": "none"})), part(&good));
+    let hmac = |secret: &[u8]| {
+        let mut header = Header::new(Algorithm::HS256);
+        header.kid = Some("ec".to_owned());
+        encode(&header, &good, &EncodingKey::from_secret(secret)).unwrap()
+    };
+    let stranger = Signer::new("ec", Algorithm::ES256).sign(&good);
+    let unknown = Signer::new("nobody", Algorithm::ES256).sign(&good);
+    // The name of one key, and the algorithm of another.
+    let mut mixed = Signer::new("rsa", Algorithm::ES256);
+    mixed.key = ec.key.clone();
+    let real = ec.sign(&good);
+    let (head, signature) = (
+        real.split_once('.').unwrap().0,
+        real.rsplit_once('.').unwrap().1,
+    );
+    let more = part(&claims(&json!({"palimpsest_projects": "*"})));
+    let mut critical = Header::new(Algorithm::ES256);
+    critical.kid = Some("ec".to_owned());
+    critical.crit = Some(vec!["b64".to_owned()]);
+    let forged = [
+        none,
+        hmac(&ec.public),
+        hmac(ec.jwk().to_string().as_bytes()),
+        stranger,
+        unknown,
+        mixed.sign(&good),
+        format!("{head}.{more}.{signature}"),
+        real[..real.len() - 4].to_owned(),
+        encode(&critical, &good, &ec.key).unwrap(),
+        "..".to_owned(),
+    ];
+    for token in forged {
+        let status = list(&channel, &token, "p").await.unwrap_err();
+        refused(&status, Code::Unauthenticated, "UNAUTHENTICATED");
+        assert!(token.len() < 10 || !format!("{status:?}").contains(&token[..40]));
+    }
+    list(&channel, &real, "p").await.unwrap();
+}
+
+#[tokio::test]
+async fn new_keys_of_the_issuer_are_taken_up_and_old_ones_are_let_go() {
+    let world = World::new();
+    let (old, new) = (
+        Signer::new("1", Algorithm::ES256),
+        Signer::new("2", Algorithm::ES256),
+    );
+    publish(&world, &[&old]);
+    let server = serve(&world);
+    let channel = server.channel().await;
+    let (first, second) = (old.sign(&claims(&json!({}))), new.sign(&claims(&json!({}))));
+    list(&channel, &first, "p").await.unwrap();
+    assert!(list(&channel, &second, "p").await.is_err());
+    publish(&world, &[&old, &new]);
+    soon("a new key", async || {
+        list(&channel, &second, "p").await.is_ok()
+    })
+    .await;
+    list(&channel, &first, "p").await.unwrap();
+    publish(&world, &[&new]);
+    // Also one whose check was remembered.
+    soon("the end of a key", async || {
+        list(&channel, &first, "p").await.is_err()
+    })
+    .await;
+    list(&channel, &second, "p").await.unwrap();
+    std::fs::write(world.at("jwks.json"), "{}").unwrap();
+    let said = async || server.log().join("\n").contains("cannot be used");
+    soon("the error", said).await;
+    list(&channel, &second, "p").await.unwrap();
+}
