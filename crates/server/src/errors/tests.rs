@@ -5,6 +5,7 @@ use tonic::Status;
 use tonic_types::{ErrorDetail, StatusExt as _};
 
 use super::*;
+use crate::quotas::Quota;
 
 fn shown(status: &Status) -> String {
     let mut out = format!("{:?}: {}\n", status.code(), status.message());
@@ -64,6 +65,15 @@ fn id() -> MessageId {
 
 fn session() -> SessionKey {
     SessionKey::parse("projects/p/sessions/s").unwrap()
+}
+
+fn exceeded(quota: Quota, retry_after: Option<Duration>) -> ServiceError {
+    ServiceError::QuotaExceeded(Exceeded {
+        project: Some(session().project),
+        quota,
+        limit: 7,
+        retry_after,
+    })
 }
 
 /// One of each, in the order of the enum.
@@ -192,8 +202,23 @@ fn every_error() -> Vec<ServiceError> {
             detail: "Unavailable: connection refused".into(),
         },
         E::Overloaded { retry_after },
+        exceeded(Quota::Requests, Some(retry_after)),
+        exceeded(Quota::Bytes, Some(retry_after)),
+        exceeded(Quota::Calls, Some(retry_after)),
+        exceeded(Quota::Watches, Some(retry_after)),
+        exceeded(Quota::Sessions, None),
+        E::QuotaExceeded(Exceeded {
+            project: None,
+            quota: Quota::StoredBytes,
+            limit: 7,
+            retry_after: None,
+        }),
         E::DeadlineExceeded,
         E::StoreUnavailable { retry_after },
+        E::StoreFull {
+            why: "its disk is nearly full",
+            retry_after,
+        },
         E::ShuttingDown { retry_after },
         E::NotImplemented {
             method: "palimpsest.context.v1.ContextService/Snip".into(),

@@ -3,6 +3,7 @@
 use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use futures::Stream;
 use futures::stream::unfold;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{Sleep, sleep};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, Sleep, sleep};
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
 /// How long to wait when no connection can be accepted, for example because there are no file
@@ -21,10 +23,21 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(super) fn connections(
     listener: TcpListener,
     cut_after: Duration,
+    max: usize,
 ) -> impl Stream<Item = io::Result<Mortal<TcpStream>>> {
-    unfold(listener, move |listener| async move {
-        let stream = accept(&listener).await;
-        Some((Ok(Mortal::new(stream, cut_after)), listener))
+    let places = Arc::new(Semaphore::new(max));
+    unfold((listener, places), move |(listener, places)| async move {
+        loop {
+            let stream = accept(&listener).await;
+            // One too many is closed rather than left to wait: its client looks for another replica.
+            match Arc::clone(&places).try_acquire_owned() {
+                Ok(place) => {
+                    let stream = Mortal::new(stream, cut_after, place);
+                    return Some((Ok(stream), (listener, places)));
+                }
+                Err(_) => tracing::debug!(max, "grpc.max_connections are open: closed a new one"),
+            }
+        }
     })
 }
 
@@ -52,18 +65,28 @@ async fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
+/// How long a connection may take to say anything.
+const FIRST_WORD: Duration = Duration::from_secs(10);
+
 /// A connection that breaks after a time, so that a caller who ignores the request to close, or a
 /// call that never ends, cannot keep it for ever.
 pub(super) struct Mortal<T> {
     inner: T,
     end: Pin<Box<Sleep>>,
+    cut_after: Duration,
+    /// Whether anything has come. Who says nothing is cut soon, and cannot keep a place.
+    heard: bool,
+    _place: OwnedSemaphorePermit,
 }
 
 impl<T> Mortal<T> {
-    fn new(inner: T, cut_after: Duration) -> Self {
+    fn new(inner: T, cut_after: Duration, place: OwnedSemaphorePermit) -> Self {
         Self {
             inner,
-            end: Box::pin(sleep(cut_after)),
+            end: Box::pin(sleep(cut_after.min(FIRST_WORD))),
+            cut_after,
+            heard: false,
+            _place: place,
         }
     }
 }
@@ -78,7 +101,15 @@ impl<T: AsyncRead + Unpin> AsyncRead for Mortal<T> {
         if self.end.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
-        Pin::new(&mut self.inner).poll_read(cx, buf)
+        let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
+        if !self.heard && matches!(polled, Poll::Ready(Ok(()))) {
+            self.heard = true;
+            let end = Instant::now() + self.cut_after;
+            self.end.as_mut().reset(end);
+            // The time that was awaited so far is not the one that matters now.
+            let _ = self.end.as_mut().poll(cx);
+        }
+        polled
     }
 }
 
@@ -131,7 +162,7 @@ mod tests {
     async fn accepted_connections_do_not_delay_and_end() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut incoming = std::pin::pin!(connections(listener, Duration::from_millis(10)));
+        let mut incoming = std::pin::pin!(connections(listener, Duration::from_millis(10), 9));
         let _client = TcpStream::connect(address).await.unwrap();
         let mut stream = incoming.next().await.unwrap().unwrap();
         assert!(stream.inner.nodelay().unwrap());

@@ -6,11 +6,13 @@
 mod admission;
 mod answer;
 mod bare;
+mod budget;
 mod deadline;
 mod edge;
 mod health;
 mod incoming;
 mod mutations;
+mod pace;
 mod size;
 mod ticket;
 pub(crate) mod trace;
@@ -36,7 +38,7 @@ pub use deadline::Deadline;
 pub use edge::Edge;
 pub use health::{Health, LIVENESS, READINESS};
 pub use mutations::Mutations;
-pub use ticket::Ticket;
+pub use ticket::{Ticket, Turn};
 pub use trace::TraceId;
 
 /// Replies may be larger than requests: a page of messages, each of which was a request.
@@ -116,7 +118,7 @@ pub async fn serve(
         .layer(edge)
         .serve_with_incoming_shutdown(
             routes.prepare(),
-            incoming::connections(listener, cut_after),
+            incoming::connections(listener, cut_after, config.max_connections),
             stop.cancelled_owned(),
         )
         .await

@@ -35,6 +35,7 @@ mod snip;
 mod staging;
 mod stream;
 mod tools;
+mod within;
 mod working;
 
 use std::sync::Arc;
@@ -52,6 +53,7 @@ use crate::clock::IdSource;
 use crate::errors::ServiceError;
 use crate::grpc::Mutations;
 use crate::hooks::Hooks;
+use crate::quotas::Quotas;
 use crate::sessions::{Missing, Sessions};
 use crate::summarizer::Models;
 
@@ -73,6 +75,7 @@ pub struct Service {
     /// When this process began to serve.
     born: Timestamp,
     hooks: Arc<Hooks>,
+    quotas: Option<Arc<Quotas>>,
 }
 
 impl Service {
@@ -96,6 +99,7 @@ impl Service {
             has_worker: false,
             models: None,
             hooks: Arc::default(),
+            quotas: None,
         }
     }
 
@@ -124,6 +128,13 @@ impl Service {
     #[must_use]
     pub fn with_hooks(mut self, hooks: Hooks) -> Self {
         self.hooks = Arc::new(hooks);
+        self
+    }
+
+    /// The same where projects may use only so much.
+    #[must_use]
+    pub fn with_quotas(mut self, quotas: Arc<Quotas>) -> Self {
+        self.quotas = Some(quotas);
         self
     }
 
