@@ -42,7 +42,7 @@ impl Bucket {
         if self.rate == 0 {
             return 0;
         }
-        let nanos = (u128::from(units) * SECOND).div_ceil(u128::from(self.rate));
+        let nanos = u128::from(units) * SECOND / u128::from(self.rate);
         u64::try_from(nanos).unwrap_or(u64::MAX)
     }
 
@@ -54,7 +54,7 @@ impl Bucket {
         let paid = self.paid.load(Ordering::Relaxed);
         let owed = paid
             .saturating_sub(nanos(now))
-            .saturating_add(self.nanos(1));
+            .saturating_add(self.nanos(1).max(1));
         match owed.saturating_sub(self.burst) {
             0 => Ok(()),
             wait => Err(Duration::from_nanos(wait)),
