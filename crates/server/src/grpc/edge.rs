@@ -149,7 +149,12 @@ impl Shared {
         S::Future: Send,
     {
         let limit = self.max_request_bytes;
-        let stall = Duration::from_millis(self.grpc.stall_timeout_ms);
+        // Whoever watches, or asks reflection, may be silent for as long as it likes.
+        let stall = if record.ticket.need().watch {
+            Duration::MAX
+        } else {
+            Duration::from_millis(self.grpc.stall_timeout_ms)
+        };
         let ticket = record.ticket.clone();
         let mut request =
             request.map(|body| Body::new(Limited::new(body, limit, ticket.clone(), stall)));

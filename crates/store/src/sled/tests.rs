@@ -197,6 +197,32 @@ async fn a_failed_sync_ends_the_store() {
     assert!(failed(log.close().await));
 }
 
+/// A store of the release before projects were counted.
+#[tokio::test]
+async fn an_older_store_is_counted_once() {
+    let root = tempfile::tempdir().unwrap();
+    let options = options(&root);
+    {
+        let log = SledLog::open(&options).unwrap();
+        log.append(&key("a"), batch(0, b"first")).await.unwrap();
+        log.append(&key("b"), batch(0, b"second")).await.unwrap();
+        let db = log.shared.db().unwrap();
+        db.insert(keys::FORMAT_KEY, &1_u64.to_be_bytes()).unwrap();
+        db.remove(keys::USAGE_KEY).unwrap();
+        // As a count leaves it that was cut off.
+        let project = key("a").project;
+        db.insert(keys::usage(&project), &[9; 16]).unwrap();
+    }
+    for _ in 0..2 {
+        let log = SledLog::open(&options).unwrap();
+        let project = key("a").project;
+        for of in [None, Some(&project)] {
+            let usage = log.usage(of).await.unwrap();
+            assert_eq!((usage.sessions, usage.bytes), (2, 11));
+        }
+    }
+}
+
 #[test]
 fn no_value_is_larger_than_a_page_can_hold() {
     let root = tempfile::tempdir().unwrap();
