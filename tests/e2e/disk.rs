@@ -10,7 +10,7 @@ use palimpsest_proto::context::v1::{
     GetSessionMemoryRequest, GetSessionRequest, ListMessagesRequest,
 };
 use palimpsest_tests::refused;
-use palimpsest_tests::say::{append, prepare, user};
+use palimpsest_tests::say::{append, noise, prepare, user};
 use palimpsest_tests::server::Server;
 use tonic::Code;
 use tonic_types::StatusExt as _;
@@ -56,18 +56,6 @@ fn start(folder: &Path, reserve: &str) -> Server {
     ];
     let args: Vec<_> = set.iter().flat_map(|set| ["--set", set]).collect();
     Server::start(folder, &args)
-}
-
-/// Text that does not compress.
-fn noise(seed: u64, len: usize) -> String {
-    let mut state = seed | 1;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        char::from(b'0' + u8::try_from(state >> 58).unwrap())
-    };
-    std::iter::repeat_with(next).take(len).collect()
 }
 
 async fn full_and_back(reserve: &str) {

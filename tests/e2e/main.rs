@@ -13,6 +13,7 @@ mod calls;
 mod collapse;
 mod compaction;
 mod concurrent;
+mod connections;
 mod delegated;
 mod disk;
 mod exports;

@@ -7,7 +7,7 @@ use palimpsest_proto::context::v1::{
     CreateSessionRequest, DeleteSessionRequest, GetSessionRequest, Session, WatchSessionRequest,
 };
 use palimpsest_tests::refused;
-use palimpsest_tests::say::{append, prepare, user};
+use palimpsest_tests::say::{append, noise, prepare, user};
 use palimpsest_tests::server::Server;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
@@ -156,9 +156,7 @@ async fn sessions_and_stored_bytes_are_counted_also_after_a_kill() {
     let other = append(&of("q", "c"), vec![user("x")]);
     client.append_messages(other).await.unwrap();
     // Bytes that do not compress, into a session that is there.
-    let noise: String = (0..60_000_u32)
-        .map(|n| char::from(b'!' + u8::try_from(n.wrapping_mul(2_654_435_761) >> 26).unwrap()))
-        .collect();
+    let noise = noise(1, 60_000);
     let more = || append(&of("p", "a"), vec![user(&noise)]);
     let mut status = None;
     for _ in 0..10 {
@@ -169,7 +167,7 @@ async fn sessions_and_stored_bytes_are_counted_also_after_a_kill() {
         // What the store says is asked for once a second.
         tokio::time::sleep(Duration::from_millis(1_050)).await;
     }
-    let status = status.expect("ten times 45 KB are more than 100");
+    let status = status.expect("ten times 30 KB are more than 100");
     over(&status, "QUOTA_EXCEEDED", "quotas.stored_bytes", "100000");
     // Reading and preparing go on, and deleting makes room.
     client
