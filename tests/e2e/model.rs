@@ -1,6 +1,8 @@
 //! Level 5 by a model: what it is asked, what of its answer is taken, and what stands in for it.
 
-use palimpsest_fake_provider::{Behaviour, FakeProvider, Recorded};
+use std::time::Duration;
+
+use palimpsest_fake_provider::{Behaviour, FakeProvider, Plan, Recorded};
 use palimpsest_proto::context::v1::{
     CompactRequest, CompactionOverrides, CompactionState, CompactionStrategy, MessageInput,
 };
@@ -10,7 +12,7 @@ use palimpsest_tests::server::Context;
 use palimpsest_tests::{Array, Server, name, refused, refused_field};
 use serde_json::Value;
 use tempfile::TempDir;
-use tonic::{Code, Status};
+use tonic::{Code, Request, Status};
 
 use crate::SERVER;
 
@@ -472,4 +474,26 @@ async fn without_a_model_nobody_can_ask_for_one() {
         refusal.message().contains("summarizer.provider"),
         "{refusal:?}"
     );
+}
+
+/// Whoever has three seconds gets a summary in that time, though not the model's.
+#[tokio::test]
+async fn a_slow_model_has_as_much_time_as_the_caller() {
+    let mut world = World::new(&[]).await;
+    let slow = Plan {
+        delay: Duration::from_secs(40),
+        ..Plan::default()
+    };
+    world.provider.script("claude-fake", [slow]);
+    world.view("s", work()).await;
+    let mut request = Request::new(CompactRequest {
+        session: name("s"),
+        ..CompactRequest::default()
+    });
+    request.set_timeout(Duration::from_secs(3));
+    let reply = world.client.compact(request).await.unwrap().into_inner();
+    let compaction = reply.compaction.unwrap();
+    assert_eq!(compaction.state(), CompactionState::Succeeded);
+    assert_eq!(compaction.strategy(), CompactionStrategy::Extractive);
+    assert_eq!(world.bodies().len(), 1, "it was asked");
 }

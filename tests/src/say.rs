@@ -35,6 +35,18 @@ pub fn user(text: &str) -> MessageInput {
     anthropic(&json!({"role": "user", "content": text}))
 }
 
+/// Letters that hardly compress, the same for the same seed.
+pub fn noise(seed: u64, len: usize) -> String {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        char::from(b'a' + u8::try_from(state >> 60).unwrap_or(0))
+    };
+    std::iter::repeat_with(next).take(len).collect()
+}
+
 /// What the model says.
 pub fn assistant(text: &str) -> MessageInput {
     anthropic(&json!({"role": "assistant", "content": [{"type": "text", "text": text}]}))

@@ -18,6 +18,7 @@ use crate::errors::BoxError;
 use crate::grpc::Services;
 use crate::hooks::Hooks;
 use crate::memory;
+use crate::quotas::Quotas;
 use crate::serve::{App, Backend, Context};
 use crate::services::{ContextHandlers, Service, SessionHandlers};
 use crate::sessions::{Policies, Sessions};
@@ -39,7 +40,10 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
         usize::try_from(context.config.sessions.cache_bytes)?,
     );
     let blobs = Arc::new(open_blobs(&context.config)?);
-    let sessions = Arc::new(sessions.with_blobs(Arc::clone(&blobs)));
+    let clock = Arc::clone(&context.clock);
+    let quotas = Arc::new(Quotas::new(context.config.quotas.clone(), clock));
+    let sessions = sessions.with_blobs(Arc::clone(&blobs));
+    let sessions = Arc::new(sessions.with_quotas(Arc::clone(&quotas)));
     let models = Models::from_config(&context.config.summarizer)?.map(Arc::new);
     let config = &context.config.worker;
     let worker = config.enabled.then(|| {
@@ -54,6 +58,7 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
         context.mutations,
         context.draining,
     )
+    .with_quotas(quotas)
     .with_prices(context.config.prices)
     .with_worker(worker.is_some())
     .with_summarizer(models)
@@ -76,6 +81,7 @@ async fn open(config: &Config) -> Result<SledLog, BoxError> {
     let mut options = SledOptions::new(config.data_dir.join(LOG_FOLDER));
     options.cache_bytes = config.store.cache_bytes;
     options.flush_every_ms = config.store.flush_every_ms;
+    options.min_free_bytes = config.store.min_free_bytes;
     tokio::fs::create_dir_all(&config.data_dir).await?;
     Ok(spawn_blocking(move || SledLog::open(&options)).await??)
 }

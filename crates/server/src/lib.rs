@@ -13,6 +13,7 @@ pub mod errors;
 pub mod grpc;
 pub mod hooks;
 pub mod memory;
+pub mod quotas;
 pub mod serve;
 pub mod services;
 pub mod sessions;

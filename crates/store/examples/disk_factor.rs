@@ -49,6 +49,7 @@ fn batch(expected: u64, seed: u64, len: usize) -> Batch {
         frame: random(seed, len),
         summary: random(seed, 80),
         due: DueChange::At(Timestamp::from_millis(i64::try_from(seed).unwrap_or(0))),
+        blob_bytes: 0,
     }
 }
 

@@ -43,6 +43,11 @@ pub enum StoreError {
     /// engine refuses everything until the process is restarted; the outcome of the call is unknown.
     #[error("the store failed and must be restarted: {0}")]
     Failed(String),
+    /// There is no room to write, or the file system takes no writes. What is there can be read, and
+    /// writes are taken again when there is room. A write that was under way when the room ran out may
+    /// have happened or not.
+    #[error("the store takes no writes: {0}")]
+    Full(&'static str),
     /// A read failed. Nothing is known to be lost; the call may be tried again.
     #[error("failed to read the store: {0}")]
     Read(String),

@@ -53,6 +53,8 @@ pub struct Batch {
     pub summary: Bytes,
     /// Whether the session's place in the worker's queue changes with it.
     pub due: DueChange,
+    /// Bytes of the blobs that these events name for the first time: they count into what is stored.
+    pub blob_bytes: u64,
 }
 
 /// A change of a session's place in the worker's queue.
@@ -80,12 +82,24 @@ pub struct Head {
     pub snapshot: Option<SnapshotMark>,
     /// The bytes of all frames, for quotas and for people.
     pub log_bytes: u64,
+    /// The bytes of the blobs that its events name.
+    pub blob_bytes: u64,
     /// The bytes of the frames that a load reads after the snapshot: they say when the next one pays.
     pub tail_bytes: u64,
     /// Since when the worker should look at it.
     pub due: Option<Timestamp>,
     /// Who is looking at it.
     pub lease: Option<Lease>,
+}
+
+/// What a project, or all of them together, holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Sessions.
+    pub sessions: u64,
+    /// Bytes of their frames, current snapshots and blobs, as they were given: what a disk needs for
+    /// them is more.
+    pub bytes: u64,
 }
 
 /// Where the current snapshot stands, without its bytes.
@@ -207,6 +221,16 @@ pub trait SessionLog: Send + Sync + 'static {
         owner: &str,
         next: DueChange,
     ) -> Result<bool, StoreError>;
+
+    /// What a project holds, or all of them together, without looking at every session. An engine whose
+    /// sessions cannot be changed and counted in one step may tell what was so up to a minute ago.
+    async fn usage(&self, project: Option<&ProjectId>) -> Result<Usage, StoreError>;
+
+    /// Whether a write has a chance: [`StoreError::Full`] when there is no room for one. Costs next to
+    /// nothing while there is. For whoever stores something else first, such as a blob.
+    async fn has_room(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 
     /// Writes a canary, durably: whether the engine can still take writes.
     async fn check(&self) -> Result<(), StoreError>;

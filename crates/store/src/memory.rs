@@ -11,7 +11,7 @@ use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 
 use crate::record::{Record, check_batch, check_lease, check_snapshot};
 use crate::{
-    Batch, Due, DueChange, Frame, Head, Lease, MAX_LIST, SessionLog, Snapshot, StoreError,
+    Batch, Due, DueChange, Frame, Head, Lease, MAX_LIST, SessionLog, Snapshot, StoreError, Usage,
 };
 
 /// A log that ends with the process, for tests and for trying things out.
@@ -224,6 +224,18 @@ impl SessionLog for MemoryLog {
         let mut state = self.open()?;
         let session = state.sessions.get_mut(key);
         Ok(session.is_some_and(|session| session.record.release(owner, next)))
+    }
+
+    async fn usage(&self, project: Option<&ProjectId>) -> Result<Usage, StoreError> {
+        let state = self.open()?;
+        let mut usage = Usage::default();
+        for (key, session) in &state.sessions {
+            if project.is_none_or(|project| key.project == *project) {
+                usage.sessions += 1;
+                usage.bytes += session.record.stored_bytes();
+            }
+        }
+        Ok(usage)
     }
 
     async fn check(&self) -> Result<(), StoreError> {

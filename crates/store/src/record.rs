@@ -15,6 +15,7 @@ pub(crate) struct Record {
     pub(crate) incarnation: u64,
     pub(crate) revision: u64,
     pub(crate) log_bytes: u64,
+    pub(crate) blob_bytes: u64,
     pub(crate) tail_bytes: u64,
     pub(crate) snapshot: Option<Mark>,
     pub(crate) due: Option<i64>,
@@ -48,6 +49,7 @@ impl Record {
             incarnation,
             revision: 0,
             log_bytes: 0,
+            blob_bytes: 0,
             tail_bytes: 0,
             snapshot: None,
             due: None,
@@ -61,6 +63,7 @@ impl Record {
         let bytes = batch.frame.len() as u64;
         self.revision += u64::from(batch.events.get());
         self.log_bytes += bytes;
+        self.blob_bytes += batch.blob_bytes;
         self.tail_bytes += bytes;
         self.summary = batch.summary.clone();
         match batch.due {
@@ -138,6 +141,14 @@ impl Record {
         self.due.map(|due| due.max(lease_end))
     }
 
+    /// What it counts for in what its project holds.
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        let snapshot = self.snapshot.map_or(0, |mark| mark.bytes);
+        self.log_bytes
+            .saturating_add(snapshot)
+            .saturating_add(self.blob_bytes)
+    }
+
     pub(crate) fn head(&self) -> Head {
         Head {
             revision: Revision::new(self.revision),
@@ -148,6 +159,7 @@ impl Record {
                 bytes: mark.bytes,
             }),
             log_bytes: self.log_bytes,
+            blob_bytes: self.blob_bytes,
             tail_bytes: self.tail_bytes,
             due: self.due.map(Timestamp::from_millis),
             lease: self.lease.as_ref().map(|held| Lease {

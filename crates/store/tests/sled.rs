@@ -26,6 +26,7 @@ fn batch(expected: u64, frame: Vec<u8>) -> Batch {
         frame: frame.into(),
         summary: Bytes::from_static(b"s"),
         due: DueChange::At(Timestamp::from_millis(7)),
+        blob_bytes: 0,
     }
 }
 

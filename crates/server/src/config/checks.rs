@@ -39,6 +39,14 @@ pub(super) fn all(config: &Config) -> Vec<Mismatch> {
         "is more than grpc.max_request_timeout_ms",
     );
     check(
+        config.limits.max_request_bytes <= config.grpc.max_request_bytes_in_flight,
+        &[
+            "limits.max_request_bytes",
+            "grpc.max_request_bytes_in_flight",
+        ],
+        "is more than grpc.max_request_bytes_in_flight: no such call could be taken",
+    );
+    check(
         config.worker.poll_ms <= config.worker.lease_ms,
         &["worker.poll_ms", "worker.lease_ms"],
         "is more than worker.lease_ms: what a dead worker has left would wait longer than it must",

@@ -9,6 +9,7 @@ use toml::de::{DeString, DeTable, DeValue};
 
 use super::policy::{self, Found, Scope};
 use super::problem::{Origin, Problem};
+use super::quotas::GivenQuota;
 use super::settings::{SETTINGS, Setting, by_key, did_you_mean};
 use super::value::Raw;
 use crate::convert::FieldKind;
@@ -32,6 +33,8 @@ pub(super) struct GivenPolicy {
 pub(super) struct Read {
     pub(super) given: Vec<Given>,
     pub(super) policies: Vec<GivenPolicy>,
+    /// Quotas of single projects.
+    pub(super) quotas: Vec<GivenQuota>,
     /// Settings of hook endpoints, by what stands behind `hooks.endpoints.`.
     pub(super) endpoints: Vec<(String, Raw, Origin)>,
     pub(super) problems: Vec<Problem>,
@@ -46,6 +49,7 @@ pub(super) fn read(path: &Path, text: &str) -> Read {
         read: Read {
             given: Vec::new(),
             policies: Vec::new(),
+            quotas: Vec::new(),
             endpoints: Vec::new(),
             problems: Vec::new(),
         },
@@ -110,15 +114,30 @@ impl Reader<'_> {
                     ("policy", DeValue::Table(table)) => {
                         self.policy(&scope, &mut Vec::new(), table);
                     }
+                    ("quotas", DeValue::Table(table)) => self.quotas(&scope, table),
                     (other, _) => {
                         let what = format!(
                             "projects.{project}.{other} is not a setting: a project has \
-                             [projects.{project}.policy] and nothing else"
+                             [projects.{project}.policy], [projects.{project}.quotas] and nothing \
+                             else"
                         );
                         self.problem(name.span().start, None, what);
                     }
                 }
             }
+        }
+    }
+
+    fn quotas(&mut self, scope: &Scope, table: &DeTable<'_>) {
+        let Some(project) = scope else { return };
+        for (name, value) in in_order(table) {
+            let given = GivenQuota {
+                project: project.clone(),
+                name: name.get_ref().to_string(),
+                raw: raw(value.get_ref()),
+                origin: self.origin(name.span().start),
+            };
+            self.read.quotas.push(given);
         }
     }
 

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use super::policy::{self, Policies};
 use super::problem::{ConfigErrors, Origin, Problem};
+use super::quotas::GivenQuota;
 use super::settings::{SETTINGS, Setting, VARIABLE_PREFIX, by_key, by_variable, did_you_mean};
 use super::source::Source;
 use super::value::Raw;
-use super::{Config, checks, claude, file, hooks};
+use super::{Config, checks, claude, file, hooks, quotas};
 use crate::convert::{PolicyField, policy_fields};
 
 /// The variable that names the file.
@@ -75,6 +76,7 @@ pub fn load(flags: &Flags, source: &dyn Source) -> Result<Loaded, ConfigErrors> 
 struct Loader {
     config: Config,
     policies: Policies,
+    quotas: Vec<GivenQuota>,
     origins: BTreeMap<String, Origin>,
     /// Settings that were given a value that does not fit, by whichever layer.
     faulty: BTreeSet<String>,
@@ -101,6 +103,7 @@ impl Loader {
                 for (rest, raw, origin) in read.endpoints {
                     self.set_endpoint(&rest, &raw, origin);
                 }
+                self.quotas = read.quotas;
                 for entry in read.policies {
                     let (scope, path) = (entry.scope, entry.path);
                     self.policies.set(&scope, path, entry.value, entry.origin);
@@ -231,6 +234,9 @@ impl Loader {
     }
 
     fn finish(mut self) -> Result<Loaded, ConfigErrors> {
+        let of_projects = std::mem::take(&mut self.quotas);
+        let of_projects = quotas::lay_over(&mut self.config, of_projects, &mut self.origins);
+        self.problems.extend(of_projects);
         self.config.policy = self.policies.config();
         self.origins.extend(self.policies.origins());
         self.problems.extend(self.policies.problems());

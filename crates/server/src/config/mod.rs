@@ -14,6 +14,7 @@ mod hooks;
 mod load;
 mod policy;
 mod problem;
+mod quotas;
 mod render;
 mod settings;
 mod source;
@@ -39,6 +40,7 @@ pub use auth::{AuthConfig, JwtConfig, Text, TlsConfig};
 pub use hooks::{EndpointConfig, EndpointName, EndpointUrl, HooksConfig};
 pub use load::{Flags, Loaded, load};
 pub use problem::{ConfigErrors, Origin, Problem};
+pub use quotas::{Quotas, QuotasConfig};
 pub use source::{FixedSource, ProcessSource, Source};
 pub use summarizer::{
     BaseUrl, ModelConfig, ModelName, ModelProvider, SummarizerConfig, VariableName,
@@ -66,6 +68,8 @@ pub struct Config {
     pub log: LogConfig,
     /// How much one call may bring.
     pub limits: Limits,
+    /// What projects may use.
+    pub quotas: QuotasConfig,
     /// Sessions in memory.
     pub sessions: SessionsConfig,
     /// The gRPC server.
@@ -123,6 +127,14 @@ pub struct SessionsConfig {
 pub struct GrpcConfig {
     /// Calls at one time; one more is refused, not queued.
     pub max_concurrent_requests: usize,
+    /// How long calls may take, in percent of what they take without load, before fewer are taken.
+    pub max_slowdown_percent: u32,
+    /// Connections at one time.
+    pub max_connections: usize,
+    /// Bytes of requests in memory at one time.
+    pub max_request_bytes_in_flight: usize,
+    /// How long the body of a request may stand still.
+    pub stall_timeout_ms: u64,
     /// Watches (streams without an end) at one time.
     pub max_watches: usize,
     /// Streams of one connection at one time.
@@ -157,6 +169,8 @@ pub struct StoreConfig {
     pub flush_every_ms: u64,
     /// How often readiness writes to it to see whether it can.
     pub canary_every_ms: u64,
+    /// Bytes of its disk that stay free.
+    pub min_free_bytes: u64,
 }
 
 /// The worker that keeps every session's `summary.md`.
@@ -204,6 +218,7 @@ impl Default for Config {
             blobs: BlobsConfig::default(),
             log: LogConfig::default(),
             limits: Limits::default(),
+            quotas: QuotasConfig::default(),
             sessions: SessionsConfig {
                 cache_bytes: 256 * MIB,
             },
@@ -213,6 +228,7 @@ impl Default for Config {
                 cache_bytes: 64 * MIB,
                 flush_every_ms: 200,
                 canary_every_ms: 5_000,
+                min_free_bytes: 128 * MIB,
             },
             worker: WorkerConfig::default(),
             summarizer: SummarizerConfig::default(),
@@ -227,8 +243,12 @@ impl Default for GrpcConfig {
     fn default() -> Self {
         Self {
             max_concurrent_requests: 1_024,
+            max_slowdown_percent: 200,
+            max_connections: 4_096,
+            max_request_bytes_in_flight: 256 << 20,
+            stall_timeout_ms: 30_000,
             max_watches: 1_024,
-            max_streams_per_connection: 1_024,
+            max_streams_per_connection: 256,
             request_timeout_ms: 60_000,
             max_request_timeout_ms: 600_000,
             max_connection_age_ms: 30 * 60_000,

@@ -29,6 +29,8 @@ pub(super) const VARIABLE_PREFIX: &str = "PALIMPSEST_";
 
 /// The most bytes of a limit or a cache: far above any sensible value, and far below overflow.
 const MAX_BYTES: u64 = 1 << 40;
+/// The most of what is counted one by one.
+const MAX_RATE: u64 = 1_000_000_000;
 /// An hour.
 const HOUR_MS: u64 = 3_600_000;
 
@@ -119,10 +121,46 @@ settings! {
         "Bytes of one reply's view; a longer one comes in chunks. Clients take 4 MiB by default.";
     "limits.max_page_size" => limits.max_page_size in 1..=100_000,
         "Items of one page.";
+    "quotas.requests_per_second" => quotas.project.requests_per_second in 0..=MAX_RATE,
+        "Calls a second that a project may make in the long run. Here and below: 0 is as many as there can be.";
+    "quotas.request_burst" => quotas.project.request_burst in 0..=MAX_RATE,
+        "Calls that it may make at once after a pause; 0 is as many as a second has.";
+    "quotas.concurrent_requests" => quotas.project.concurrent_requests in 0..=1_000_000,
+        "Calls of a project at one time.";
+    "quotas.watches" => quotas.project.watches in 0..=1_000_000,
+        "Watches of a project at one time.";
+    "quotas.bytes_per_second" => quotas.project.bytes_per_second in 0..=MAX_BYTES,
+        "Bytes of requests a second that a project may send in the long run. A larger one passes, and the next wait for it.";
+    "quotas.byte_burst" => quotas.project.byte_burst in 0..=MAX_BYTES,
+        "Bytes that it may send at once after a pause; 0 is as many as a second has.";
+    "quotas.sessions" => quotas.project.sessions in 0..=MAX_RATE,
+        "Sessions that a project may have.";
+    "quotas.stored_bytes" => quotas.project.stored_bytes in 0..=(1 << 50),
+        "Bytes that a project's sessions may store: logs, snapshots and results.";
+    "quotas.server.requests_per_second" => quotas.server.requests_per_second in 0..=MAX_RATE,
+        "The same for all projects together.";
+    "quotas.server.request_burst" => quotas.server.request_burst in 0..=MAX_RATE,
+        "Calls at once after a pause.";
+    "quotas.server.bytes_per_second" => quotas.server.bytes_per_second in 0..=MAX_BYTES,
+        "Bytes of requests a second.";
+    "quotas.server.byte_burst" => quotas.server.byte_burst in 0..=MAX_BYTES,
+        "Bytes at once after a pause.";
+    "quotas.server.sessions" => quotas.server.sessions in 0..=MAX_RATE,
+        "Sessions.";
+    "quotas.server.stored_bytes" => quotas.server.stored_bytes in 0..=(1 << 50),
+        "Bytes that all sessions may store.";
     "sessions.cache_bytes" => sessions.cache_bytes in 0..=MAX_BYTES,
         "Bytes of sessions kept in memory.";
     "grpc.max_concurrent_requests" => grpc.max_concurrent_requests in 1..=1_000_000,
         "Calls at one time; one more is refused with RESOURCE_EXHAUSTED.";
+    "grpc.max_slowdown_percent" => grpc.max_slowdown_percent in 110..=10_000,
+        "How long calls may take, in percent of what they take without load, before fewer are worked on at one time.";
+    "grpc.max_connections" => grpc.max_connections in 1..=1_000_000,
+        "Connections at one time; one more is closed at once.";
+    "grpc.max_request_bytes_in_flight" => grpc.max_request_bytes_in_flight in (1 << 20)..=MAX_BYTES,
+        "Bytes of requests in memory at one time; what does not fit is refused with RESOURCE_EXHAUSTED.";
+    "grpc.stall_timeout_ms" => grpc.stall_timeout_ms in 100..=HOUR_MS,
+        "How long a request's body may stand still before the call is given up.";
     "grpc.max_watches" => grpc.max_watches in 0..=1_000_000,
         "Streams without an end (watches, health watches, reflection) at one time.";
     "grpc.max_streams_per_connection" => grpc.max_streams_per_connection in 1..=1_000_000,
@@ -147,6 +185,8 @@ settings! {
         "How often the store writes what nobody waits for, and collects garbage.";
     "store.canary_every_ms" => store.canary_every_ms in 100..=HOUR_MS,
         "How often readiness writes to the store to see whether it can.";
+    "store.min_free_bytes" => store.min_free_bytes in 0..=MAX_BYTES,
+        "Bytes of the store's disk that stay free: below that, writes are refused and reads go on.";
     "worker.enabled" => worker.enabled,
         "Whether serve keeps summary.md up to date; without it, palimpsest worker has to.";
     "worker.parallel" => worker.parallel in 1..=256,

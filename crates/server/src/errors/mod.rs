@@ -25,6 +25,7 @@ use palimpsest_proto::context::v1::{
 
 use crate::access::{Refused, Right};
 use crate::convert::{self, BadPageToken, FieldError, PatternError, Problem};
+use crate::quotas::Exceeded;
 
 /// Any error, for the log.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -302,10 +303,19 @@ pub enum ServiceError {
         /// When to try again.
         retry_after: Duration,
     },
+    /// A quota is used up.
+    QuotaExceeded(Exceeded),
     /// The call took longer than its deadline, or than the server allows.
     DeadlineExceeded,
     /// The store cannot read or write now.
     StoreUnavailable {
+        /// When to try again.
+        retry_after: Duration,
+    },
+    /// The store's disk is full, or takes no writes.
+    StoreFull {
+        /// Why, and what to do about it.
+        why: &'static str,
         /// When to try again.
         retry_after: Duration,
     },

@@ -15,6 +15,7 @@ use tonic_types::{ErrorDetails, StatusExt as _, pb};
 
 use super::{RefusedTarget, ServiceError};
 use crate::grpc::trace::TraceId;
+use crate::quotas::{Exceeded, Quota};
 
 /// The domain in every `ErrorInfo`.
 pub(crate) const DOMAIN: &str = "palimpsest";
@@ -139,6 +140,62 @@ fn with_detail(status: &Status, detail: Any) -> Status {
     rich.details.push(detail);
     let details = rich.encode_to_vec();
     Status::with_details(status.code(), status.message(), details.into())
+}
+
+/// A quota that is used up: whose, which setting, and what helps.
+fn quota(exceeded: &Exceeded) -> Refusal {
+    let Exceeded {
+        project,
+        quota,
+        limit,
+        retry_after,
+    } = exceeded;
+    let name = quota.name();
+    let (whose, setting) = match project {
+        Some(project) => (format!("projects/{project}"), format!("quotas.{name}")),
+        None => ("all projects".to_owned(), format!("quotas.server.{name}")),
+    };
+    let (reason, what, help) = match quota {
+        Quota::Requests => (
+            ErrorReason::RequestRateExceeded,
+            "calls a second",
+            "wait for the delay of RetryInfo",
+        ),
+        Quota::Bytes => (
+            ErrorReason::ByteRateExceeded,
+            "bytes of requests a second",
+            "wait for the delay of RetryInfo",
+        ),
+        Quota::Calls => (
+            ErrorReason::ConcurrencyExceeded,
+            "calls at one time",
+            "wait until one has ended",
+        ),
+        Quota::Watches => (
+            ErrorReason::ConcurrencyExceeded,
+            "watches at one time",
+            "end one first",
+        ),
+        Quota::Sessions => (
+            ErrorReason::QuotaExceeded,
+            "sessions",
+            "delete some that are no longer needed",
+        ),
+        Quota::StoredBytes => (
+            ErrorReason::QuotaExceeded,
+            "stored bytes",
+            "delete sessions that are no longer needed",
+        ),
+    };
+    let message = format!("{whose} may have {limit} {what}: {help}, or raise {setting}");
+    let refusal = Refusal::new(Code::ResourceExhausted, reason, message)
+        .quota(&whose, format!("{setting} is {limit}"))
+        .meta("quota", &setting)
+        .meta("limit", limit);
+    match retry_after {
+        Some(after) => refusal.retry(*after),
+        None => refusal,
+    }
 }
 
 /// At most `max` bytes of a text, cut between characters.
@@ -535,6 +592,13 @@ fn refusal(error: ServiceError) -> Refusal {
             format!("there is no projects/{project} for this credential: use one that names it"),
         )
         .meta("project", &format!("projects/{project}")),
+        E::QuotaExceeded(exceeded) => quota(&exceeded),
+        E::StoreFull { why, retry_after } => Refusal::new(
+            Code::Unavailable,
+            Reason::StoreFull,
+            format!("the store takes no writes, though it can be read: {why}"),
+        )
+        .retry(retry_after),
         E::Overloaded { retry_after } => Refusal::new(
             Code::ResourceExhausted,
             Reason::Overloaded,

@@ -5,6 +5,7 @@ use tonic::Status;
 use tonic_types::{ErrorDetail, StatusExt as _};
 
 use super::*;
+use crate::quotas::Quota;
 
 fn shown(status: &Status) -> String {
     let mut out = format!("{:?}: {}\n", status.code(), status.message());
@@ -64,6 +65,15 @@ fn id() -> MessageId {
 
 fn session() -> SessionKey {
     SessionKey::parse("projects/p/sessions/s").unwrap()
+}
+
+fn exceeded(quota: Quota, retry_after: Option<Duration>) -> ServiceError {
+    ServiceError::QuotaExceeded(Exceeded {
+        project: Some(session().project),
+        quota,
+        limit: 7,
+        retry_after,
+    })
 }
 
 /// One of each, in the order of the enum.
@@ -202,8 +212,23 @@ fn every_error() -> Vec<ServiceError> {
             project: session().project,
         },
         E::Overloaded { retry_after },
+        exceeded(Quota::Requests, Some(retry_after)),
+        exceeded(Quota::Bytes, Some(retry_after)),
+        exceeded(Quota::Calls, Some(retry_after)),
+        exceeded(Quota::Watches, Some(retry_after)),
+        exceeded(Quota::Sessions, None),
+        E::QuotaExceeded(Exceeded {
+            project: None,
+            quota: Quota::StoredBytes,
+            limit: 7,
+            retry_after: None,
+        }),
         E::DeadlineExceeded,
         E::StoreUnavailable { retry_after },
+        E::StoreFull {
+            why: "its disk is nearly full",
+            retry_after,
+        },
         E::ShuttingDown { retry_after },
         E::NotImplemented {
             method: "palimpsest.context.v1.ContextService/Snip".into(),
@@ -316,11 +341,36 @@ fn the_whole_table() {
         ResourceExhausted: the server has too much to do: try again after the delay of RetryInfo
           RetryInfo 1.5s
           ErrorInfo palimpsest/OVERLOADED
+        ResourceExhausted: projects/p may have 7 calls a second: wait for the delay of RetryInfo, or raise quotas.requests_per_second
+          RetryInfo 1.5s
+          QuotaFailure projects/p: quotas.requests_per_second is 7
+          ErrorInfo palimpsest/REQUEST_RATE_EXCEEDED limit=7 quota=quotas.requests_per_second
+        ResourceExhausted: projects/p may have 7 bytes of requests a second: wait for the delay of RetryInfo, or raise quotas.bytes_per_second
+          RetryInfo 1.5s
+          QuotaFailure projects/p: quotas.bytes_per_second is 7
+          ErrorInfo palimpsest/BYTE_RATE_EXCEEDED limit=7 quota=quotas.bytes_per_second
+        ResourceExhausted: projects/p may have 7 calls at one time: wait until one has ended, or raise quotas.concurrent_requests
+          RetryInfo 1.5s
+          QuotaFailure projects/p: quotas.concurrent_requests is 7
+          ErrorInfo palimpsest/CONCURRENCY_EXCEEDED limit=7 quota=quotas.concurrent_requests
+        ResourceExhausted: projects/p may have 7 watches at one time: end one first, or raise quotas.watches
+          RetryInfo 1.5s
+          QuotaFailure projects/p: quotas.watches is 7
+          ErrorInfo palimpsest/CONCURRENCY_EXCEEDED limit=7 quota=quotas.watches
+        ResourceExhausted: projects/p may have 7 sessions: delete some that are no longer needed, or raise quotas.sessions
+          QuotaFailure projects/p: quotas.sessions is 7
+          ErrorInfo palimpsest/QUOTA_EXCEEDED limit=7 quota=quotas.sessions
+        ResourceExhausted: all projects may have 7 stored bytes: delete sessions that are no longer needed, or raise quotas.server.stored_bytes
+          QuotaFailure all projects: quotas.server.stored_bytes is 7
+          ErrorInfo palimpsest/QUOTA_EXCEEDED limit=7 quota=quotas.server.stored_bytes
         DeadlineExceeded: the call did not finish before its deadline: a change that had begun may still take effect, so repeat it with the same request_id and more time
           ErrorInfo palimpsest/DEADLINE_EXCEEDED
         Unavailable: the store cannot read or write now: try again, with the same request_id, after the delay of RetryInfo
           RetryInfo 1.5s
           ErrorInfo palimpsest/STORE_UNAVAILABLE
+        Unavailable: the store takes no writes, though it can be read: its disk is nearly full
+          RetryInfo 1.5s
+          ErrorInfo palimpsest/STORE_FULL
         Unavailable: the server is going down or still starting: try again, on a new connection
           RetryInfo 1.5s
           ErrorInfo palimpsest/NOT_SERVING

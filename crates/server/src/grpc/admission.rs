@@ -7,6 +7,10 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use super::budget::{Budget, Share};
+use super::deadline::Deadline;
+use super::pace::{Lane, Pace, Refused};
+use super::ticket::Ticket;
 use crate::config::GrpcConfig;
 use crate::errors::ServiceError;
 
@@ -22,6 +26,8 @@ pub(super) enum Kind {
     Probe,
     /// A stream without an end: it does little, and must not take the place of a call.
     Watch,
+    /// Reads a little, and is cheap.
+    Read,
     /// Everything else.
     Call,
 }
@@ -35,7 +41,23 @@ impl Kind {
             | "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
             | "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
             | "/palimpsest.context.v1.SessionService/WatchSession" => Self::Watch,
+            "/palimpsest.context.v1.ContextService/GetSessionMemory"
+            | "/palimpsest.context.v1.ContextService/ListTools"
+            | "/palimpsest.context.v1.ContextService/ReadToolResult"
+            | "/palimpsest.context.v1.SessionService/GetSession"
+            | "/palimpsest.context.v1.SessionService/ListEvents"
+            | "/palimpsest.context.v1.SessionService/ListMessages"
+            | "/palimpsest.context.v1.SessionService/ListSessions" => Self::Read,
             _ => Self::Call,
+        }
+    }
+
+    /// Where it is worked on; what does not work has no lane.
+    const fn lane(self) -> Option<Lane> {
+        match self {
+            Self::Probe | Self::Watch => None,
+            Self::Read => Some(Lane::Read),
+            Self::Call => Some(Lane::Change),
         }
     }
 }
@@ -47,6 +69,8 @@ pub struct Admission {
     max_watches: usize,
     calls: Arc<Semaphore>,
     watches: Arc<Semaphore>,
+    pace: Arc<Pace>,
+    requests: Arc<Budget>,
     draining: CancellationToken,
 }
 
@@ -70,6 +94,8 @@ impl Admission {
             max_watches: config.max_watches,
             calls: Arc::new(Semaphore::new(config.max_concurrent_requests)),
             watches: Arc::new(Semaphore::new(config.max_watches)),
+            pace: Pace::new(config.max_concurrent_requests, config.max_slowdown_percent),
+            requests: Budget::new(config.max_request_bytes_in_flight),
             draining,
         }
     }
@@ -82,6 +108,37 @@ impl Admission {
         }
     }
 
+    /// How many calls may be worked on at one time, as it is now.
+    pub fn limit(&self) -> usize {
+        self.pace.limit()
+    }
+
+    /// How many calls were turned away because others would have become slower.
+    pub fn shed(&self) -> u64 {
+        self.pace.refused()
+    }
+
+    /// Bytes of requests in memory.
+    pub fn request_bytes(&self) -> usize {
+        self.requests.used()
+    }
+
+    /// The ticket of a call that has its permit, if it is also to be worked on now.
+    pub(super) fn ticket(
+        &self,
+        kind: Kind,
+        method: &str,
+        deadline: Deadline,
+    ) -> Result<Ticket, ServiceError> {
+        let patience = deadline.remaining();
+        let place = kind
+            .lane()
+            .map(|lane| self.pace.place(lane, method, patience))
+            .transpose()?;
+        let share = Share::of(&self.requests);
+        Ok(Ticket::new(share, place, kind == Kind::Watch, deadline))
+    }
+
     pub(super) fn draining(&self) -> &CancellationToken {
         &self.draining
     }
@@ -90,7 +147,7 @@ impl Admission {
         let places = match kind {
             Kind::Probe => return Ok(None),
             Kind::Watch => &self.watches,
-            Kind::Call => &self.calls,
+            Kind::Read | Kind::Call => &self.calls,
         };
         if self.draining.is_cancelled() {
             return Err(ServiceError::ShuttingDown {
@@ -101,6 +158,17 @@ impl Admission {
         permit.map(Some).map_err(|_| ServiceError::Overloaded {
             retry_after: RETRY_AFTER,
         })
+    }
+}
+
+impl From<Refused> for ServiceError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::NoPlace => Self::Overloaded {
+                retry_after: RETRY_AFTER,
+            },
+            Refused::TooLate => Self::DeadlineExceeded,
+        }
     }
 }
 

@@ -6,11 +6,12 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use http::{Request, Response};
-use tonic::Status;
 use tonic::body::Body;
+use tonic::{Code, Status};
 use tower::{Layer, Service};
 use tracing::{Instrument as _, field};
 
@@ -115,7 +116,16 @@ impl Shared {
         let outcome = match self.admission.admit(kind) {
             Ok(permit) => {
                 record.permit = permit;
-                self.run(inner, request, &record).instrument(span).await
+                let deadline = Deadline::after(self.grpc.timeout(asked_for(request.headers())));
+                match self.admission.ticket(kind, &record.method, deadline) {
+                    Ok(ticket) => {
+                        record.ticket = ticket;
+                        self.run(inner, request, deadline, &record)
+                            .instrument(span)
+                            .await
+                    }
+                    Err(refused) => Err(refused),
+                }
             }
             Err(refused) => Err(refused),
         };
@@ -138,6 +148,7 @@ impl Shared {
         &self,
         mut inner: S,
         mut request: Request<Body>,
+        deadline: Deadline,
         record: &Record,
     ) -> Result<Response<Body>, ServiceError>
     where
@@ -145,18 +156,39 @@ impl Shared {
         S::Future: Send,
     {
         self.gate.identify(&mut request, &record.ticket)?;
-        let deadline = Deadline::after(self.grpc.timeout(asked_for(request.headers())));
         let limit = self.max_request_bytes;
-        let mut request = request.map(|body| Body::new(Limited::new(body, limit)));
+        // Whoever watches, or asks reflection, may be silent for as long as it likes.
+        let stall = if record.ticket.need().watch {
+            Duration::MAX
+        } else {
+            Duration::from_millis(self.grpc.stall_timeout_ms)
+        };
+        let ticket = record.ticket.clone();
+        let mut request =
+            request.map(|body| Body::new(Limited::new(body, limit, ticket.clone(), stall)));
         request.extensions_mut().insert(deadline);
         request.extensions_mut().insert(record.ticket.clone());
 
         let handled = AssertUnwindSafe(
-            record
-                .trace
-                .scope(deadline.scope(async { inner.call(request).await })),
+            record.trace.scope(
+                deadline.scope(
+                    record
+                        .ticket
+                        .clone()
+                        .scope(async { inner.call(request).await }),
+                ),
+            ),
         );
-        match tokio::time::timeout_at(deadline.instant(), handled.catch_unwind()).await {
+        let answered = tokio::time::timeout_at(deadline.instant(), handled.catch_unwind()).await;
+        if let Some(place) = record.ticket.place() {
+            if let Ok(Ok(Ok(response))) = &answered
+                && code_of(response.headers()).is_none_or(|code| code == Code::Ok)
+            {
+                place.succeeded();
+            }
+            place.finish();
+        }
+        match answered {
             Ok(Ok(Ok(response))) => Ok(bare::explained(response, &record.method)),
             Ok(Ok(Err(impossible))) => match impossible {},
             Ok(Err(_panic)) => Err(ServiceError::Internal {

@@ -3,6 +3,7 @@
 use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use futures::Stream;
 use futures::stream::unfold;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
-use tokio::time::{Sleep, sleep};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::{Instant, Sleep, sleep};
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
@@ -31,49 +32,78 @@ pub(super) fn connections(
     listener: TcpListener,
     tls: Option<Tls>,
     cut_after: Duration,
+    max: usize,
 ) -> Pin<Box<dyn Stream<Item = io::Result<Mortal<Connection>>> + Send>> {
-    let mortal = move |stream| Ok(Mortal::new(stream, cut_after));
+    let door = Door {
+        listener,
+        places: Arc::new(Semaphore::new(max)),
+        max,
+    };
+    let mortal = move |(stream, place)| Ok(Mortal::new(stream, cut_after, place));
     match tls {
-        None => Box::pin(unfold(listener, move |listener| async move {
-            let stream = Connection::Plain(accept(&listener).await);
-            Some((mortal(stream), listener))
+        None => Box::pin(unfold(door, move |door| async move {
+            let (stream, place) = door.accept().await;
+            Some((mortal((Connection::Plain(stream), place)), door))
         })),
         Some(tls) => {
             let (ready, taken) = mpsc::channel(READY);
-            tokio::spawn(shake_hands(listener, tls, ready));
+            tokio::spawn(shake_hands(door, tls, ready));
             Box::pin(unfold(taken, move |mut taken| async move {
-                let stream = Connection::Tls(taken.recv().await?);
-                Some((mortal(stream), taken))
+                let (stream, place) = taken.recv().await?;
+                Some((mortal((Connection::Tls(stream), place)), taken))
             }))
         }
     }
 }
 
+/// A connection whose handshake is done, and its place.
+type Shaken = (Box<TlsStream<TcpStream>>, OwnedSemaphorePermit);
+
 /// Accepts connections, and gives on those whose handshakes come to an end, until nobody takes them.
-async fn shake_hands(
-    listener: TcpListener,
-    tls: Tls,
-    ready: mpsc::Sender<Box<TlsStream<TcpStream>>>,
-) {
+async fn shake_hands(door: Door, tls: Tls, ready: mpsc::Sender<Shaken>) {
     loop {
-        let next = async { Some((tls.slot().await?, accept(&listener).await)) };
+        let next = async { Some((tls.slot().await?, door.accept().await)) };
         let next = tokio::select! {
             () = ready.closed() => None,
             next = next => next,
         };
-        let Some((slot, stream)) = next else {
+        let Some((slot, (stream, place))) = next else {
             return;
         };
         let (tls, ready) = (tls.clone(), ready.clone());
         tokio::spawn(async move {
             match tls.handshake(stream).await {
                 // Nobody takes it any more when the server goes down.
-                Ok(stream) => drop(ready.send(Box::new(stream)).await),
+                Ok(stream) => drop(ready.send((Box::new(stream), place)).await),
                 // Scanners and misconfigured callers make these; they are no fault of the server.
                 Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
             }
             drop(slot);
         });
+    }
+}
+
+/// Where connections come in.
+struct Door {
+    listener: TcpListener,
+    places: Arc<Semaphore>,
+    max: usize,
+}
+
+impl Door {
+    /// The next connection that finds a place. One too many is closed rather than left to wait: its client
+    /// looks for another replica.
+    async fn accept(&self) -> (TcpStream, OwnedSemaphorePermit) {
+        loop {
+            let stream = accept(&self.listener).await;
+            match Arc::clone(&self.places).try_acquire_owned() {
+                Ok(place) => return (stream, place),
+                Err(_) => {
+                    let max = self.max;
+                    tracing::debug!(max, "grpc.max_connections are open: closed a new one");
+                }
+            }
+        }
     }
 }
 
@@ -101,18 +131,28 @@ async fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
+/// How long a connection may take to say anything.
+const FIRST_WORD: Duration = Duration::from_secs(10);
+
 /// A connection that breaks after a time, so that a caller who ignores the request to close, or a
 /// call that never ends, cannot keep it for ever.
 pub(super) struct Mortal<T> {
     inner: T,
     end: Pin<Box<Sleep>>,
+    cut_after: Duration,
+    /// Whether anything has come. Who says nothing is cut soon, and cannot keep a place.
+    heard: bool,
+    _place: OwnedSemaphorePermit,
 }
 
 impl<T> Mortal<T> {
-    fn new(inner: T, cut_after: Duration) -> Self {
+    fn new(inner: T, cut_after: Duration, place: OwnedSemaphorePermit) -> Self {
         Self {
             inner,
-            end: Box::pin(sleep(cut_after)),
+            end: Box::pin(sleep(cut_after.min(FIRST_WORD))),
+            cut_after,
+            heard: false,
+            _place: place,
         }
     }
 }
@@ -127,7 +167,15 @@ impl<T: AsyncRead + Unpin> AsyncRead for Mortal<T> {
         if self.end.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
-        Pin::new(&mut self.inner).poll_read(cx, buf)
+        let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
+        if !self.heard && matches!(polled, Poll::Ready(Ok(()))) {
+            self.heard = true;
+            let end = Instant::now() + self.cut_after;
+            self.end.as_mut().reset(end);
+            // The time that was awaited so far is not the one that matters now.
+            let _ = self.end.as_mut().poll(cx);
+        }
+        polled
     }
 }
 
@@ -254,7 +302,9 @@ mod tests {
     async fn accepted_connections_do_not_delay_and_end() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut incoming = std::pin::pin!(connections(listener, None, Duration::from_millis(10)));
+        let tls = None;
+        let incoming = connections(listener, tls, Duration::from_millis(10), 9);
+        let mut incoming = std::pin::pin!(incoming);
         let _client = TcpStream::connect(address).await.unwrap();
         let mut stream = incoming.next().await.unwrap().unwrap();
         assert!(stream.inner.tcp().nodelay().unwrap());

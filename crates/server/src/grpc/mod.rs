@@ -6,12 +6,14 @@
 mod admission;
 mod answer;
 mod bare;
+mod budget;
 mod deadline;
 mod edge;
 mod gate;
 mod health;
 mod incoming;
 mod mutations;
+mod pace;
 mod size;
 mod ticket;
 mod tls;
@@ -39,7 +41,7 @@ pub use edge::Edge;
 pub use gate::Gate;
 pub use health::{Health, LIVENESS, READINESS};
 pub use mutations::Mutations;
-pub use ticket::Ticket;
+pub use ticket::{Ticket, Turn};
 pub use tls::Tls;
 pub use trace::TraceId;
 
@@ -121,7 +123,7 @@ pub async fn serve(
         .layer(edge)
         .serve_with_incoming_shutdown(
             routes.prepare(),
-            incoming::connections(listener, tls, cut_after),
+            incoming::connections(listener, tls, cut_after, config.max_connections),
             stop.cancelled_owned(),
         )
         .await

@@ -3,10 +3,12 @@
 use std::future::Future;
 use std::panic;
 
+use futures::FutureExt as _;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
 use super::deadline::Deadline;
+use super::ticket::Ticket;
 use super::trace::TraceId;
 
 /// The changes that are under way.
@@ -23,6 +25,11 @@ impl Mutations {
         T: Send + 'static,
     {
         let change = change.in_current_span();
+        // A call that goes on without its caller keeps what it holds.
+        let change = match Ticket::current() {
+            Some(ticket) => ticket.scope(change).left_future(),
+            None => change.right_future(),
+        };
         let task = match (TraceId::current(), Deadline::current()) {
             (Some(trace), Some(deadline)) => self.tasks.spawn(trace.scope(deadline.scope(change))),
             (Some(trace), None) => self.tasks.spawn(trace.scope(change)),

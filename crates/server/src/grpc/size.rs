@@ -5,12 +5,18 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt as _;
 use http_body::{Frame, SizeHint};
 use tonic::Status;
 use tonic::body::Body;
 
+use tokio::time::{Sleep, sleep};
+
+use super::pace::Place;
+use super::ticket::Ticket;
 use crate::errors::ServiceError;
 
 /// A flag and the length of the message that follows.
@@ -20,6 +26,10 @@ const PREFIX_BYTES: usize = 5;
 pub(super) struct Limited {
     inner: Body,
     limit: usize,
+    ticket: Ticket,
+    stall: Duration,
+    /// When it has stood still for too long.
+    stalls: Option<Pin<Box<Sleep>>>,
     /// Of the next prefix, as much as is there.
     prefix: [u8; PREFIX_BYTES],
     filled: usize,
@@ -28,10 +38,13 @@ pub(super) struct Limited {
 }
 
 impl Limited {
-    pub(super) fn new(inner: Body, limit: usize) -> Self {
+    pub(super) fn new(inner: Body, limit: usize, ticket: Ticket, stall: Duration) -> Self {
         Self {
             inner,
             limit,
+            ticket,
+            stall,
+            stalls: None,
             prefix: [0; PREFIX_BYTES],
             filled: 0,
             remaining: 0,
@@ -58,6 +71,7 @@ impl Limited {
                     let limit = self.limit;
                     return Err(ServiceError::RequestTooLarge { actual, limit });
                 }
+                self.ticket.announced(actual)?;
                 self.filled = 0;
                 self.remaining = actual;
             }
@@ -74,11 +88,31 @@ impl http_body::Body for Limited {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
+        // While the caller sends nothing, nobody works on the call.
+        let polled = Pin::new(&mut self.inner).poll_frame(cx);
+        let frame = match polled {
+            Poll::Ready(frame) => frame,
+            Poll::Pending => {
+                if let Some(place) = self.ticket.place() {
+                    place.stop();
+                }
+                let stall = self.stall;
+                let stalls = self.stalls.get_or_insert_with(|| Box::pin(sleep(stall)));
+                ready!(stalls.poll_unpin(cx));
+                return Poll::Ready(Some(Err(ServiceError::DeadlineExceeded.into())));
+            }
+        };
+        self.stalls = None;
+        // Nothing of it has been done: when others have come meanwhile, it is turned away.
+        let goes_on = self.ticket.place().map_or(Ok(()), Place::go_on);
+        if let Err(refused) = goes_on {
+            return Poll::Ready(Some(Err(ServiceError::from(refused).into())));
+        }
         let checked = frame.map(|frame| {
             let frame = frame?;
             if let Some(data) = frame.data_ref() {
                 self.check(data)?;
+                self.ticket.received(data.len())?;
             }
             Ok(frame)
         });
@@ -111,7 +145,7 @@ mod tests {
         let too_large = [fitting.clone(), message(11)].concat();
         for size in 1..too_large.len() {
             let check = |bytes: &[u8]| {
-                let mut body = Limited::new(Body::empty(), 10);
+                let mut body = Limited::new(Body::empty(), 10, Ticket::default(), Duration::MAX);
                 bytes.chunks(size).try_for_each(|chunk| body.check(chunk))
             };
             assert!(check(&fitting).is_ok(), "{size}");

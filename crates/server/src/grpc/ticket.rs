@@ -1,13 +1,20 @@
 //! What a call carries from the edge to its handler, and keeps until its last byte is sent.
 //!
 //! The edge knows who calls and which method; only the handler knows which project it is about. The
-//! ticket is where the two meet.
+//! ticket is where the two meet. A change that outlives its caller keeps it too.
 
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use palimpsest_core::ids::ProjectId;
 
+use super::budget::Share;
+use super::deadline::Deadline;
+use super::pace::Place;
 use crate::access::Pass;
+use crate::errors::ServiceError;
+use crate::quotas::{Held, Need};
 
 /// One call's. Every request carries one among its extensions.
 #[derive(Debug, Clone, Default)]
@@ -17,9 +24,33 @@ pub struct Ticket(Arc<Inner>);
 struct Inner {
     project: OnceLock<ProjectId>,
     pass: OnceLock<Pass>,
+    /// The call's place among those of its project.
+    held: OnceLock<Option<Held>>,
+    /// Its part of the memory for requests.
+    share: Share,
+    /// Its place among those that are worked on.
+    place: Option<Place>,
+    watch: bool,
+    deadline: Option<Deadline>,
+    began: AtomicBool,
+}
+
+tokio::task_local! {
+    static CURRENT: Ticket;
 }
 
 impl Ticket {
+    /// The ticket of a call that was let in.
+    pub(super) fn new(share: Share, place: Option<Place>, watch: bool, deadline: Deadline) -> Self {
+        Self(Arc::new(Inner {
+            share,
+            place,
+            watch,
+            deadline: Some(deadline),
+            ..Inner::default()
+        }))
+    }
+
     /// Says which project the call is about. A call is about one.
     pub fn enter(&self, project: ProjectId) {
         let _ = self.0.project.set(project);
@@ -38,5 +69,75 @@ impl Ticket {
     /// Who calls, where callers have to say so.
     pub fn pass(&self) -> Option<&Pass> {
         self.0.pass.get()
+    }
+
+    /// What the call needs of its project's quotas.
+    pub fn need(&self) -> Need {
+        Need {
+            watch: self.0.watch,
+            bytes: self.0.share.bytes(),
+        }
+    }
+
+    /// Keeps a place in the project's quotas until the call is over.
+    pub fn hold(&self, held: Option<Held>) {
+        let _ = self.0.held.set(held);
+    }
+
+    /// Whether the caller's time is over.
+    pub fn is_late(&self) -> bool {
+        self.0.deadline.is_some_and(|d| d.remaining().is_zero())
+    }
+
+    /// Counts bytes of the request that have come; refuses more than there is memory for.
+    pub(super) fn received(&self, bytes: usize) -> Result<(), ServiceError> {
+        self.0.share.grow(bytes)
+    }
+
+    /// Refuses a message that is announced and would find no memory.
+    pub(super) fn announced(&self, bytes: usize) -> Result<(), ServiceError> {
+        self.0.share.has_room(bytes)
+    }
+
+    /// The place among the calls that are worked on.
+    pub(super) fn place(&self) -> Option<&Place> {
+        self.0.place.as_ref()
+    }
+
+    /// The ticket of the call that the current task works on.
+    pub(super) fn current() -> Option<Self> {
+        CURRENT.try_with(Clone::clone).ok()
+    }
+
+    /// Runs a future as a part of this call.
+    pub(super) fn scope<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
+        CURRENT.scope(self, future)
+    }
+}
+
+/// The current call's turn to do something.
+#[derive(Debug)]
+pub struct Turn;
+
+impl Turn {
+    /// Whether a change may begin: false when the call's time was over before it did anything. What has
+    /// begun goes on, because half of a change would be worse.
+    pub fn begins() -> bool {
+        let begins = |ticket: &Ticket| {
+            if !ticket.0.began.load(Ordering::Relaxed) && ticket.is_late() {
+                return false;
+            }
+            ticket.0.began.store(true, Ordering::Relaxed);
+            true
+        };
+        CURRENT.try_with(begins).unwrap_or(true)
+    }
+
+    /// Waits for somebody else: a model, a hook, another call of the session. Meanwhile the call is not
+    /// one that is worked on, and neither is the time it takes a sign of load.
+    pub async fn wait<F: Future>(other: F) -> F::Output {
+        let ticket = Ticket::current();
+        let _paused = ticket.as_ref().and_then(Ticket::place).map(Place::pause);
+        other.await
     }
 }

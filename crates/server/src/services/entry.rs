@@ -77,9 +77,9 @@ impl Service {
         Ok(request.into_inner())
     }
 
-    #[expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "a seam")]
     fn admit(&self, ticket: Option<&Ticket>, project: ProjectId) -> Result<(), ServiceError> {
         if let Some(ticket) = ticket {
+            self.within_quotas(ticket, &project)?;
             ticket.enter(project);
         }
         Ok(())

@@ -8,7 +8,8 @@ use palimpsest_store::StoreError;
 use crate::errors::ServiceError;
 use crate::sessions::SessionsError;
 
-/// A store that failed is restarted; until then another replica may answer.
+/// A store that failed is restarted, and room is made by somebody; until then another replica may
+/// answer.
 const RESTART: Duration = Duration::from_secs(5);
 /// A read that failed, or a session that many change at once, may do better soon.
 pub(super) const SOON: Duration = Duration::from_millis(200);
@@ -21,6 +22,8 @@ impl From<SessionsError> for ServiceError {
             SessionsError::Exists(session) => Self::SessionExists { session },
             SessionsError::Contended => Self::StoreUnavailable { retry_after: SOON },
             SessionsError::Store(error) => error.into(),
+            SessionsError::Quota(exceeded) => Self::QuotaExceeded(exceeded),
+            SessionsError::Expired => Self::DeadlineExceeded,
             error @ SessionsError::Unreadable { .. } => Self::internal("read a session", error),
         }
     }
@@ -45,6 +48,10 @@ impl From<StoreError> for ServiceError {
                 tracing::warn!(%error, "failed to read the store");
                 Self::StoreUnavailable { retry_after: SOON }
             }
+            StoreError::Full(why) => Self::StoreFull {
+                why,
+                retry_after: RESTART,
+            },
             StoreError::Failed(_) => {
                 tracing::error!(%error, "the store takes no more writes");
                 Self::StoreUnavailable {

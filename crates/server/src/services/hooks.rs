@@ -18,7 +18,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
 use super::Service;
-use crate::grpc::{Deadline, TraceId};
+use crate::grpc::{Deadline, TraceId, Turn};
 use crate::hooks::{Endpoint, cut, failed};
 
 /// A question that a hook answers.
@@ -154,7 +154,7 @@ async fn put<Q: Question>(
             }
         })
     };
-    let answered = timeout_at(until, asked).await;
+    let answered = Turn::wait(timeout_at(until, asked)).await;
     answered.unwrap_or_else(|_| Err(late()))
 }
 

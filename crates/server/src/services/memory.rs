@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use super::Service;
 use crate::convert::{self, MemoryView};
 use crate::errors::ServiceError;
-use crate::grpc::Deadline;
+use crate::grpc::{Deadline, Turn};
 
 /// The longest that a caller may wait.
 const MAX_WAIT: Duration = Duration::from_mins(1);
@@ -47,9 +47,12 @@ pub(super) async fn get(
             });
         }
         let news = timeout_at(until.min(Instant::now() + LOOK_AGAIN), watcher.changed());
-        tokio::select! {
-            _ = news => {}
-            () = service.draining.cancelled() => {}
-        }
+        let waited = async {
+            tokio::select! {
+                _ = news => {}
+                () = service.draining.cancelled() => {}
+            }
+        };
+        Turn::wait(waited).await;
     }
 }

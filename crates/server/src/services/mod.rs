@@ -36,6 +36,7 @@ mod snip;
 mod staging;
 mod stream;
 mod tools;
+mod within;
 mod working;
 
 use std::sync::Arc;
@@ -53,6 +54,7 @@ use crate::clock::IdSource;
 use crate::errors::ServiceError;
 use crate::grpc::Mutations;
 use crate::hooks::Hooks;
+use crate::quotas::Quotas;
 use crate::sessions::{Missing, Sessions};
 use crate::summarizer::Models;
 
@@ -76,6 +78,7 @@ pub struct Service {
     hooks: Arc<Hooks>,
     /// Whether callers have to say who they are.
     asks_who: bool,
+    quotas: Option<Arc<Quotas>>,
 }
 
 impl Service {
@@ -100,6 +103,7 @@ impl Service {
             models: None,
             hooks: Arc::default(),
             asks_who: false,
+            quotas: None,
         }
     }
 
@@ -135,6 +139,13 @@ impl Service {
     #[must_use]
     pub fn with_hooks(mut self, hooks: Hooks) -> Self {
         self.hooks = Arc::new(hooks);
+        self
+    }
+
+    /// The same where projects may use only so much.
+    #[must_use]
+    pub fn with_quotas(mut self, quotas: Arc<Quotas>) -> Self {
+        self.quotas = Some(quotas);
         self
     }
 

@@ -145,6 +145,7 @@ impl State {
         wake: &Notify,
     ) -> Result<&Loaded, StoreError> {
         let now = transaction.now();
+        let blob_bytes = transaction.blob_bytes();
         let (loaded, before, append) = transaction.into_parts();
         let Some(mut loaded) = loaded else {
             return Err(StoreError::Closed);
@@ -158,6 +159,7 @@ impl State {
                 frame,
                 summary: row::encode(loaded.session.about()),
                 due: due.map_or(DueChange::Keep, DueChange::At),
+                blob_bytes,
             };
             log.append(key, batch).await?;
             if due.is_some_and(|due| due <= now) {

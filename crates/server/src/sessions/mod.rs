@@ -6,6 +6,7 @@
 //! thrown away and read again. Not here: what any rpc means.
 
 mod cache;
+mod growth;
 mod handle;
 mod load;
 mod policies;
@@ -32,6 +33,8 @@ pub use self::policies::Policies;
 use self::transaction::NewBlob;
 pub use self::transaction::{Outcome, Transaction};
 use crate::clock::Clock;
+use crate::grpc::Turn;
+use crate::quotas::{Exceeded, Quotas};
 
 /// How often a change is decided again because somebody else committed first.
 const MAX_ATTEMPTS: usize = 8;
@@ -61,6 +64,12 @@ pub enum SessionsError {
         /// Why.
         error: DecodeError,
     },
+    /// The project may store no more.
+    #[error("a quota is used up")]
+    Quota(Exceeded),
+    /// The caller's time was over before the session was free.
+    #[error("the call's time was over before its turn came")]
+    Expired,
     /// Somebody else committed first, again and again.
     #[error("the session is being changed from elsewhere: try again")]
     Contended,
@@ -83,6 +92,7 @@ pub struct Sessions {
     limits: Arc<Limits>,
     policies: Policies,
     blobs: Option<Arc<Blobs>>,
+    quotas: Option<Arc<Quotas>>,
     wake: Arc<Notify>,
 }
 
@@ -108,6 +118,7 @@ impl Sessions {
             limits,
             policies,
             blobs: None,
+            quotas: None,
             wake: Arc::default(),
         }
     }
@@ -116,6 +127,13 @@ impl Sessions {
     #[must_use]
     pub fn with_blobs(mut self, blobs: Arc<Blobs>) -> Self {
         self.blobs = Some(blobs);
+        self
+    }
+
+    /// The same where projects may store only so much.
+    #[must_use]
+    pub fn with_quotas(mut self, quotas: Arc<Quotas>) -> Self {
+        self.quotas = Some(quotas);
         self
     }
 
@@ -156,7 +174,7 @@ impl Sessions {
         look: impl FnOnce(&Session) -> T,
     ) -> Result<T, SessionsError> {
         let handle = self.cache.handle(key);
-        let mut state = handle.lock().await;
+        let mut state = Turn::wait(handle.lock()).await;
         let loaded = state.load(&*self.log, key).await?;
         let seen = loaded.map(|loaded| look(&loaded.session));
         self.cache.weigh(key, state.weight_bytes());
@@ -170,7 +188,7 @@ impl Sessions {
         look: impl FnOnce(&Session) -> T,
     ) -> Result<T, SessionsError> {
         let handle = self.cache.handle(key);
-        let mut state = handle.lock().await;
+        let mut state = Turn::wait(handle.lock()).await;
         state.load(&*self.log, key).await?;
         state.fill(&*self.log, key).await?;
         let loaded = state.load(&*self.log, key).await?;
@@ -190,7 +208,11 @@ impl Sessions {
         finish: impl Fn(&Session, &D) -> Result<T, NotHeld>,
     ) -> Result<T, SessionsError> {
         let handle = self.cache.handle(key);
-        let mut state = handle.lock().await;
+        let mut state = Turn::wait(handle.lock()).await;
+        // A call that waited too long for its turn changes nothing, as if it had never come.
+        if !Turn::begins() {
+            return Err(SessionsError::Expired);
+        }
         let mut can_store = self.blobs.is_some();
         for _ in 0..MAX_ATTEMPTS {
             let now = self.clock.now();
@@ -217,6 +239,11 @@ impl Sessions {
                 }
             };
             crash_point("session.decided");
+            if let Err(refused) = growth::may_grow(self, key, &transaction).await {
+                state.put_back(transaction);
+                return Err(refused);
+            }
+            let grown = growth::Grown::of(&transaction);
             if let Err(error) = self.store(key, transaction.blobs()).await {
                 tracing::warn!(session = %key, %error, "failed to store a result; it stays in the view");
                 state.put_back(transaction);
@@ -227,6 +254,7 @@ impl Sessions {
             match state.commit(&self.log, key, transaction, &self.wake).await {
                 Ok(loaded) => {
                     crash_point("session.committed");
+                    grown.count(self, key);
                     handle.announce(loaded.session.revision());
                     let mut answer = finish(&loaded.session, &decided);
                     if answer.is_err() {
@@ -331,7 +359,7 @@ impl Sessions {
         check: impl FnOnce(&Session) -> Result<(), Rejection>,
     ) -> Result<bool, SessionsError> {
         let handle = self.cache.handle(key);
-        let mut state = handle.lock().await;
+        let mut state = Turn::wait(handle.lock()).await;
         let Some(loaded) = state.load(&*self.log, key).await? else {
             return Ok(false);
         };

@@ -146,6 +146,11 @@ impl<'a> Transaction<'a> {
         &self.blobs
     }
 
+    /// How many bytes those are.
+    pub(super) fn blob_bytes(&self) -> u64 {
+        self.blobs.iter().map(|blob| blob.bytes.len() as u64).sum()
+    }
+
     fn decide(&mut self, command: Command) -> Result<Outcome, Rejection> {
         let context = self.context();
         // Of an offer the event has no content, and the session none yet.

@@ -86,6 +86,10 @@ impl<L: SessionLog> SessionLog for CountingLog<L> {
         self.log.list(project, after, limit).await
     }
 
+    async fn usage(&self, project: Option<&ProjectId>) -> Result<Usage, StoreError> {
+        self.log.usage(project).await
+    }
+
     async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError> {
         self.log.delete(key).await
     }

@@ -79,12 +79,14 @@ fn batch(expected: u64, events: u32, frame: Bytes) -> Batch {
         frame,
         summary: Bytes::from_static(b"summary"),
         due: DueChange::Keep,
+        blob_bytes: 0,
     }
 }
 
 fn batch_due(expected: u64, due: DueChange) -> Batch {
     Batch {
         due,
+        blob_bytes: 0,
         ..batch(expected, 1, Bytes::from_static(b"due"))
     }
 }

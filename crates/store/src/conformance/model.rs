@@ -255,6 +255,7 @@ impl World {
         let expected = current.saturating_sub(behind);
         let batch = Batch {
             due,
+            blob_bytes: 0,
             ..batch(expected, events, frame.clone())
         };
         match self.log.append(key, batch).await {

@@ -3,13 +3,14 @@
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey};
 
 use super::{Harness, Log, batch, batch_due, bytes, conflict_at, head, key, read_all, time};
-use crate::{DueChange, MAX_LIST, Snapshot, SnapshotMark, StoreError};
+use crate::{Batch, DueChange, MAX_LIST, Snapshot, SnapshotMark, StoreError};
 
 pub(super) async fn run(harness: &dyn Harness) {
     snapshots(harness).await;
     large_snapshots(harness).await;
     lists(&harness.fresh().await).await;
     deletes(harness).await;
+    usage(harness).await;
     deletes_under_readers(&harness.fresh().await).await;
 }
 
@@ -18,6 +19,44 @@ fn snapshot(at: u64, seed: u64, len: usize) -> Snapshot {
         at: Revision::new(at),
         bytes: bytes(seed, len),
     }
+}
+
+/// What projects hold follows every change, and is the same after a restart.
+async fn usage(harness: &dyn Harness) {
+    let log = harness.fresh().await;
+    let [p, q] = ["p", "q"].map(|name| ProjectId::new(name).expect("a legal project"));
+    let held = async |log: &Log, project: Option<&ProjectId>| {
+        let usage = log.usage(project).await.expect("is counted");
+        (usage.sessions, usage.bytes)
+    };
+    assert_eq!(held(&log, None).await, (0, 0));
+    let with_blobs = Batch {
+        blob_bytes: 5_000,
+        ..batch(0, 1, bytes(1, 100))
+    };
+    log.append(&key("p/a"), with_blobs).await.expect("appends");
+    for (revision, session) in [(0, "p/b"), (1, "p/b"), (0, "q/a")] {
+        let appended = log.append(&key(session), batch(revision, 1, bytes(2, 1_000)));
+        appended.await.expect("appends");
+    }
+    assert_eq!(held(&log, Some(&p)).await, (2, 7_100));
+    assert_eq!(held(&log, Some(&q)).await, (1, 1_000));
+    conflict_at(log.append(&key("p/b"), batch(0, 1, bytes(3, 9))).await);
+    for (seed, len) in [(4, 300), (5, 200)] {
+        let put = log.put_snapshot(&key("p/b"), snapshot(2, seed, len)).await;
+        put.expect("puts");
+    }
+    assert_eq!(
+        held(&log, Some(&p)).await,
+        (2, 7_300),
+        "one snapshot counts"
+    );
+    let log = harness.reopen(log).await;
+    assert_eq!(held(&log, None).await, (3, 8_300));
+    assert_eq!(head(&log, &key("p/a")).await.blob_bytes, 5_000);
+    assert!(log.delete(&key("p/a")).await.expect("deletes"));
+    assert_eq!(held(&log, Some(&p)).await, (1, 2_200));
+    assert_eq!(held(&log, None).await, (2, 3_200));
 }
 
 async fn snapshots(harness: &dyn Harness) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
+use ::sled::Db;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::sync::oneshot;
@@ -14,6 +15,8 @@ use super::files::Files;
 use super::garbage;
 use super::group::{Counts, Group, Stop};
 use super::shared::Shared;
+use super::space::{Space, TO_OPEN, room, was_no_room};
+use super::{SledOptions, open};
 use crate::{Batch, DueChange, Lease, Snapshot, StoreError, crash_point};
 
 /// The most changes in a group, and so the most that a failure leaves in doubt.
@@ -60,8 +63,13 @@ impl Job {
         }
     }
 
-    fn refuse(self, reason: &str) {
-        let failed = StoreError::Failed(reason.to_owned());
+    /// Whether it needs room. What gives room back must not be refused for want of it.
+    fn grows(&self) -> bool {
+        !matches!(self, Self::Delete(..) | Self::Release(..))
+    }
+
+    fn refuse(self, trouble: &Trouble) {
+        let failed = trouble.error();
         match self {
             Self::Append(_, _, reply) => drop(reply.send(Err(failed))),
             Self::PutSnapshot(_, _, reply) | Self::Check(reply) => drop(reply.send(Err(failed))),
@@ -74,8 +82,33 @@ impl Job {
     }
 }
 
+/// Why nothing can be written.
+#[derive(Debug, Clone)]
+enum Trouble {
+    /// For good: what was written is in doubt.
+    Failed(String),
+    /// Until there is room.
+    Full(&'static str),
+}
+
+impl Trouble {
+    fn of(error: &::sled::Error) -> Self {
+        match was_no_room(error) {
+            Some(why) => Self::Full(why),
+            None => Self::Failed(error.to_string()),
+        }
+    }
+
+    fn error(&self) -> StoreError {
+        match self {
+            Self::Failed(reason) => StoreError::Failed(reason.clone()),
+            Self::Full(why) => StoreError::Full(why),
+        }
+    }
+}
+
 /// What to tell one caller once it is known whether the group failed, and why.
-type Answer = Box<dyn FnOnce(Option<&str>) + Send>;
+type Answer = Box<dyn FnOnce(Option<&Trouble>) + Send>;
 
 fn answer<T: Send + 'static>(
     reply: Reply<T>,
@@ -89,7 +122,7 @@ fn answer<T: Send + 'static>(
     let answer: Answer = Box::new(move |failure| {
         let result = match failure {
             None => result,
-            Some(reason) => Err(StoreError::Failed(reason.to_owned())),
+            Some(trouble) => Err(trouble.error()),
         };
         // A caller that has gone away does not want to know.
         drop(reply.send(result));
@@ -100,6 +133,14 @@ fn answer<T: Send + 'static>(
     }
 }
 
+const NOT_OPENED: &str = "it met a full disk and cannot be opened anew yet: it is tried again";
+
+fn refuse(jobs: Vec<Job>, trouble: &Trouble) {
+    for job in jobs {
+        job.refuse(trouble);
+    }
+}
+
 /// The thread's own state.
 pub(super) struct Committer {
     shared: Arc<Shared>,
@@ -107,6 +148,10 @@ pub(super) struct Committer {
     counts: Counts,
     garbage: VecDeque<Vec<u8>>,
     queue: mpsc::Receiver<Job>,
+    options: SledOptions,
+    space: Space,
+    /// Whether sled met a full disk, after which it takes no more writes until it is opened anew.
+    stuck: bool,
 }
 
 impl Committer {
@@ -115,14 +160,23 @@ impl Committer {
         files: Files,
         counts: Counts,
         queue: mpsc::Receiver<Job>,
+        options: SledOptions,
     ) -> Result<Self, StoreError> {
-        let garbage = garbage::journal(&shared.db).map_err(|e| StoreError::Read(e.to_string()))?;
+        let garbage =
+            garbage::journal(&shared.db()?).map_err(|e| StoreError::Read(e.to_string()))?;
         Ok(Self {
             shared,
             files,
             counts,
             garbage: garbage.into(),
             queue,
+            space: {
+                let space = Space::new(&options.dir, options.min_free_bytes);
+                space.set_aside();
+                space
+            },
+            options,
+            stuck: false,
         })
     }
 
@@ -131,9 +185,7 @@ impl Committer {
         let _guard = FailOnPanic(Arc::clone(&self.shared));
         while let Some(jobs) = self.next_group() {
             if let Some(reason) = self.shared.failure() {
-                for job in jobs {
-                    job.refuse(&reason);
-                }
+                refuse(jobs, &Trouble::Failed(reason));
                 continue;
             }
             if jobs.is_empty() {
@@ -142,7 +194,7 @@ impl Committer {
                 self.commit(jobs);
             }
         }
-        if self.shared.failure().is_none() {
+        if self.shared.failure().is_none() && !self.stuck {
             self.finish();
         }
     }
@@ -151,7 +203,7 @@ impl Committer {
     fn next_group(&mut self) -> Option<Vec<Job>> {
         let mut jobs = Vec::new();
         let mut bytes = 0;
-        let idle_work = !self.garbage.is_empty() && self.shared.failure().is_none();
+        let idle_work = !self.garbage.is_empty() && self.shared.failure().is_none() && !self.stuck;
         if !idle_work {
             let job = self.queue.blocking_recv()?;
             bytes += job.bytes();
@@ -173,61 +225,139 @@ impl Committer {
     }
 
     fn commit(&mut self, jobs: Vec<Job>) {
+        let jobs = self.fitting(jobs);
+        if jobs.is_empty() {
+            return;
+        }
         let mut answers = Vec::with_capacity(jobs.len());
-        let outcome = self.write(jobs, &mut answers);
-        let failure = outcome.err().map(|reason| self.shared.fail(reason));
-        if failure.is_none() {
-            self.shared.reveal();
+        let trouble = self.write(jobs, &mut answers).err();
+        match &trouble {
+            None => self.shared.reveal(),
+            Some(Trouble::Failed(reason)) => drop(self.shared.fail(reason.clone())),
+            // What of the group is on disk is known when it has been opened anew; until then it stays
+            // hidden, as it does when a group fails.
+            Some(Trouble::Full(_)) => self.met_full_disk(),
+        }
+        if self.stuck {
+            // For the readers, who would find no more than what is in memory.
+            let _ = self.open_anew();
         }
         for answer in answers {
-            answer(failure.as_deref());
+            answer(trouble.as_ref());
         }
     }
 
-    fn write(&mut self, jobs: Vec<Job>, answers: &mut Vec<Answer>) -> Result<(), String> {
+    /// The jobs for which there is room; the others are refused.
+    fn fitting(&mut self, jobs: Vec<Job>) -> Vec<Job> {
+        let bytes = jobs.iter().map(Job::bytes).sum();
+        let mut room = self.space.check(bytes);
+        // sled may have met the full disk in its own writing, after which it reads no more either.
+        if room.is_err() && !self.stuck {
+            let flushed = self.db().map(|db| db.flush());
+            if flushed.is_ok_and(|flushed| flushed.is_err_and(|e| was_no_room(&e).is_some())) {
+                self.met_full_disk();
+            }
+        }
+        if self.stuck {
+            room = self.open_anew().and(room);
+        }
+        self.shared.set_full(room.err());
+        let Err(why) = room else {
+            return jobs;
+        };
+        let (growing, others) = jobs.into_iter().partition(|job| job.grows() || self.stuck);
+        refuse(growing, &Trouble::Full(why));
+        others
+    }
+
+    fn met_full_disk(&mut self) {
+        self.stuck = true;
+        self.space.found_none();
+        self.shared.set_full(Some(NOT_OPENED));
+    }
+
+    /// Opens the store anew in the place of one that met a full disk: sled takes no writes after a
+    /// write that failed. What was acknowledged was synced before, and is read back as after a crash.
+    fn open_anew(&mut self) -> Result<(), &'static str> {
+        room(&self.options.dir, TO_OPEN)?;
+        self.shared.set_db(None);
+        match open::open_locked(&self.options) {
+            Ok(opened) => {
+                let garbage = garbage::journal(&opened.db).map_err(|_| NOT_OPENED)?;
+                self.garbage = garbage.into();
+                self.files = opened.files;
+                self.counts = Counts {
+                    sequence: opened.sequence,
+                    incarnation: opened.incarnation,
+                };
+                self.shared.set_db(Some(opened.db));
+                self.shared.reveal();
+                self.stuck = false;
+                self.space.set_aside();
+                tracing::info!("the store was opened anew after its disk was full");
+                Ok(())
+            }
+            Err(error @ (StoreError::Corrupt { .. } | StoreError::Newer { .. })) => {
+                self.shared.fail(error.to_string());
+                Err(NOT_OPENED)
+            }
+            Err(error) => {
+                tracing::error!(%error, "the store cannot be opened anew yet: trying again");
+                Err(NOT_OPENED)
+            }
+        }
+    }
+
+    fn write(&mut self, jobs: Vec<Job>, answers: &mut Vec<Answer>) -> Result<(), Trouble> {
         let commits = jobs.len();
-        let mut group = Group::new(&self.shared, &mut self.counts);
-        let mut broken = None;
+        let db = self.db()?;
+        let mut group = Group::new(&self.shared, &db, &mut self.counts);
+        let (mut broken, mut late) = (None, Vec::new());
         for job in jobs {
             match (broken.is_none(), job) {
                 (true, job) => match job.run(&mut group) {
                     Ok(answer) => answers.push(answer),
                     Err((answer, error)) => {
                         answers.push(answer);
-                        broken = Some(error.to_string());
+                        broken = Some(Trouble::of(&error));
                     }
                 },
-                (false, job) => job.refuse("an earlier change of the same group failed"),
+                (false, job) => late.push(job),
             }
         }
-        if let Some(reason) = broken {
-            return Err(reason);
+        if let Some(trouble) = broken {
+            refuse(late, &trouble);
+            return Err(trouble);
         }
         crash_point("log.decided");
-        group.apply().map_err(|e| e.to_string())?;
+        group.apply().map_err(|e| Trouble::of(&e))?;
         crash_point("log.applied");
         let (wrote, discarded) = (group.wrote, std::mem::take(&mut group.garbage));
         if wrote {
-            self.sync(commits)?;
+            self.sync(&db, commits)?;
             self.garbage.extend(discarded);
         }
         Ok(())
     }
 
     /// One flush of sled, one sync of the file: what was applied is durable after both.
-    fn sync(&mut self, commits: usize) -> Result<(), String> {
+    fn sync(&mut self, db: &Db, commits: usize) -> Result<(), Trouble> {
         #[expect(
             clippy::disallowed_methods,
             reason = "measures the disk for the engine's own metrics, decides nothing"
         )]
         let begun = Instant::now();
-        self.shared.db.flush().map_err(|e| e.to_string())?;
+        db.flush().map_err(|e| Trouble::of(&e))?;
         crash_point("log.flushed");
-        self.files.sync().map_err(|e| e.to_string())?;
+        // For want of room too: what the system could not write it may have forgotten.
+        let failed = |e: std::io::Error| Trouble::Failed(e.to_string());
+        self.files.sync().map_err(failed)?;
         crash_point("log.synced");
-        self.files
-            .write_mark(self.counts.sequence)
-            .map_err(|e| e.to_string())?;
+        match self.files.write_mark(self.counts.sequence) {
+            // It may lag behind; the log itself is durable.
+            Err(e) if e.kind() == std::io::ErrorKind::StorageFull => {}
+            written => written.map_err(failed)?,
+        }
         let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.shared.counters.synced(commits, micros);
         Ok(())
@@ -237,19 +367,29 @@ impl Committer {
         let Some(prefix) = self.garbage.front() else {
             return;
         };
-        match garbage::remove_some(&self.shared.db, prefix) {
+        let removed = match self.db() {
+            Ok(db) => garbage::remove_some(&db, prefix).map_err(|e| Trouble::of(&e)),
+            Err(trouble) => Err(trouble),
+        };
+        match removed {
             Ok(false) => {}
             Ok(true) => drop(self.garbage.pop_front()),
-            Err(e) => drop(self.shared.fail(e.to_string())),
+            Err(Trouble::Failed(reason)) => drop(self.shared.fail(reason)),
+            Err(Trouble::Full(_)) => self.met_full_disk(),
         }
     }
 
+    fn db(&self) -> Result<Db, Trouble> {
+        self.shared.db().map_err(|_| Trouble::Full(NOT_OPENED))
+    }
+
     fn finish(&mut self) {
-        let synced = self.sync(0).and_then(|()| {
+        let synced = self.db().and_then(|db| self.sync(&db, 0)).and_then(|()| {
             let mark = self.files.sync_mark();
-            mark.map_err(|e| e.to_string())
+            mark.map_err(|e| Trouble::Failed(e.to_string()))
         });
-        if let Err(reason) = synced {
+        // What was acknowledged is on disk, whether or not there is room for more.
+        if let Err(Trouble::Failed(reason)) = synced {
             self.shared.fail(reason);
         }
     }

@@ -53,8 +53,8 @@ pub fn compact_store(from: &Path, to: &Path) -> Result<Compacted, StoreError> {
             source: std::io::ErrorKind::NotFound.into(),
         });
     }
-    let source = open::open(&SledOptions::new(from))?;
-    let mut target = open::open(&SledOptions::new(to))?;
+    let (source, _source_lock) = open::open(&SledOptions::new(from))?;
+    let (mut target, _target_lock) = open::open(&SledOptions::new(to))?;
     let garbage = garbage::journal(&source.db).map_err(|e| failed(&e))?;
     copy(&source.db, &target.db, &garbage).map_err(|e| failed(&e))?;
     target.db.flush().map_err(|e| failed(&e))?;

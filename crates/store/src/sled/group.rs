@@ -5,13 +5,14 @@
 
 use std::collections::HashMap;
 
-use ::sled::{Batch as TreeBatch, Error};
+use ::sled::{Batch as TreeBatch, Db, Error};
 use bytes::Bytes;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 
 use super::keys::{self, MAX_VALUE, OBJECT_HEADER, ObjectHeader};
 use super::read;
 use super::shared::Shared;
+use super::usage::Deltas;
 use crate::record::Record;
 use crate::{Batch, DueChange, Lease, Snapshot, StoreError};
 
@@ -54,8 +55,10 @@ pub(super) struct Counts {
 /// The changes between one sync and the next.
 pub(super) struct Group<'a> {
     shared: &'a Shared,
+    db: &'a Db,
     counts: &'a mut Counts,
     heads: HashMap<Vec<u8>, Option<Record>>,
+    usage: Deltas,
     batch: TreeBatch,
     batch_bytes: usize,
     /// Whether there is anything to sync.
@@ -65,11 +68,13 @@ pub(super) struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    pub(super) fn new(shared: &'a Shared, counts: &'a mut Counts) -> Self {
+    pub(super) fn new(shared: &'a Shared, db: &'a Db, counts: &'a mut Counts) -> Self {
         Self {
             shared,
+            db,
             counts,
             heads: HashMap::new(),
+            usage: Deltas::default(),
             batch: TreeBatch::default(),
             batch_bytes: 0,
             wrote: false,
@@ -173,12 +178,15 @@ impl<'a> Group<'a> {
         if self.batch_bytes == 0 {
             return Ok(());
         }
+        for (key, row) in self.usage.rows(self.db)? {
+            self.insert(key, &row);
+        }
         self.counts.sequence += 1;
         let mut batch = std::mem::take(&mut self.batch);
         let sequence = self.counts.sequence.to_be_bytes();
         batch.insert(keys::SEQUENCE_KEY, &sequence);
         self.wrote = true;
-        self.shared.db.apply_batch(batch)?;
+        self.db.apply_batch(batch)?;
         self.shared.counters.applied(self.batch_bytes);
         self.batch_bytes = 0;
         Ok(())
@@ -205,7 +213,7 @@ impl<'a> Group<'a> {
     fn record(&self, key: &SessionKey) -> Result<Option<Record>, StoreError> {
         match self.heads.get(&keys::head(key)) {
             Some(record) => Ok(record.clone()),
-            None => read::record(&self.shared.db, key),
+            None => read::record(self.db, key),
         }
     }
 
@@ -223,7 +231,7 @@ impl<'a> Group<'a> {
         }
         // Frames of this very group are not in the tree yet.
         self.apply()?;
-        let first = read::first_after(&self.shared.db, key, old.incarnation, at.get())?;
+        let first = read::first_after(self.db, key, old.incarnation, at.get())?;
         Ok(old.log_bytes - first.offset)
     }
 
@@ -274,6 +282,7 @@ impl<'a> Group<'a> {
     fn set_record(&mut self, key: &SessionKey, old: Option<&Record>, new: Option<Record>) {
         let head = keys::head(key);
         self.shared.shadow(&head, old);
+        self.usage.note(key, old, new.as_ref());
         let (was_ready, ready) = (
             old.and_then(Record::ready),
             new.as_ref().and_then(Record::ready),

@@ -10,6 +10,7 @@ const DUE: u8 = 2;
 const FRAME: u8 = 3;
 const SNAPSHOT: u8 = 4;
 const GARBAGE: u8 = 5;
+const USAGE: u8 = 6;
 
 // Zero is the kind of what there is one of.
 
@@ -19,6 +20,8 @@ pub(super) const FORMAT_KEY: &[u8] = b"\0format";
 pub(super) const SEQUENCE_KEY: &[u8] = b"\0sequence";
 /// The last incarnation given out.
 pub(super) const INCARNATION_KEY: &[u8] = b"\0incarnation";
+/// What all projects hold together.
+pub(super) const USAGE_KEY: &[u8] = b"\0usage";
 /// What the canary write writes.
 pub(super) const CANARY_KEY: &[u8] = b"\0canary";
 
@@ -62,6 +65,14 @@ pub(super) fn heads(project: Option<&ProjectId>) -> Vec<u8> {
 
 pub(super) fn parse_head(key: &[u8]) -> Option<SessionKey> {
     parse_name(key.strip_prefix(&[HEAD])?)
+}
+
+/// The prefix of what each project holds.
+pub(super) const USAGE_PREFIX: &[u8] = &[USAGE];
+
+/// What one project holds.
+pub(super) fn usage(project: &ProjectId) -> Vec<u8> {
+    [&[USAGE], project.as_str().as_bytes()].concat()
 }
 
 /// Flips the sign so that negative times sort before positive ones.
@@ -181,6 +192,7 @@ const RECORD_VERSION: u8 = 1;
 const HAS_SNAPSHOT: u8 = 1;
 const HAS_DUE: u8 = 2;
 const HAS_LEASE: u8 = 4;
+const HAS_BLOBS: u8 = 8;
 
 pub(super) fn encode_record(record: &Record) -> Vec<u8> {
     let mut flags = 0;
@@ -207,6 +219,10 @@ pub(super) fn encode_record(record: &Record) -> Vec<u8> {
         push(held.due_changes);
         push(held.owner.len() as u64);
         out.extend_from_slice(held.owner.as_bytes());
+    }
+    if record.blob_bytes > 0 {
+        flags |= HAS_BLOBS;
+        out.extend_from_slice(&record.blob_bytes.to_be_bytes());
     }
     out.extend_from_slice(&record.summary);
     out[1] = flags;
@@ -245,6 +261,9 @@ pub(super) fn decode_record(mut value: &[u8]) -> Option<Record> {
             due_changes,
         });
         *from = rest;
+    }
+    if flags & HAS_BLOBS != 0 {
+        record.blob_bytes = u64::from_be_bytes(take(from)?);
     }
     record.summary = from.to_vec().into();
     Some(record)
@@ -298,6 +317,7 @@ mod tests {
         let mut record = Record::new(7);
         record.revision = 9;
         record.log_bytes = 1 << 40;
+        record.blob_bytes = 1 << 41;
         record.tail_bytes = 3;
         record.snapshot = Some(Mark {
             at: 5,

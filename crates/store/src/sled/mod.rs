@@ -12,9 +12,11 @@ mod keys;
 mod open;
 mod read;
 mod shared;
+mod space;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,7 +32,7 @@ use self::files::Files;
 use self::group::Counts;
 use self::shared::Shared;
 use crate::record::{check_batch, check_lease, check_snapshot};
-use crate::{Batch, Due, DueChange, Frame, Head, Lease, SessionLog, Snapshot, StoreError};
+use crate::{Batch, Due, DueChange, Frame, Head, Lease, SessionLog, Snapshot, StoreError, Usage};
 
 pub use self::compact::{Compacted, compact_store};
 pub use self::stats::Stats;
@@ -49,6 +51,8 @@ pub struct SledOptions {
     /// How often sled cleans up after itself. It decides nothing about durability; without it space
     /// would never be used again.
     pub flush_every_ms: u64,
+    /// Bytes of its disk that stay free: below that it takes no writes until there is more.
+    pub min_free_bytes: u64,
 }
 
 impl SledOptions {
@@ -58,6 +62,7 @@ impl SledOptions {
             dir: dir.into(),
             cache_bytes: 48 << 20,
             flush_every_ms: 200,
+            min_free_bytes: 64 << 20,
         }
     }
 }
@@ -74,30 +79,31 @@ impl SledLog {
     /// Opens a store, or creates it. Blocks: up to about two seconds for another process to let go, and
     /// after a crash for as long as sled reads what was written since it was last opened.
     pub fn open(options: &SledOptions) -> Result<Self, StoreError> {
-        let opened = open::open(options)?;
-        let shared = Shared::new(opened.db, opened.lock);
+        let (opened, lock) = open::open(options)?;
+        let shared = Shared::new(opened.db, lock);
         let counts = Counts {
             sequence: opened.sequence,
             incarnation: opened.incarnation,
         };
-        Self::start(shared, counts, opened.files, options)
+        Self::start(shared, counts, opened.files, options.clone())
     }
 
     fn start(
         shared: Shared,
         counts: Counts,
         files: Files,
-        options: &SledOptions,
+        options: SledOptions,
     ) -> Result<Self, StoreError> {
         let shared = Arc::new(shared);
+        let path = options.dir.clone();
         let (sender, queue) = mpsc::channel(QUEUE);
-        let committer = Committer::new(Arc::clone(&shared), files, counts, queue)?;
+        let committer = Committer::new(Arc::clone(&shared), files, counts, queue, options)?;
         let thread = thread::Builder::new()
             .name("store-commit".into())
             .spawn(move || committer.run())
             .map_err(|source| StoreError::Io {
                 doing: "start the commit thread of",
-                path: options.dir.clone(),
+                path,
                 source,
             })?;
         Ok(Self {
@@ -140,14 +146,20 @@ impl SledLog {
     /// Runs a read where it may wait: for the disk, and for the batch that is being applied.
     async fn blocking<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&Shared) -> Result<T, StoreError> + Send + 'static,
+        read: impl Fn(&Shared) -> Result<T, StoreError> + Clone + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.shared.check_open()?;
-        let shared = Arc::clone(&self.shared);
-        match spawn_blocking(move || read(&shared)).await {
-            Ok(result) => result,
-            Err(error) => Err(StoreError::Read(error.to_string())),
+        for last in [false, true] {
+            self.shared.check_open()?;
+            let (shared, read) = (Arc::clone(&self.shared), read.clone());
+            match spawn_blocking(move || read(&shared)).await {
+                // sled reads no more once it has met a full disk. The commit thread opens it anew, for
+                // which it only has to be asked.
+                Ok(Err(StoreError::Full(_))) if !last => drop(self.check().await),
+                Ok(result) => return result,
+                Err(error) => return Err(StoreError::Read(error.to_string())),
+            }
         }
+        Err(self.ended())
     }
 
     fn take_thread(&self) -> Option<JoinHandle<()>> {
@@ -266,6 +278,19 @@ impl SessionLog for SledLog {
         let (key, owner) = (key.clone(), owner.to_owned());
         self.submit(|reply| Job::Release(key, owner, next, reply))
             .await
+    }
+
+    async fn usage(&self, project: Option<&ProjectId>) -> Result<Usage, StoreError> {
+        let project = project.cloned();
+        self.blocking(move |shared| usage::read(&shared.db()?, project.as_ref()))
+            .await
+    }
+
+    async fn has_room(&self) -> Result<(), StoreError> {
+        if self.shared.is_full() {
+            return self.check().await;
+        }
+        Ok(())
     }
 
     async fn check(&self) -> Result<(), StoreError> {

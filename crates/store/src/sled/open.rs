@@ -10,12 +10,14 @@ use std::time::Duration;
 use ::sled::{Config, Db, Mode};
 
 use super::files::{self, Files};
-use super::{SledOptions, garbage, keys};
+use super::{SledOptions, garbage, keys, space, usage};
 use crate::StoreError;
 use crate::fs as durable;
 
 /// The layout of `keys`. Raised when an older release could not read what this one writes.
-pub(super) const FORMAT: u64 = 1;
+pub(super) const FORMAT: u64 = 2;
+/// The layout before projects' rows.
+const WITHOUT_USAGE: u64 = 1;
 
 const LOCK_TRIES: u32 = 40;
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
@@ -24,7 +26,6 @@ const LOCK_PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct Opened {
     pub(super) db: Db,
     pub(super) files: Files,
-    pub(super) lock: File,
     pub(super) sequence: u64,
     pub(super) incarnation: u64,
 }
@@ -49,17 +50,28 @@ impl From<::sled::Error> for Defect {
             {
                 Self::Corrupt(error.to_string())
             }
-            _ => Self::Refused(StoreError::Read(error.to_string())),
+            _ => Self::Refused(match space::was_no_room(&error) {
+                Some(why) => StoreError::Full(why),
+                None => StoreError::Read(error.to_string()),
+            }),
         }
     }
 }
 
 /// Opens a folder, or creates it.
-pub(super) fn open(options: &SledOptions) -> Result<Opened, StoreError> {
+pub(super) fn open(options: &SledOptions) -> Result<(Opened, File), StoreError> {
     let dir = options.dir.as_path();
     refuse_after_quarantine(dir)?;
     durable::create_dir(dir).map_err(io_error("create the folder", dir))?;
+    // Half an opening could pass for damage.
+    space::room(dir, space::TO_OPEN).map_err(StoreError::Full)?;
     let lock = lock(dir)?;
+    Ok((open_locked(options)?, lock))
+}
+
+/// Opens a folder whose lock the caller has.
+pub(super) fn open_locked(options: &SledOptions) -> Result<Opened, StoreError> {
+    let dir = options.dir.as_path();
     files::prepare(dir).map_err(io_error("prepare the folder", dir))?;
     let opened = match catch_unwind(AssertUnwindSafe(|| open_sled(options))) {
         Ok(opened) => opened,
@@ -74,7 +86,6 @@ pub(super) fn open(options: &SledOptions) -> Result<Opened, StoreError> {
         Ok((sequence, incarnation)) => Ok(Opened {
             db,
             files,
-            lock,
             sequence,
             incarnation,
         }),
@@ -164,6 +175,10 @@ fn check(db: &Db, files: &mut Files, dir: &Path) -> Result<(u64, u64), Defect> {
             }));
         }
         Some(_) => {}
+    }
+    if format == Some(WITHOUT_USAGE) {
+        usage::count_all(db)?;
+        db.insert(keys::FORMAT_KEY, &FORMAT.to_be_bytes())?;
     }
     garbage::remove_objects(db)?;
     db.flush()?;

@@ -9,11 +9,15 @@ use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 
 use super::keys::{self, OBJECT_HEADER, ObjectHeader};
 use super::shared::Shared;
+use super::space::was_no_room;
 use crate::record::Record;
 use crate::{Due, Frame, Head, MAX_FRAME_BYTES, MAX_LIST, Snapshot, StoreError};
 
 fn failed(error: &::sled::Error) -> StoreError {
-    StoreError::Read(error.to_string())
+    match was_no_room(error) {
+        Some(why) => StoreError::Full(why),
+        None => StoreError::Read(error.to_string()),
+    }
 }
 
 fn damaged(key: &SessionKey, detail: impl Into<String>) -> StoreError {
@@ -130,7 +134,7 @@ pub(super) fn frames(
     max_bytes: usize,
 ) -> Result<Vec<Frame>, StoreError> {
     let frames = consistent(shared, key, |record| {
-        frames_of(&shared.db, key, record, after.get(), max_bytes)
+        frames_of(&shared.db()?, key, record, after.get(), max_bytes)
     })?;
     Ok(frames.unwrap_or_default())
 }
@@ -184,7 +188,7 @@ pub(super) fn snapshot(shared: &Shared, key: &SessionKey) -> Result<Option<Snaps
             return Ok(None);
         };
         let prefix = keys::snapshot(record.incarnation, mark.version);
-        let (_, bytes) = object(key, &prefix, &mut shared.db.scan_prefix(&prefix))?;
+        let (_, bytes) = object(key, &prefix, &mut shared.db()?.scan_prefix(&prefix))?;
         Ok(Some(Snapshot {
             at: Revision::new(mark.at),
             bytes,
@@ -206,7 +210,7 @@ pub(super) fn list(
         _ => Bound::Included(prefix.clone()),
     };
     let mut sessions = Vec::new();
-    for found in shared.db.range((begin, Bound::Unbounded)).keys() {
+    for found in shared.db()?.range((begin, Bound::Unbounded)).keys() {
         let found = found.map_err(|e| failed(&e))?;
         if sessions.len() >= limit.min(MAX_LIST) || !found.starts_with(&prefix) {
             break;
@@ -230,7 +234,7 @@ pub(super) fn due(
 ) -> Result<Vec<Due>, StoreError> {
     let mut ready = Vec::new();
     let mut of_project: HashMap<ProjectId, usize> = HashMap::new();
-    for found in shared.db.range(keys::due_until(now.as_millis())).keys() {
+    for found in shared.db()?.range(keys::due_until(now.as_millis())).keys() {
         let found = found.map_err(|e| failed(&e))?;
         if ready.len() >= limit.min(MAX_LIST) {
             break;

@@ -13,29 +13,65 @@ use super::{keys, read};
 use crate::StoreError;
 use crate::record::Record;
 
+/// Between closing a store whose disk was full and opening it again.
+const REOPENING: &str = "it is opened anew after its disk was full";
+
 /// The open store. The lock comes last: it is given up after sled has let go of the folder.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) db: Db,
+    /// None while it is opened anew after a disk was full.
+    db: RwLock<Option<Db>>,
     pub(super) counters: Counters,
     /// The heads from before the group under way, by their keys: what is applied but not yet durable
     /// is not shown. They stay if the group fails.
     shadows: RwLock<HashMap<Vec<u8>, Option<Record>>>,
     failed: OnceLock<String>,
     closed: AtomicBool,
+    /// Whether the last group found no room.
+    full: AtomicBool,
     _lock: File,
 }
 
 impl Shared {
     pub(super) fn new(db: Db, lock: File) -> Self {
         Self {
-            db,
+            db: RwLock::new(Some(db)),
             counters: Counters::default(),
             shadows: RwLock::default(),
             failed: OnceLock::new(),
             closed: AtomicBool::new(false),
+            full: AtomicBool::new(false),
             _lock: lock,
         }
+    }
+
+    /// The open tree. Not to be kept: while somebody has it, it cannot be opened anew.
+    pub(super) fn db(&self) -> Result<Db, StoreError> {
+        let db = self.db.read().unwrap_or_else(PoisonError::into_inner);
+        db.clone().ok_or(StoreError::Full(REOPENING))
+    }
+
+    /// Gives the tree up, or puts one in its place.
+    pub(super) fn set_db(&self, db: Option<Db>) {
+        let mut current = self.db.write().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *current, db);
+        drop(current);
+        // Readers need not wait for sled to close.
+        drop(before);
+    }
+
+    /// Says whether there is room; told in the log when that changes.
+    pub(super) fn set_full(&self, why: Option<&'static str>) {
+        let was = self.full.swap(why.is_some(), Ordering::AcqRel);
+        match why {
+            Some(why) if !was => tracing::error!(why, "the store takes no writes"),
+            None if was => tracing::info!("the store takes writes again"),
+            _ => {}
+        }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Acquire)
     }
 
     /// A session's head as of the last durable group. The lock is held over the read, so that no group
@@ -44,7 +80,7 @@ impl Shared {
         let shadows = self.shadows.read().unwrap_or_else(PoisonError::into_inner);
         match shadows.get(&keys::head(key)) {
             Some(record) => Ok(record.clone()),
-            None => read::record(&self.db, key),
+            None => read::record(&self.db()?, key),
         }
     }
 

@@ -24,17 +24,18 @@ fn batch(expected: u64, frame: &[u8]) -> Batch {
         frame: Bytes::copy_from_slice(frame),
         summary: Bytes::new(),
         due: DueChange::Keep,
+        blob_bytes: 0,
     }
 }
 
 /// An open store without its commit thread.
 fn shared(options: &SledOptions) -> (Shared, Counts, Files) {
-    let opened = open::open(options).unwrap();
+    let (opened, lock) = open::open(options).unwrap();
     let counts = Counts {
         sequence: opened.sequence,
         incarnation: opened.incarnation,
     };
-    (Shared::new(opened.db, opened.lock), counts, opened.files)
+    (Shared::new(opened.db, lock), counts, opened.files)
 }
 
 fn options(root: &tempfile::TempDir) -> SledOptions {
@@ -45,18 +46,19 @@ fn options(root: &tempfile::TempDir) -> SledOptions {
 fn nothing_is_shown_before_it_is_durable() {
     let root = tempfile::tempdir().unwrap();
     let (shared, mut counts, _files) = shared(&options(&root));
+    let db = shared.db().unwrap();
     let (a, b) = (key("a"), key("b"));
     let head = |key| {
         read::head(&shared, key)
             .unwrap()
             .map(|head| head.revision.get())
     };
-    let mut group = Group::new(&shared, &mut counts);
+    let mut group = Group::new(&shared, &db, &mut counts);
     group.append(&a, &batch(0, b"one")).ok().unwrap();
     group.apply().unwrap();
     shared.reveal();
     assert_eq!((head(&a), head(&b)), (Some(1), None));
-    let mut group = Group::new(&shared, &mut counts);
+    let mut group = Group::new(&shared, &db, &mut counts);
     group.append(&a, &batch(1, b"two")).ok().unwrap();
     group.append(&a, &batch(2, b"three")).ok().unwrap();
     group.append(&b, &batch(0, b"other")).ok().unwrap();
@@ -76,7 +78,7 @@ fn nothing_is_shown_before_it_is_durable() {
     shared.reveal();
     assert_eq!((head(&a), head(&b)), (Some(3), Some(1)));
     assert_eq!(frames(), 3);
-    let mut group = Group::new(&shared, &mut counts);
+    let mut group = Group::new(&shared, &db, &mut counts);
     assert!(group.delete(&a).ok().unwrap());
     group.apply().unwrap();
     assert_eq!((head(&a), frames()), (Some(3), 3));
@@ -107,10 +109,17 @@ async fn what_a_staged_append_left_is_never_a_part_of_the_next() {
         for index in 1..300 {
             staged.insert(keys::chunk(&object, index), vec![0xAA; keys::MAX_VALUE]);
         }
-        log.shared.db.apply_batch(staged).unwrap();
+        log.shared.db().unwrap().apply_batch(staged).unwrap();
     }
     let log = SledLog::open(&options).unwrap();
-    assert_eq!(log.shared.db.scan_prefix(keys::GARBAGE_PREFIX).count(), 0);
+    assert_eq!(
+        log.shared
+            .db()
+            .unwrap()
+            .scan_prefix(keys::GARBAGE_PREFIX)
+            .count(),
+        0
+    );
     let head = log.head(&key("a")).await.unwrap().unwrap();
     assert_eq!(head.revision, Revision::new(1));
     let next = vec![0xBB; 10_000];
@@ -119,7 +128,11 @@ async fn what_a_staged_append_left_is_never_a_part_of_the_next() {
     let frames = log.read(&key("a"), Revision::ZERO, 1 << 20).await.unwrap();
     let bytes: Vec<_> = frames.iter().map(|frame| &frame.bytes[..]).collect();
     assert_eq!(bytes, [&b"first"[..], &next, b"third"]);
-    let chunks = log.shared.db.scan_prefix(keys::frame(head.incarnation, 2));
+    let chunks = log
+        .shared
+        .db()
+        .unwrap()
+        .scan_prefix(keys::frame(head.incarnation, 2));
     assert_eq!(chunks.count(), 3, "nothing else is left there");
 }
 
@@ -130,7 +143,8 @@ async fn a_deletion_is_finished_after_a_crash() {
     let options = options(&root);
     {
         let (shared, mut counts, _files) = shared(&options);
-        let mut group = Group::new(&shared, &mut counts);
+        let db = shared.db().unwrap();
+        let mut group = Group::new(&shared, &db, &mut counts);
         for revision in 0..4 {
             let frame = vec![7; 2_000_000];
             group
@@ -139,22 +153,28 @@ async fn a_deletion_is_finished_after_a_crash() {
                 .unwrap();
         }
         group.apply().unwrap();
-        let mut group = Group::new(&shared, &mut counts);
+        let mut group = Group::new(&shared, &db, &mut counts);
         group.delete(&key("a")).ok().unwrap();
         group.apply().unwrap();
-        assert!(shared.db.len() > 1900);
-        assert_eq!(garbage::journal(&shared.db).unwrap().len(), 2);
+        assert!(db.len() > 1900);
+        assert_eq!(garbage::journal(&db).unwrap().len(), 2);
     }
     let log = SledLog::open(&options).unwrap();
     assert_eq!(log.head(&key("a")).await.unwrap(), None);
     // The thread does it when it has nothing else to do.
     for _ in 0..200 {
-        if garbage::journal(&log.shared.db).unwrap().is_empty() {
+        if garbage::journal(&log.shared.db().unwrap())
+            .unwrap()
+            .is_empty()
+        {
             break;
         }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    assert!(log.shared.db.len() < 10, "only counters are left");
+    assert!(
+        log.shared.db().unwrap().len() < 10,
+        "only counters are left"
+    );
 }
 
 #[tokio::test]
@@ -164,7 +184,7 @@ async fn a_failed_sync_ends_the_store() {
     // A pipe cannot be synced.
     let (reader, _writer) = std::io::pipe().unwrap();
     files.replace_db(File::from(OwnedFd::from(reader)));
-    let log = SledLog::start(shared, counts, files, &options(&root)).unwrap();
+    let log = SledLog::start(shared, counts, files, options(&root)).unwrap();
     let failed = |result: Result<(), StoreError>| matches!(result, Err(StoreError::Failed(_)));
     assert!(failed(
         log.append(&key("a"), batch(0, b"x")).await.map(drop)
@@ -177,11 +197,38 @@ async fn a_failed_sync_ends_the_store() {
     assert!(failed(log.close().await));
 }
 
+/// A store of the release before projects were counted.
+#[tokio::test]
+async fn an_older_store_is_counted_once() {
+    let root = tempfile::tempdir().unwrap();
+    let options = options(&root);
+    {
+        let log = SledLog::open(&options).unwrap();
+        log.append(&key("a"), batch(0, b"first")).await.unwrap();
+        log.append(&key("b"), batch(0, b"second")).await.unwrap();
+        let db = log.shared.db().unwrap();
+        db.insert(keys::FORMAT_KEY, &1_u64.to_be_bytes()).unwrap();
+        db.remove(keys::USAGE_KEY).unwrap();
+        // As a count leaves it that was cut off.
+        let project = key("a").project;
+        db.insert(keys::usage(&project), &[9; 16]).unwrap();
+    }
+    for _ in 0..2 {
+        let log = SledLog::open(&options).unwrap();
+        let project = key("a").project;
+        for of in [None, Some(&project)] {
+            let usage = log.usage(of).await.unwrap();
+            assert_eq!((usage.sessions, usage.bytes), (2, 11));
+        }
+    }
+}
+
 #[test]
 fn no_value_is_larger_than_a_page_can_hold() {
     let root = tempfile::tempdir().unwrap();
     let (shared, mut counts, _files) = shared(&options(&root));
-    let mut group = Group::new(&shared, &mut counts);
+    let db = shared.db().unwrap();
+    let mut group = Group::new(&shared, &db, &mut counts);
     for (revision, len) in [(0, 4079), (1, 4080), (2, 4081), (3, 3_000_000), (4, 0)] {
         let summary = Bytes::from(vec![1; crate::MAX_SUMMARY_BYTES]);
         let batch = Batch {
@@ -191,12 +238,7 @@ fn no_value_is_larger_than_a_page_can_hold() {
         group.append(&key("a"), &batch).ok().unwrap();
     }
     group.apply().unwrap();
-    let largest = shared
-        .db
-        .iter()
-        .values()
-        .map(|value| value.unwrap().len())
-        .max();
+    let largest = db.iter().values().map(|value| value.unwrap().len()).max();
     assert_eq!(largest, Some(keys::MAX_VALUE));
-    assert_eq!(shared.db.len(), 1 + 1 + 2 + 733 + 1 + 4);
+    assert_eq!(db.len(), 1 + 1 + 2 + 733 + 1 + 4);
 }

@@ -113,6 +113,7 @@ async fn write(log: Arc<SledLog>, blobs: Blobs, plan: Plan, writer: u64) {
                 frame: frame.clone(),
                 summary: Bytes::from_static(b"{}"),
                 due: DueChange::At(Timestamp::from_millis(0)),
+                blob_bytes: 0,
             };
             match log.append(&key, batch).await {
                 Ok(revision) => expected = revision.get(),

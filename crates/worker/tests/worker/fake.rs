@@ -135,6 +135,7 @@ impl Fake {
             frame: Bytes::from_static(b"-"),
             summary: Bytes::new(),
             due: DueChange::Keep,
+            blob_bytes: 0,
         };
         self.log.append(&key, batch).await.unwrap();
         self.say(
@@ -219,6 +220,7 @@ impl Fake {
                 frame: Bytes::from_static(b"-"),
                 summary: Bytes::new(),
                 due,
+                blob_bytes: 0,
             };
             let appended = self.log.append(key, batch).await;
             appended.map_err(|error| HostError::Failed(error.into()))?;

@@ -19,6 +19,7 @@ use super::super::Service;
 use super::question::Question;
 use super::summarise::Summarised;
 use super::{Job, NO_USAGE, Wanted};
+use crate::grpc::{Deadline, Turn};
 use crate::summarizer::{Attempt, Models};
 
 /// So much of the time that a compaction has is kept for what follows the last answer, at most.
@@ -84,7 +85,10 @@ fn time_left(service: &Service, job: &Job) -> Duration {
     let whole = Duration::from_millis(running.expires.millis_since(running.at));
     let now = service.sessions.clock().now();
     let left = Duration::from_millis(running.expires.millis_since(now));
-    left.saturating_sub(TO_FINISH.min(whole / 10))
+    let left = left.saturating_sub(TO_FINISH.min(whole / 10));
+    // Where the caller waits, there is no more time than the caller has.
+    let caller = Deadline::current().map_or(Duration::MAX, Deadline::remaining);
+    left.min(caller.saturating_sub(TO_FINISH.min(caller / 10)))
 }
 
 /// Who is asked what.
@@ -126,7 +130,7 @@ impl Asking<'_> {
                 .max(1),
             deadline,
         };
-        let sent = self.send(summarizer.as_ref(), &request).await;
+        let sent = Turn::wait(self.send(summarizer.as_ref(), &request)).await;
         let (reply, dropped) = sent.map_err(|error| (why(&error, deadline), error.to_string()))?;
         add(usage, reply.usage);
         if reply.stop == Stop::Refused {

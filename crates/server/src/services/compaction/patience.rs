@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::super::Service;
 use crate::errors::ServiceError;
+use crate::grpc::Turn;
 
 /// How often it is looked whether the run counts as dead by now.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -33,9 +34,12 @@ pub(super) async fn for_notes(service: &Service, key: &SessionKey) -> Result<(),
             return Ok(());
         }
         let news = timeout_at(until.min(Instant::now() + LOOK_AGAIN), watcher.changed());
-        tokio::select! {
-            _ = news => {}
-            () = service.draining.cancelled() => {}
-        }
+        let waited = async {
+            tokio::select! {
+                _ = news => {}
+                () = service.draining.cancelled() => {}
+            }
+        };
+        Turn::wait(waited).await;
     }
 }

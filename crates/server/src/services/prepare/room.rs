@@ -14,7 +14,7 @@ use super::super::compaction::{self, Ended};
 use super::super::overflow::{self, Overflow};
 use super::done::Done;
 use crate::errors::ServiceError;
-use crate::grpc::Deadline;
+use crate::grpc::{Deadline, Turn};
 
 /// What is left of a call's time for the view itself, at least; of a short one a quarter.
 const TO_ANSWER: Duration = Duration::from_millis(500);
@@ -46,7 +46,7 @@ pub(super) async fn make(
         }
     });
     let patience = left.saturating_sub(TO_ANSWER.min(left / 4));
-    match timeout(patience, ended).await {
+    match Turn::wait(timeout(patience, ended)).await {
         Ok(Ok(made)) => made.map(Some),
         // It panicked, which was told, or there is no more time.
         Ok(Err(_)) | Err(_) => Ok(None),

@@ -1,0 +1,422 @@
+//! How many calls are worked on at one time: as many as are answered about as fast as without load.
+//!
+//! More of them would not be done sooner, they would only wait: for a core, for the disk. So the number
+//! follows what calls take. Each method has what it takes when little is going on; when calls take
+//! `grpc.max_slowdown_percent` of that, the number falls, and it rises while calls are turned away that
+//! would not slow the others down. Time in which a call waits for somebody else is not counted.
+//!
+//! Reads have a lane of their own beside changes, so that neither starves the other.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How many there may be at first: what two cores and a disk with group commit are good for.
+const FIRST: usize = 64;
+/// And at least, however slow calls become: enough for commits to share their syncs.
+const LEAST: usize = 8;
+/// How often the number is looked at, at most, and on how many calls.
+const WINDOW: Duration = Duration::from_millis(50);
+const SAMPLES: u64 = 16;
+/// Where methods keep what they take, by a hash of their names.
+const SLOTS: usize = 64;
+/// How many calls of a method must have been seen before one is refused for a short deadline.
+const KNOWN: u64 = 64;
+/// A thousandth is the unit of ratios.
+const ONE: u64 = 1_000;
+
+/// What kind of work a call is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lane {
+    Read,
+    Change,
+}
+
+/// How fast calls are taken on.
+#[derive(Debug)]
+pub(super) struct Pace {
+    target: u64,
+    most: usize,
+    limit: AtomicUsize,
+    reads: AtomicUsize,
+    changes: AtomicUsize,
+    refused: AtomicU64,
+    /// What calls took in the last window, in thousandths of what they take without load.
+    slowdown: AtomicU64,
+    methods: [Method; SLOTS],
+    window: Mutex<Window>,
+}
+
+/// What a method takes without load.
+#[derive(Debug, Default)]
+struct Method {
+    micros: AtomicU64,
+    seen: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Window {
+    began: Option<Instant>,
+    took: u64,
+    expected: u64,
+    samples: u64,
+    peak: usize,
+    was_short: bool,
+}
+
+impl Window {
+    const fn empty(began: Option<Instant>) -> Self {
+        Self {
+            began,
+            took: 0,
+            expected: 0,
+            samples: 0,
+            peak: 0,
+            was_short: false,
+        }
+    }
+}
+
+impl Pace {
+    /// At most `most` at a time, as long as calls take no more than `max_slowdown_percent`.
+    pub(super) fn new(most: usize, max_slowdown_percent: u32) -> Arc<Self> {
+        Arc::new(Self {
+            target: u64::from(max_slowdown_percent) * ONE / 100,
+            most,
+            limit: AtomicUsize::new(FIRST.min(most)),
+            reads: AtomicUsize::new(0),
+            changes: AtomicUsize::new(0),
+            refused: AtomicU64::new(0),
+            slowdown: AtomicU64::new(ONE),
+            methods: std::array::from_fn(|_| Method::default()),
+            window: Mutex::new(Window::empty(None)),
+        })
+    }
+
+    /// How many changes are worked on at one time at most.
+    pub(super) fn limit(&self) -> usize {
+        self.limit.load(Relaxed)
+    }
+
+    /// How many calls were turned away so far.
+    pub(super) fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
+    }
+
+    fn lane(&self, lane: Lane) -> (&AtomicUsize, usize) {
+        let limit = self.limit();
+        match lane {
+            Lane::Change => (&self.changes, limit),
+            Lane::Read => (&self.reads, (limit / 2).max(LEAST).min(self.most)),
+        }
+    }
+
+    /// A place, if there is one; and if `patience` is likely to last as long as the call takes.
+    pub(super) fn place(
+        self: &Arc<Self>,
+        lane: Lane,
+        method: &str,
+        patience: Duration,
+    ) -> Result<Place, Refused> {
+        let (working, limit) = self.lane(lane);
+        let slot = slot(method);
+        let now_working = working.load(Relaxed);
+        if now_working > limit / 2 && self.takes(slot).is_some_and(|takes| patience < takes / 2) {
+            return Err(Refused::TooLate);
+        }
+        let before = self.take(lane)?;
+        Ok(Place {
+            pace: Arc::clone(self),
+            lane,
+            slot,
+            calm: before <= limit / 8,
+            work: Mutex::new(Work {
+                since: Some(Instant::now()),
+                done: Duration::ZERO,
+                counts: false,
+            }),
+        })
+    }
+
+    /// One more in a lane; how many there were before.
+    fn take(&self, lane: Lane) -> Result<usize, Refused> {
+        let (working, limit) = self.lane(lane);
+        let taken = working.fetch_update(Relaxed, Relaxed, |n| (n < limit).then_some(n + 1));
+        taken.map_err(|_| {
+            self.refused.fetch_add(1, Relaxed);
+            self.lock().was_short = true;
+            Refused::NoPlace
+        })
+    }
+
+    /// What a method takes at present, once that is known.
+    fn takes(&self, slot: usize) -> Option<Duration> {
+        let method = &self.methods[slot];
+        let known = method.seen.load(Relaxed) >= KNOWN;
+        let micros = method.micros.load(Relaxed) * self.slowdown.load(Relaxed) / ONE;
+        known.then(|| Duration::from_micros(micros))
+    }
+
+    /// Learns what a call took.
+    fn learn(&self, place: &Place, took: Duration, now: Instant) {
+        let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX).max(1);
+        let method = &self.methods[place.slot];
+        let (working, limit) = self.lane(place.lane);
+        let working = working.load(Relaxed);
+        let calm = place.calm && working <= limit / 8;
+        let usual = match method.micros.load(Relaxed) {
+            0 => took,
+            usual if calm => usual - usual / 32 + took / 32,
+            // Under load only what is faster tells of a call without it, and not much.
+            usual if took < usual => usual - (usual - took) / 256,
+            usual => usual,
+        };
+        method.micros.store(usual.max(1), Relaxed);
+        method.seen.fetch_add(1, Relaxed);
+        let mut window = self.lock();
+        window.took = window.took.saturating_add(took);
+        window.expected = window.expected.saturating_add(usual);
+        window.samples += 1;
+        window.peak = window.peak.max(working);
+        let began = *window.began.get_or_insert(now);
+        if window.samples >= SAMPLES && now.duration_since(began) >= WINDOW {
+            self.adapt(&window);
+            *window = Window::empty(Some(now));
+        }
+    }
+
+    fn adapt(&self, window: &Window) {
+        let slowdown = window.took.saturating_mul(ONE) / window.expected.max(1);
+        self.slowdown.store(slowdown.max(ONE), Relaxed);
+        let limit = self.limit();
+        let next = if slowdown > self.target {
+            // When few calls are worked on, it is not their number that slows them down.
+            if window.peak < limit / 2 {
+                return;
+            }
+            let wanted = (limit as u64).saturating_mul(self.target) / slowdown;
+            let wanted = usize::try_from(wanted).unwrap_or(limit);
+            wanted.max(limit - limit * 3 / 10)
+        } else if window.was_short || window.peak + 1 >= limit {
+            limit + (limit / 8).max(1)
+        } else {
+            return;
+        };
+        let next = next.clamp(LEAST.min(self.most), self.most);
+        self.limit.store(next, Relaxed);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Window> {
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn slot(method: &str) -> usize {
+    let hash = method
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+    usize::try_from(hash % SLOTS as u64).unwrap_or(0)
+}
+
+/// Why there is no place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// As many calls are worked on as may be.
+    NoPlace,
+    /// The call would not be done in its time.
+    TooLate,
+}
+
+/// A call that is worked on; it is not any more when this is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    pace: Arc<Pace>,
+    lane: Lane,
+    slot: usize,
+    /// Whether little was going on when it came.
+    calm: bool,
+    work: Mutex<Work>,
+}
+
+#[derive(Debug)]
+struct Work {
+    /// Since when it is worked on; none while it waits for somebody else.
+    since: Option<Instant>,
+    done: Duration,
+    counts: bool,
+}
+
+impl Place {
+    /// Until the guard is dropped the call waits for somebody else.
+    pub(super) fn pause(&self) -> Paused<'_> {
+        Paused {
+            place: self,
+            was_working: self.stop(),
+        }
+    }
+
+    /// The call waits for somebody else. False when it did before.
+    pub(super) fn stop(&self) -> bool {
+        let mut work = self.lock();
+        let Some(since) = work.since.take() else {
+            return false;
+        };
+        work.done += since.elapsed();
+        self.pace.lane(self.lane).0.fetch_sub(1, Relaxed);
+        true
+    }
+
+    /// A call of which nothing has been done goes on, if there is still a place for it.
+    pub(super) fn go_on(&self) -> Result<(), Refused> {
+        let mut work = self.lock();
+        if work.since.is_some() {
+            return Ok(());
+        }
+        self.pace.take(self.lane)?;
+        work.since = Some(Instant::now());
+        Ok(())
+    }
+
+    /// The call was answered: what it took says how busy the server is.
+    pub(super) fn succeeded(&self) {
+        self.lock().counts = true;
+    }
+
+    /// The call is over for the server, whoever still holds the place.
+    pub(super) fn finish(&self) {
+        let mut work = self.lock();
+        let Some(since) = work.since.take() else {
+            return;
+        };
+        let took = work.done + since.elapsed();
+        let counts = work.counts;
+        drop(work);
+        self.pace.lane(self.lane).0.fetch_sub(1, Relaxed);
+        if counts {
+            self.pace.learn(self, took, Instant::now());
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// A call that waits for somebody else.
+#[derive(Debug)]
+pub(super) struct Paused<'a> {
+    place: &'a Place,
+    was_working: bool,
+}
+
+impl Drop for Paused<'_> {
+    fn drop(&mut self) {
+        if self.was_working {
+            // It was taken on already: it need not find a place again.
+            self.place.lock().since = Some(Instant::now());
+            self.place
+                .pace
+                .lane(self.place.lane)
+                .0
+                .fetch_add(1, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_mins(1);
+
+    /// Calls of which each has the server for itself.
+    fn alone(pace: &Arc<Pace>, count: u64, took: Duration, now: &mut Instant) {
+        for _ in 0..count {
+            let place = pace.place(Lane::Change, "m", LONG).unwrap();
+            *now += took;
+            pace.learn(&place, took, *now);
+        }
+    }
+
+    /// Rounds of as many calls as there is room for, each of which takes longer the more there are.
+    fn rounds(pace: &Arc<Pace>, count: usize, capacity: usize, now: &mut Instant) {
+        for _ in 0..count {
+            let places: Vec<_> =
+                std::iter::from_fn(|| pace.place(Lane::Change, "m", LONG).ok()).collect();
+            let millis = 10 * places.len().max(capacity) / capacity;
+            let took = Duration::from_millis(millis as u64);
+            *now += took;
+            for place in &places {
+                pace.learn(place, took, *now);
+            }
+        }
+    }
+
+    #[test]
+    fn the_number_settles_where_calls_are_not_slowed_down_too_much() {
+        for capacity in [4, 20, 100] {
+            let pace = Pace::new(1_000, 200);
+            let mut now = Instant::now();
+            alone(&pace, 50, Duration::from_millis(10), &mut now);
+            rounds(&pace, 300, capacity, &mut now);
+            let expected = (2 * capacity).max(LEAST);
+            let limit = pace.limit();
+            assert!(
+                (expected * 6 / 10..=expected * 14 / 10).contains(&limit),
+                "{capacity}: {limit}"
+            );
+            assert!(pace.refused() > 0);
+        }
+    }
+
+    #[test]
+    fn waiting_for_somebody_else_takes_no_place() {
+        let pace = Pace::new(8, 200);
+        let places: Vec<_> = (0..8)
+            .map(|_| pace.place(Lane::Change, "m", LONG).unwrap())
+            .collect();
+        assert_eq!(
+            pace.place(Lane::Change, "m", LONG).unwrap_err(),
+            Refused::NoPlace
+        );
+        let paused = places[0].pause();
+        let other = pace.place(Lane::Change, "m", LONG).unwrap();
+        drop(paused);
+        drop((other, places));
+        assert_eq!(pace.changes.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn reads_have_a_lane_of_their_own() {
+        let pace = Pace::new(100, 200);
+        let changes: Vec<_> =
+            std::iter::from_fn(|| pace.place(Lane::Change, "m", LONG).ok()).collect();
+        assert_eq!(changes.len(), FIRST);
+        assert!(pace.place(Lane::Read, "r", LONG).is_ok());
+    }
+
+    #[test]
+    fn what_cannot_be_done_in_time_is_not_begun() {
+        let pace = Pace::new(10, 200);
+        let mut now = Instant::now();
+        alone(&pace, KNOWN, Duration::from_millis(100), &mut now);
+        let soon = Duration::from_millis(40);
+        assert!(pace.place(Lane::Change, "m", soon).is_ok(), "it is idle");
+        let _busy: Vec<_> = (0..6)
+            .map(|_| pace.place(Lane::Change, "m", LONG).unwrap())
+            .collect();
+        let refused = pace.place(Lane::Change, "m", soon);
+        assert_eq!(refused.unwrap_err(), Refused::TooLate);
+        assert!(pace.place(Lane::Change, "m", LONG).is_ok());
+    }
+}

@@ -1,0 +1,116 @@
+//! What each project holds, and all of them together: one small row each, written in the batch that
+//! changes it, so that it is as true after a crash as the sessions are.
+
+use std::collections::HashMap;
+
+use ::sled::{Batch, Db};
+use palimpsest_core::ids::{ProjectId, SessionKey};
+
+use super::group::MAX_BATCH;
+use super::keys;
+use crate::record::Record;
+use crate::{StoreError, Usage};
+
+/// What the changes of one batch add and take.
+#[derive(Debug, Default)]
+pub(super) struct Deltas(HashMap<ProjectId, Delta>);
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Delta {
+    sessions: i64,
+    bytes: i64,
+}
+
+impl Deltas {
+    /// Notes that a session's record was replaced.
+    pub(super) fn note(&mut self, key: &SessionKey, old: Option<&Record>, new: Option<&Record>) {
+        let bytes = |record: Option<&Record>| {
+            let bytes = record.map_or(0, Record::stored_bytes);
+            i64::try_from(bytes).unwrap_or(i64::MAX)
+        };
+        let sessions = i64::from(new.is_some()) - i64::from(old.is_some());
+        let bytes = bytes(new).saturating_sub(bytes(old));
+        if sessions == 0 && bytes == 0 {
+            return;
+        }
+        let delta = self.0.entry(key.project.clone()).or_default();
+        delta.sessions += sessions;
+        delta.bytes = delta.bytes.saturating_add(bytes);
+    }
+
+    /// The rows as they are to be, and forgets the changes.
+    pub(super) fn rows(&mut self, db: &Db) -> ::sled::Result<Vec<(Vec<u8>, [u8; 16])>> {
+        let mut all = Delta::default();
+        let mut rows = Vec::with_capacity(self.0.len() + 1);
+        for (project, delta) in self.0.drain() {
+            all.sessions += delta.sessions;
+            all.bytes = all.bytes.saturating_add(delta.bytes);
+            rows.push((keys::usage(&project), delta));
+        }
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        rows.push((keys::USAGE_KEY.to_vec(), all));
+        let changed = rows.into_iter().map(|(key, delta)| {
+            let before = decode(db.get(&key)?.as_deref());
+            let after = Usage {
+                sessions: before.sessions.saturating_add_signed(delta.sessions),
+                bytes: before.bytes.saturating_add_signed(delta.bytes),
+            };
+            Ok((key, encode(after)))
+        });
+        changed.collect()
+    }
+}
+
+fn encode(usage: Usage) -> [u8; 16] {
+    let mut row = [0; 16];
+    row[..8].copy_from_slice(&usage.sessions.to_be_bytes());
+    row[8..].copy_from_slice(&usage.bytes.to_be_bytes());
+    row
+}
+
+/// What a row says; one that is not there says nothing.
+fn decode(row: Option<&[u8]>) -> Usage {
+    let Some(Ok(row)) = row.map(<[u8; 16]>::try_from) else {
+        return Usage::default();
+    };
+    let mut halves = [[0; 8]; 2];
+    halves.as_flattened_mut().copy_from_slice(&row);
+    let [sessions, bytes] = halves.map(u64::from_be_bytes);
+    Usage { sessions, bytes }
+}
+
+/// See [`crate::SessionLog::usage`].
+pub(super) fn read(db: &Db, project: Option<&ProjectId>) -> Result<Usage, StoreError> {
+    let key = project.map_or_else(|| keys::USAGE_KEY.to_vec(), keys::usage);
+    let row = db.get(key).map_err(|e| StoreError::Read(e.to_string()))?;
+    Ok(decode(row.as_deref()))
+}
+
+/// Counts every session of a store that an earlier release wrote, which did not keep these rows.
+pub(super) fn count_all(db: &Db) -> ::sled::Result<()> {
+    // A count that was cut off begins again.
+    for key in db.scan_prefix(keys::USAGE_PREFIX).keys() {
+        db.remove(key?)?;
+    }
+    db.remove(keys::USAGE_KEY)?;
+    let mut deltas = Deltas::default();
+    for pair in db.scan_prefix(keys::heads(None)) {
+        let (key, value) = pair?;
+        // A head that cannot be read is told when somebody asks for it, and can be deleted no more.
+        if let (Some(key), Some(record)) = (keys::parse_head(&key), keys::decode_record(&value)) {
+            deltas.note(&key, None, Some(&record));
+        }
+    }
+    let (mut batch, mut bytes) = (Batch::default(), 0);
+    for (key, row) in deltas.rows(db)? {
+        bytes += key.len() + row.len();
+        batch.insert(key, &row);
+        if bytes > MAX_BATCH / 2 {
+            db.apply_batch(std::mem::take(&mut batch))?;
+            bytes = 0;
+        }
+    }
+    db.apply_batch(batch)
+}

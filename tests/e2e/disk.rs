@@ -1,0 +1,158 @@
+//! A disk that fills up under the server: writes are refused with what to do, reads go on, readiness
+//! tells, and everything goes on without a restart once there is room. On a small file system of the
+//! test's own, which takes the right to mount; without it the test says so.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use palimpsest_proto::context::v1::{
+    GetSessionMemoryRequest, GetSessionRequest, ListMessagesRequest,
+};
+use palimpsest_tests::refused;
+use palimpsest_tests::say::{append, noise, prepare, user};
+use palimpsest_tests::server::Server;
+use tonic::Code;
+use tonic_types::StatusExt as _;
+
+/// Unmounts when the test is over, however it ends.
+struct Mounted(tempfile::TempDir);
+
+impl Mounted {
+    fn new() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=48m", "tmpfs"])
+            .arg(folder.path())
+            .status();
+        mounted
+            .is_ok_and(|status| status.success())
+            .then_some(Self(folder))
+    }
+
+    /// Somebody else's file takes what is left.
+    fn fill(&self) {
+        let file = std::fs::File::create(self.0.path().join("ballast")).unwrap();
+        while std::io::Write::write_all(&mut &file, &[1; 1 << 16]).is_ok() {}
+    }
+
+    fn empty(&self) {
+        std::fs::remove_file(self.0.path().join("ballast")).unwrap();
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+fn start(folder: &Path, reserve: &str) -> Server {
+    let reserve = format!("store.min_free_bytes={reserve}");
+    let set = [
+        "worker.enabled=false",
+        "store.canary_every_ms=100",
+        &reserve,
+    ];
+    let args: Vec<_> = set.iter().flat_map(|set| ["--set", set]).collect();
+    Server::start(folder, &args)
+}
+
+async fn full_and_back(reserve: &str) {
+    let Some(disk) = Mounted::new() else {
+        println!("skipped: nothing can be mounted here, which takes root");
+        return;
+    };
+    let data = disk.0.path().join("data");
+    let server = start(&data, reserve);
+    let mut client = server.context().await;
+    let session = "projects/p/sessions/full";
+    let said = |n: u64| append(session, vec![user(&format!("{n} {}", noise(n, 20_000)))]);
+    for n in 0..20 {
+        client.append_messages(said(n)).await.unwrap();
+    }
+    client
+        .prepare_context(prepare(session, vec![]))
+        .await
+        .unwrap();
+    disk.fill();
+    let mut acknowledged = 20;
+    let status = loop {
+        match client.append_messages(said(acknowledged)).await {
+            Ok(_) => acknowledged += 1,
+            Err(status) => break status,
+        }
+        assert!(acknowledged < 5_000, "it is never full");
+    };
+    refused(&status, Code::Unavailable, "STORE_FULL");
+    let retry = status.get_details_retry_info();
+    assert!(retry.and_then(|retry| retry.retry_delay).is_some());
+    // Reads go on.
+    let mut sessions = server.sessions().await;
+    let get = GetSessionRequest {
+        session: session.into(),
+        ..Default::default()
+    };
+    sessions.get_session(get).await.unwrap();
+    let list = || ListMessagesRequest {
+        session: session.into(),
+        page_size: 1_000,
+        ..Default::default()
+    };
+    let listed = sessions.list_messages(list()).await.unwrap().into_inner();
+    assert!(listed.messages.len() as u64 >= acknowledged.min(100));
+    let memory = GetSessionMemoryRequest {
+        session: session.into(),
+        ..Default::default()
+    };
+    client.get_session_memory(memory).await.unwrap();
+    // Readiness tells.
+    let logged = |text: &str| server.log().iter().any(|line| line.contains(text));
+    let began = Instant::now();
+    while !logged("not ready until it does") {
+        assert!(began.elapsed() < Duration::from_secs(10), "readiness tells");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // Room comes back, and everything goes on by itself.
+    disk.empty();
+    let began = Instant::now();
+    while let Err(status) = client.append_messages(said(acknowledged)).await {
+        refused(&status, Code::Unavailable, "STORE_FULL");
+        assert!(began.elapsed() < Duration::from_secs(10), "{status:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    server.kill();
+    let server = start(&data, reserve);
+    let mut sessions = server.sessions().await;
+    let mut texts = Vec::new();
+    let mut page = list();
+    loop {
+        let listed = sessions
+            .list_messages(page.clone())
+            .await
+            .unwrap()
+            .into_inner();
+        texts.extend(listed.messages.iter().map(|message| format!("{message:?}")));
+        if listed.next_page_token.is_empty() {
+            break;
+        }
+        page.page_token = listed.next_page_token;
+    }
+    for n in 0..=acknowledged {
+        let begins = format!("{n} {}", &noise(n, 20_000)[..40]);
+        assert!(
+            texts.iter().any(|text| text.contains(&begins)),
+            "{n} is lost"
+        );
+    }
+}
+
+#[tokio::test]
+async fn writes_stop_before_the_disk_is_full_and_go_on_when_there_is_room() {
+    full_and_back("8388608").await;
+}
+
+#[tokio::test]
+async fn a_disk_that_is_full_all_the_same_is_survived() {
+    full_and_back("0").await;
+}
