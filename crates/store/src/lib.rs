@@ -19,5 +19,5 @@ pub use crash::crash_point;
 pub use error::StoreError;
 pub use log::{
     Batch, Due, DueChange, Frame, Head, Lease, MAX_FRAME_BYTES, MAX_LIST, MAX_OWNER_BYTES,
-    MAX_SUMMARY_BYTES, SessionLog, Snapshot, SnapshotMark,
+    MAX_SUMMARY_BYTES, SessionLog, Snapshot, SnapshotMark, Tombstone,
 };

@@ -88,8 +88,8 @@ async fn behaves(blobs: &Blobs) {
         ["p/s/session-memory/summary.md", &blob.path, &other.path]
     );
     assert_eq!(listed[1].bytes, 12);
-    assert_eq!(blobs.delete_session(&s).await.unwrap(), 3);
-    assert_eq!(blobs.delete_session(&s).await.unwrap(), 0);
+    assert_eq!(blobs.remove_session(&s).await.unwrap().files, 3);
+    assert_eq!(blobs.remove_session(&s).await.unwrap().files, 0);
     assert!(matches!(
         blobs.get(&blob.path).await,
         Err(BlobError::NotFound(_))

@@ -71,6 +71,18 @@ pub enum ServiceError {
         /// Its name.
         session: SessionKey,
     },
+    /// The session must be kept.
+    SessionOnHold {
+        /// Its name.
+        session: SessionKey,
+    },
+    /// An earlier session of that name was deleted and is still being removed.
+    SessionDeleting {
+        /// Its name.
+        session: SessionKey,
+        /// When it may be gone.
+        retry_after: Duration,
+    },
     /// The session has no such message or block.
     MessageNotFound {
         /// The message.

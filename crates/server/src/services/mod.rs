@@ -10,6 +10,7 @@ mod commit;
 mod compact;
 mod compaction;
 mod context;
+mod delete;
 mod entry;
 mod etag;
 mod events;

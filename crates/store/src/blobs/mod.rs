@@ -5,9 +5,9 @@
 
 mod folders;
 mod location;
+mod removal;
 mod summary;
 
-use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::io;
 use std::ops::Range;
@@ -23,6 +23,7 @@ use tokio::sync::RwLock;
 use tokio::task::spawn_blocking;
 
 use self::folders::Folders;
+pub use self::removal::Removed;
 pub use self::summary::{Replaced, SummaryFile, summary_path};
 use crate::crash_point;
 
@@ -256,45 +257,6 @@ impl Blobs {
     /// All blobs of a session, by their paths.
     pub async fn list(&self, session: &SessionKey) -> Result<Vec<BlobEntry>, BlobError> {
         self.entries(&session_dir(session)).await
-    }
-
-    /// Deletes all blobs of a session and says how many there were. One that is gone already is no
-    /// failure, so a deletion that was cut short can be repeated.
-    pub async fn delete_session(&self, session: &SessionKey) -> Result<usize, BlobError> {
-        let entries = self.list(session).await?;
-        for entry in &entries {
-            self.delete(&entry.path).await?;
-        }
-        Ok(entries.len())
-    }
-
-    /// Deletes a session's tool results that no event names and that were written before
-    /// `older_than`, and says which. Never one younger than a day: `older_than` is cut to that.
-    pub async fn sweep(
-        &self,
-        session: &SessionKey,
-        referenced: &HashSet<String>,
-        older_than: Timestamp,
-        now: Timestamp,
-    ) -> Result<Vec<String>, BlobError> {
-        let newest = Timestamp::from_millis(now.as_millis().saturating_sub(MIN_SWEEP_AGE_MILLIS));
-        let older_than = older_than.min(newest);
-        let mut swept = self.entries(&tool_results(session)).await?;
-        swept.retain(|entry| entry.written < older_than && !referenced.contains(&entry.path));
-        let mut gone = Vec::new();
-        for entry in swept {
-            let _alone = self.sweeping.write().await;
-            // A put may have written it again since it was listed.
-            let path = self.path(&entry.path)?;
-            let Ok(meta) = self.store.head(&path).await else {
-                continue;
-            };
-            if self.entry(&meta).written < older_than {
-                self.delete(&entry.path).await?;
-                gone.push(entry.path);
-            }
-        }
-        Ok(gone)
     }
 
     async fn overwrite(&self, path: &str, bytes: Bytes) -> Result<(), BlobError> {

@@ -2,7 +2,7 @@
 
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey};
 
-use super::{Harness, Log, batch, batch_due, bytes, conflict_at, head, key, read_all, time};
+use super::{Harness, Log, batch, batch_due, bytes, conflict_at, erase, head, key, read_all, time};
 use crate::{DueChange, MAX_LIST, Snapshot, SnapshotMark, StoreError};
 
 pub(super) async fn run(harness: &dyn Harness) {
@@ -139,7 +139,7 @@ async fn lists(log: &Log) {
 async fn deletes(harness: &dyn Harness) {
     let mut log = harness.fresh().await;
     let a = key("p/a");
-    assert!(!log.delete(&a).await.expect("nothing to delete"));
+    assert!(!log.delete(&a, time(1)).await.expect("nothing to delete"));
     let mut incarnations = Vec::new();
     for round in 0..3_u64 {
         for revision in 0..3 {
@@ -155,7 +155,7 @@ async fn deletes(harness: &dyn Harness) {
             .expect("puts");
         incarnations.push(head(&log, &a).await.incarnation);
         assert_eq!(log.due(time(9), 9).await.expect("due").len(), 1);
-        assert!(log.delete(&a).await.expect("deletes"));
+        assert!(erase(&log, &a).await);
         if round == 1 {
             log = harness.reopen(log).await;
         }
@@ -169,7 +169,7 @@ async fn deletes(harness: &dyn Harness) {
             conflict_at(log.append(&a, batch(4, 1, bytes(0, 1))).await),
             0
         );
-        assert!(!log.delete(&a).await.expect("nothing to delete"));
+        assert!(!log.delete(&a, time(1)).await.expect("nothing to delete"));
     }
     incarnations.dedup();
     assert_eq!(incarnations.len(), 3, "each life is told from the others");
@@ -199,7 +199,7 @@ async fn deletes_under_readers(log: &Log) {
                     let shot = snapshot(revision + 1, life * 3 + revision, 20_000);
                     log.put_snapshot(&a, shot).await.expect("puts");
                 }
-                assert!(log.delete(&a).await.expect("deletes"));
+                assert!(erase(&log, &a).await);
             }
         })
     };
