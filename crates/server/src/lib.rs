@@ -5,6 +5,7 @@
 
 pub mod admin;
 pub mod app;
+pub mod backup;
 pub mod clock;
 pub mod config;
 pub mod convert;
@@ -18,6 +19,7 @@ pub mod sessions;
 pub mod signals;
 pub mod summarizer;
 pub mod telemetry;
+pub mod upkeep;
 
 /// The folder of the log within the data folder.
 pub const LOG_FOLDER: &str = "log";

@@ -19,6 +19,7 @@ use crate::clock::{Clock, IdSource, SystemClock};
 use crate::config::Config;
 use crate::errors::BoxError;
 use crate::grpc::{self, Admission, Edge, Health, Mutations};
+use crate::upkeep;
 
 /// How long the admin port may take to close: its calls take no time.
 const ADMIN_CLOSE: Duration = Duration::from_secs(1);
@@ -64,6 +65,8 @@ pub struct Context {
     pub draining: CancellationToken,
     /// What the worker has done.
     pub summaries: Stats,
+    /// What upkeep has done.
+    pub upkeep: upkeep::Stats,
 }
 
 /// What lies behind the services.
@@ -107,6 +110,7 @@ impl Server {
             mutations: Mutations::default(),
             draining: CancellationToken::new(),
             summaries: Stats::default(),
+            upkeep: upkeep::Stats::default(),
         };
         Ok(Self {
             context,

@@ -12,6 +12,7 @@ mod error;
 mod fs;
 mod log;
 pub mod memory;
+pub mod place;
 mod record;
 pub mod sled;
 

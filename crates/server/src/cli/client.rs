@@ -3,6 +3,7 @@
 use anyhow::{Context as _, anyhow};
 use clap::Args;
 use palimpsest_core::ids::SessionKey;
+use palimpsest_proto::context::v1::admin_service_client::AdminServiceClient;
 use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;
 use palimpsest_proto::context::v1::session_service_client::SessionServiceClient;
 use tonic::Status;
@@ -30,6 +31,7 @@ pub(super) struct Remote {
 pub(super) struct Clients {
     pub(super) context: ContextServiceClient<Channel>,
     pub(super) sessions: SessionServiceClient<Channel>,
+    pub(super) admin: AdminServiceClient<Channel>,
 }
 
 impl Remote {
@@ -50,6 +52,9 @@ impl Remote {
         })?;
         Ok(Clients {
             context: ContextServiceClient::new(channel.clone())
+                .max_decoding_message_size(MAX_REPLY_BYTES)
+                .max_encoding_message_size(MAX_REPLY_BYTES),
+            admin: AdminServiceClient::new(channel.clone())
                 .max_decoding_message_size(MAX_REPLY_BYTES)
                 .max_encoding_message_size(MAX_REPLY_BYTES),
             sessions: SessionServiceClient::new(channel)

@@ -1,9 +1,11 @@
 //! The command line: one file for each command.
 
+mod backup;
 mod client;
 mod compact_store;
 mod completions;
 mod config;
+mod delete;
 mod demo;
 mod each_file;
 mod export;
@@ -12,6 +14,7 @@ mod import;
 mod inspect;
 mod output;
 mod replay;
+mod restore;
 mod serve;
 mod sessions;
 mod settings;
@@ -46,6 +49,8 @@ enum Command {
     Export(export::Export),
     Verify(verify::Verify),
     Replay(replay::Replay),
+    Backup(backup::Backup),
+    Restore(restore::Restore),
     CompactStore(compact_store::CompactStore),
     Config(config::Print),
     Completions(completions::Completions),
@@ -65,6 +70,8 @@ impl Cli {
             Command::Export(command) => command.run(),
             Command::Verify(command) => command.run(),
             Command::Replay(command) => command.run(),
+            Command::Backup(command) => command.run(),
+            Command::Restore(command) => command.run(),
             Command::CompactStore(command) => command.run(),
             Command::Config(command) => command.run(),
             Command::Completions(command) => command.run(),

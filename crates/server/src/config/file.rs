@@ -32,6 +32,8 @@ pub(super) struct GivenPolicy {
 pub(super) struct Read {
     pub(super) given: Vec<Given>,
     pub(super) policies: Vec<GivenPolicy>,
+    /// What projects want of retention: the project and the setting's name.
+    pub(super) retention: Vec<(ProjectId, String, Raw, Origin)>,
     /// Settings of hook endpoints, by what stands behind `hooks.endpoints.`.
     pub(super) endpoints: Vec<(String, Raw, Origin)>,
     pub(super) problems: Vec<Problem>,
@@ -46,6 +48,7 @@ pub(super) fn read(path: &Path, text: &str) -> Read {
         read: Read {
             given: Vec::new(),
             policies: Vec::new(),
+            retention: Vec::new(),
             endpoints: Vec::new(),
             problems: Vec::new(),
         },
@@ -110,14 +113,26 @@ impl Reader<'_> {
                     ("policy", DeValue::Table(table)) => {
                         self.policy(&scope, &mut Vec::new(), table);
                     }
+                    ("retention", DeValue::Table(table)) => self.retention(&scope, table),
                     (other, _) => {
                         let what = format!(
-                            "projects.{project}.{other} is not a setting: a project has \
-                             [projects.{project}.policy] and nothing else"
+                            "projects.{project}.{other} is not a setting: a project has sections \
+                             such as [projects.{project}.policy]"
                         );
                         self.problem(name.span().start, None, what);
                     }
                 }
+            }
+        }
+    }
+
+    /// How long a project's sessions are kept.
+    fn retention(&mut self, scope: &Scope, table: &DeTable<'_>) {
+        for (name, value) in in_order(table) {
+            if let Some(project) = scope {
+                let (name, at) = (name.get_ref().to_string(), name.span().start);
+                let given = (project.clone(), name, raw(value.get_ref()), self.origin(at));
+                self.read.retention.push(given);
             }
         }
     }

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use palimpsest_core::ids::ProjectId;
+
 use super::policy::{self, Policies};
 use super::problem::{ConfigErrors, Origin, Problem};
 use super::settings::{SETTINGS, Setting, VARIABLE_PREFIX, by_key, by_variable, did_you_mean};
 use super::source::Source;
 use super::value::Raw;
-use super::{Config, checks, claude, file, hooks};
+use super::{Config, checks, claude, file, hooks, retention};
 use crate::convert::{PolicyField, policy_fields};
 
 /// The variable that names the file.
@@ -90,6 +92,9 @@ impl Loader {
                 }
                 for (rest, raw, origin) in read.endpoints {
                     self.set_endpoint(&rest, &raw, origin);
+                }
+                for (project, name, raw, origin) in read.retention {
+                    self.set_retention(&project, &name, &raw, origin);
                 }
                 for entry in read.policies {
                     let (scope, path) = (entry.scope, entry.path);
@@ -198,6 +203,19 @@ impl Loader {
             }
             Err(what) => {
                 self.faulty.insert(key.clone());
+                let key = Some(key);
+                self.problems.push(Problem { origin, key, what });
+            }
+        }
+    }
+
+    fn set_retention(&mut self, project: &ProjectId, name: &str, raw: &Raw, origin: Origin) {
+        let key = retention::key(project, name);
+        match self.config.retention.set(project, name, raw) {
+            Ok(()) => {
+                self.origins.insert(key, origin);
+            }
+            Err(what) => {
                 let key = Some(key);
                 self.problems.push(Problem { origin, key, what });
             }

@@ -14,6 +14,7 @@ mod load;
 mod policy;
 mod problem;
 mod render;
+mod retention;
 mod settings;
 mod source;
 mod summarizer;
@@ -37,6 +38,7 @@ use palimpsest_core::policy::{Overlay, Prices};
 pub use hooks::{EndpointConfig, EndpointName, EndpointUrl, HooksConfig};
 pub use load::{Flags, Loaded, load};
 pub use problem::{ConfigErrors, Origin, Problem};
+pub use retention::{Age, Keep, OwnKeep, RetentionConfig, SweepConfig};
 pub use source::{FixedSource, ProcessSource, Source};
 pub use summarizer::{
     BaseUrl, ModelConfig, ModelName, ModelProvider, SummarizerConfig, VariableName,
@@ -70,6 +72,10 @@ pub struct Config {
     pub store: StoreConfig,
     /// The worker that keeps summaries.
     pub worker: WorkerConfig,
+    /// How long sessions are kept.
+    pub retention: RetentionConfig,
+    /// Files that no event names.
+    pub sweep: SweepConfig,
     /// The model that writes summaries.
     pub summarizer: SummarizerConfig,
     /// The users' own hook services.
@@ -204,6 +210,8 @@ impl Default for Config {
                 canary_every_ms: 5_000,
             },
             worker: WorkerConfig::default(),
+            retention: RetentionConfig::default(),
+            sweep: SweepConfig::default(),
             summarizer: SummarizerConfig::default(),
             hooks: HooksConfig::default(),
             policy: PolicyConfig::default(),

@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use super::policy::{self, Scope};
 use super::problem::Origin;
 use super::settings::{SETTINGS, Setting};
-use super::{Loaded, hooks};
+use super::{Loaded, hooks, retention};
 use crate::convert::{FieldKind, PolicyField, policy_fields};
 
 impl Loaded {
@@ -25,6 +25,7 @@ impl Loaded {
             self.line(&mut out, setting, name);
         }
         hooks::render(self, &mut out);
+        retention::render(self, &mut out);
         self.policy(&mut out);
         for (project, settings) in &self.config.policy.projects {
             self.fields(&mut out, &Some(project.clone()), settings);

@@ -5,6 +5,7 @@
 
 mod adopt;
 mod append;
+mod backup;
 mod change;
 mod commit;
 mod compact;
@@ -56,7 +57,9 @@ use crate::hooks::Hooks;
 use crate::sessions::{Missing, Sessions};
 use crate::summarizer::Models;
 
+pub use backup::AdminHandlers;
 pub use context::ContextHandlers;
+pub use export::CompleteExport;
 pub use session::SessionHandlers;
 
 /// What handlers work with.

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use palimpsest_core::command::Rejection;
-use palimpsest_core::ids::{Revision, SessionKey};
+use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::Session;
 use palimpsest_store::blobs::{BlobError, Removed};
 use palimpsest_store::{StoreError, Tombstone, crash_point};
@@ -140,15 +140,6 @@ impl Sessions {
             return Ok(());
         }
         Err(SessionsError::Deleting(key.clone()))
-    }
-
-    /// Refuses a change of a session that has moved on.
-    pub(crate) fn unmoved(session: &Session, expected: Revision) -> Result<(), Rejection> {
-        let current = session.revision();
-        if current == expected {
-            return Ok(());
-        }
-        Err(Rejection::RevisionMoved { expected, current })
     }
 }
 

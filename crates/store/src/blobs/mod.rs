@@ -80,6 +80,12 @@ pub enum BlobError {
     Folder(#[source] io::Error),
 }
 
+/// The store that a location means, and the path in it below which everything is.
+pub(crate) fn open_location(location: &str) -> Result<(Arc<dyn ObjectStore>, Path), BlobError> {
+    let (store, root, _) = location::open(location)?;
+    Ok((store, root))
+}
+
 /// What an event holds of a blob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlobRef {
@@ -254,6 +260,28 @@ impl Blobs {
         part.map_err(|e| lost(e, path))
     }
 
+    /// The names and sizes of a session's tool results, in the order of the names.
+    pub async fn results(&self, session: &SessionKey) -> Result<Vec<(String, u64)>, BlobError> {
+        let folder = tool_results(session);
+        let entries = self.entries(&folder).await?.into_iter();
+        let named = entries.filter_map(|entry| {
+            let file = entry.path.strip_prefix(&folder)?;
+            check_name(file).ok()?;
+            Some((file.to_owned(), entry.bytes))
+        });
+        Ok(named.collect())
+    }
+
+    /// Puts a tool result back under the name that it had, from a copy.
+    pub async fn put_file(
+        &self,
+        session: &SessionKey,
+        file: &str,
+        bytes: Bytes,
+    ) -> Result<(), BlobError> {
+        self.overwrite(&result_path(session, file)?, bytes).await
+    }
+
     /// All blobs of a session, by their paths.
     pub async fn list(&self, session: &SessionKey) -> Result<Vec<BlobEntry>, BlobError> {
         self.entries(&session_dir(session)).await
@@ -320,6 +348,12 @@ fn session_dir(session: &SessionKey) -> String {
     format!("{}/{}/", session.project, session.session)
 }
 
+/// Where a tool result is, by the name of its file.
+pub fn result_path(session: &SessionKey, file: &str) -> Result<String, BlobError> {
+    check_name(file)?;
+    Ok(format!("{}{file}", tool_results(session)))
+}
+
 fn tool_results(session: &SessionKey) -> String {
     format!("{}tool-results/", session_dir(session))
 }
@@ -334,7 +368,8 @@ fn check_name(call: &str) -> Result<(), BlobError> {
     Err(BlobError::Name(call.to_owned()))
 }
 
-fn hex(digest: &[u8]) -> String {
+/// The text of a digest.
+pub fn hex(digest: &[u8]) -> String {
     let mut out = String::with_capacity(digest.len() * 2);
     for byte in digest {
         // Writing to a string cannot fail.
@@ -343,7 +378,7 @@ fn hex(digest: &[u8]) -> String {
     out
 }
 
-fn lost(error: object_store::Error, path: &str) -> BlobError {
+pub(crate) fn lost(error: object_store::Error, path: &str) -> BlobError {
     match error {
         object_store::Error::NotFound { .. } => BlobError::NotFound(path.to_owned()),
         error => BlobError::Store(error),
