@@ -81,7 +81,7 @@ impl Place {
     }
 
     /// The paths of all files below a folder, in no order.
-    pub async fn list(
+    pub fn list(
         &self,
         folder: &str,
     ) -> Result<BoxStream<'_, Result<String, BlobError>>, BlobError> {
@@ -162,13 +162,12 @@ impl Writer {
     /// Makes the file: durably, where the place is a local folder.
     pub async fn finish(self) -> Result<Sum, BlobError> {
         let sum = self.sum();
-        match self.parts {
-            Some(parts) => drop(parts.finish().await.map_err(BlobError::Store)?),
-            None => {
-                let put = self.store.put(&self.path, self.held.freeze().into()).await;
-                drop(put.map_err(BlobError::Store)?);
-            }
-        }
+        let put = if let Some(parts) = self.parts {
+            parts.finish().await
+        } else {
+            self.store.put(&self.path, self.held.freeze().into()).await
+        };
+        put.map_err(BlobError::Store)?;
         Ok(sum)
     }
 }

@@ -175,8 +175,8 @@ async fn a_backup_under_load_restores_to_the_same_views() {
     );
     // The first two are gone with what only they had; the third is whole.
     backup(&restored, &place, &["--keep", "1"]);
-    let list = succeeds(&["backup", "--list", "--to", place.to_str().unwrap()]);
-    assert_eq!(list.lines().count(), 1, "{list}");
+    let kept = succeeds(&["backup", "--list", "--to", place.to_str().unwrap()]);
+    assert_eq!(kept.lines().count(), 1, "{kept}");
     assert!(!place.join("logs/p/later-gone").exists());
     assert!(succeeds(&whole).contains("is whole"));
 }

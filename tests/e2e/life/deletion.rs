@@ -1,12 +1,13 @@
 //! A deletion says when it is done, survives the end of the process, and leaves nothing.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use palimpsest_proto::context::v1::{
     CreateSessionRequest, GetSessionRequest, Session, UpdateSessionRequest,
 };
 use palimpsest_tests::say::{append, prepare, user};
 use palimpsest_tests::{Server, name, refused};
+use tokio::time::Instant;
 use tonic::Code;
 
 use super::{SETTINGS, delete, files, fill};
@@ -96,7 +97,7 @@ async fn a_deletion_that_was_cut_off_is_finished() {
         let mut context = server.context().await;
         let new = context.append_messages(append(&name("gone"), vec![user("new")]));
         assert_eq!(new.await.unwrap().into_inner().revision, 2, "{point}");
-        server.stop();
+        server.kill();
     }
 }
 

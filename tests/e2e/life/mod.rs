@@ -1,7 +1,10 @@
-//! How data ends, and how it outlives its store: deletion, backup and restoration.
+//! How data ends, and how it outlives its store: deletion, retention,
+//! sweeping, backup and restoration.
 
 mod backups;
 mod deletion;
+mod orphans;
+mod retention;
 
 use std::path::Path;
 use std::process::{Command, Output};

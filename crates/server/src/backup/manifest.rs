@@ -108,7 +108,7 @@ fn manifest_path(id: &str) -> String {
 
 /// The names of all backups, earliest first.
 pub async fn list(place: &Place) -> Result<Vec<String>, BackupError> {
-    let paths: Vec<String> = place.list(FOLDER).await?.try_collect().await?;
+    let paths: Vec<String> = place.list(FOLDER)?.try_collect().await?;
     let id = |path: &String| {
         let name = path.rsplit('/').next()?.strip_suffix(".jsonl")?;
         Some(name.to_owned())

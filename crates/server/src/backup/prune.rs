@@ -39,7 +39,7 @@ pub async fn prune(place: &Place, keep: usize) -> Result<Pruned, BackupError> {
         pruned.backups += 1;
     }
     for folder in ["logs", "results"] {
-        let mut paths = place.list(folder).await?;
+        let mut paths = place.list(folder)?;
         while let Some(path) = paths.try_next().await? {
             if !named.contains(&path) {
                 place.remove(&path).await?;

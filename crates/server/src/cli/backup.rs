@@ -23,6 +23,10 @@ Examples:
   palimpsest backup --to s3://bucket/palimpsest --keep 14
   palimpsest backup --to /var/backups/palimpsest --list"
 )]
+#[expect(
+    clippy::doc_markdown,
+    reason = "the comments are shown by --help as they are"
+)]
 pub(super) struct Backup {
     /// The folder or the bucket (s3://bucket/prefix) that holds the backups
     #[arg(long, value_name = "PLACE")]

@@ -19,6 +19,7 @@ mod serve;
 mod sessions;
 mod settings;
 mod verify;
+mod verify_store;
 mod view;
 mod worker;
 
@@ -51,6 +52,7 @@ enum Command {
     Replay(replay::Replay),
     Backup(backup::Backup),
     Restore(restore::Restore),
+    VerifyStore(verify_store::VerifyStore),
     CompactStore(compact_store::CompactStore),
     Config(config::Print),
     Completions(completions::Completions),
@@ -72,6 +74,7 @@ impl Cli {
             Command::Replay(command) => command.run(),
             Command::Backup(command) => command.run(),
             Command::Restore(command) => command.run(),
+            Command::VerifyStore(command) => command.run(),
             Command::CompactStore(command) => command.run(),
             Command::Config(command) => command.run(),
             Command::Completions(command) => command.run(),

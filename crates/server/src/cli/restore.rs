@@ -25,6 +25,10 @@ Examples:
   palimpsest restore --from s3://bucket/palimpsest --check
   palimpsest restore --from /var/backups/palimpsest --data-dir /tmp/one --session projects/p/sessions/s"
 )]
+#[expect(
+    clippy::doc_markdown,
+    reason = "the comments are shown by --help as they are"
+)]
 pub(super) struct Restore {
     /// The folder or the bucket that holds the backups
     #[arg(long, value_name = "PLACE")]

@@ -52,6 +52,7 @@ pub struct Keep {
 
 /// What a project wants otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(clippy::struct_field_names, reason = "as the settings are called")]
 pub struct OwnKeep {
     max_age: Option<Age>,
     max_sessions: Option<u64>,

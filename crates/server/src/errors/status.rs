@@ -231,7 +231,7 @@ fn refusal(error: ServiceError) -> Refusal {
             Reason::SessionOnHold,
             format!(
                 "session {session} is on hold and must be kept: lift the hold with UpdateSession \
-                 (update_mask \"hold\", and no hold) if it may go"
+                 (update_mask hold, and no hold) if it may go"
             ),
         )
         .meta("session", &session)

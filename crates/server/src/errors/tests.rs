@@ -267,7 +267,7 @@ fn the_whole_table() {
         AlreadyExists: session projects/p/sessions/s exists: use it, or choose another name
           ErrorInfo palimpsest/SESSION_EXISTS session=projects/p/sessions/s
           ResourceInfo palimpsest.context.v1.Session projects/p/sessions/s
-        FailedPrecondition: session projects/p/sessions/s is on hold and must be kept: lift the hold with UpdateSession (update_mask "hold", and no hold) if it may go
+        FailedPrecondition: session projects/p/sessions/s is on hold and must be kept: lift the hold with UpdateSession (update_mask hold, and no hold) if it may go
           ErrorInfo palimpsest/SESSION_ON_HOLD session=projects/p/sessions/s
           PreconditionFailure SESSION_ON_HOLD projects/p/sessions/s: the session must not be on hold
           ResourceInfo palimpsest.context.v1.Session projects/p/sessions/s

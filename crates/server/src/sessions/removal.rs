@@ -29,7 +29,8 @@ struct Held<'a>(&'a InHand, &'a SessionKey);
 impl InHand {
     fn take<'a>(&'a self, key: &'a SessionKey) -> Option<Held<'a>> {
         let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        keys.insert(key.clone()).then_some(Held(self, key))
+        // Made only when it is to be held: dropping one takes the lock.
+        keys.insert(key.clone()).then(|| Held(self, key))
     }
 }
 

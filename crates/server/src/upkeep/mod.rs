@@ -71,7 +71,7 @@ impl Upkeep {
         let all = async {
             tokio::join!(self.remove(), self.retain(), self.sweep());
         };
-        stop.run_until_cancelled(all).await;
+        stop.run_until_cancelled(Box::pin(all)).await;
     }
 
     async fn retain(&self) {

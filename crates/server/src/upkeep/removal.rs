@@ -38,7 +38,7 @@ impl Upkeep {
     /// Goes through all tombstones once, and says how many stay.
     async fn remove_all(&self) -> Result<usize, SessionsError> {
         let (mut left, mut after) = (0, None);
-        let pace = self.pace();
+        let tempo = self.pace();
         loop {
             let page = self
                 .sessions
@@ -51,7 +51,7 @@ impl Upkeep {
             after = Some(last.key.clone());
             for tombstone in &page {
                 let removed = self.sessions.removed(&tombstone.key, PATIENCE);
-                left += usize::from(!pace.work(removed).await?);
+                left += usize::from(!tempo.work(removed).await?);
             }
         }
     }

@@ -87,16 +87,16 @@ impl Upkeep {
 
     async fn rows(&self, project: &ProjectId, keep: Keep) -> Result<Vec<Row>, RetentionError> {
         let (mut rows, mut from) = (Vec::new(), None);
-        let pace = self.pace();
+        let tempo = self.pace();
         loop {
             let page = self.sessions.list(Some(project), from.as_ref(), MAX_LIST);
-            let page = pace.work(page).await?;
+            let page = tempo.work(page).await?;
             let is_last = page.len() < MAX_LIST;
             from = page.last().map(|(key, ..)| key.clone());
             for (key, head, about) in page {
                 let mut bytes = head.log_bytes + head.snapshot.map_or(0, |mark| mark.bytes);
                 if keep.max_bytes > 0 {
-                    bytes += pace.work(self.blobs.stored_bytes(&key)).await?;
+                    bytes += tempo.work(self.blobs.stored_bytes(&key)).await?;
                 }
                 rows.push(Row {
                     parent: about.parent,
