@@ -40,7 +40,12 @@ async fn events(server: &Server, session: &str) -> Vec<SessionEvent> {
         ..ListEventsRequest::default()
     };
     let events = server.sessions().await.list_events(request).await;
-    events.unwrap().into_inner().events
+    let mut events = events.unwrap().into_inner().events;
+    // What an event did is told as far as the session is known by now, so it depends on what follows.
+    for event in &mut events {
+        event.effect = None;
+    }
+    events
 }
 
 fn backup(server: &Server, place: &Path, extra: &[&str]) -> serde_json::Value {

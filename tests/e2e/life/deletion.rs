@@ -56,7 +56,7 @@ async fn a_deletion_that_was_cut_off_is_finished() {
         let folder = tempfile::tempdir().unwrap();
         let server = Server::start(folder.path(), SETTINGS);
         fill(&server, &name("gone"), 3).await;
-        server.stop();
+        server.kill();
         let settings = [SETTINGS, &["--set", "store.canary_every_ms=3600000"]].concat();
         // The first write of this process is the canary's.
         let at = point
