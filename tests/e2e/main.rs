@@ -23,6 +23,7 @@ mod hooks;
 mod idempotency;
 mod ledger;
 mod levels;
+mod life;
 mod limits;
 mod memory;
 mod model;

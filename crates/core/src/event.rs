@@ -108,6 +108,8 @@ pub struct SessionCreated {
     pub project_path: Box<str>,
     /// The branch that the work is on.
     pub branch: Box<str>,
+    /// Why it must be kept; empty when it may go.
+    pub hold: Box<str>,
     /// The session that this one is a subagent of.
     pub parent: Option<SessionKey>,
     /// The caller's own notes.
@@ -128,6 +130,8 @@ pub struct SessionUpdated {
     pub project_path: Option<Box<str>>,
     /// The new branch.
     pub branch: Option<Box<str>>,
+    /// The new reason to keep it.
+    pub hold: Option<Box<str>>,
     /// The new attributes, all of them.
     pub attributes: Option<Attributes>,
     /// The request that asked for it.

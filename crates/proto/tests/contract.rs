@@ -130,6 +130,10 @@ fn the_services_have_the_methods_they_promise() {
         .collect();
     let promised = [
         (
+            "AdminService",
+            "ListStoredSessions ReadStoredSession ReadStoredFile",
+        ),
+        (
             "ContextService",
             "AppendMessages PrepareContext StreamContext Compact CommitSummary Snip PersistToolResult \
              ReadToolResult GetSessionMemory UpdateWorkingState RestoreContext RewindSession ListTools \

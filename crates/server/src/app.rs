@@ -1,13 +1,13 @@
-//! What is served: the store opened, the sessions on it, the handlers on those, and the worker beside
-//! them; and the worker alone.
+//! What is served: the store opened, the sessions on it, the handlers on those, and what works in the
+//! background beside them; and that alone.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use palimpsest_store::SessionLog;
 use palimpsest_store::blobs::Blobs;
 use palimpsest_store::sled::{SledLog, SledOptions};
-use palimpsest_worker::Worker;
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio_util::sync::CancellationToken;
@@ -15,14 +15,15 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::{Clock, IdSource, SystemClock};
 use crate::config::Config;
 use crate::errors::BoxError;
-use crate::grpc::Services;
+use crate::grpc::{Mutations, Services};
 use crate::hooks::Hooks;
 use crate::memory;
 use crate::quotas::Quotas;
 use crate::serve::{App, Backend, Context};
-use crate::services::{ContextHandlers, Service, SessionHandlers};
+use crate::services::{AdminHandlers, ContextHandlers, Service, SessionHandlers};
 use crate::sessions::{Policies, Sessions};
 use crate::summarizer::Models;
+use crate::upkeep::{self, Upkeep};
 use crate::{BLOB_FOLDER, LOG_FOLDER};
 
 /// Opens the store and builds what is served.
@@ -49,8 +50,10 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
     let worker = config.enabled.then(|| {
         let (clock, ids) = (&context.clock, &context.ids);
         let worker = memory::worker(&sessions, &blobs, clock, ids, config, models.clone());
-        Running::start(worker.with_stats(context.summaries.clone()))
+        let worker = worker.with_stats(context.summaries.clone());
+        Running::start(|stop| worker.run(stop))
     });
+    let (of_upkeep, blobs_of_upkeep) = (Arc::clone(&sessions), Arc::clone(&blobs));
     let service = Service::new(
         sessions,
         blobs,
@@ -64,15 +67,27 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
     .with_summarizer(models)
     .with_hooks(Hooks::from_config(&context.config.hooks))
     .with_authentication(context.config.auth.is_on());
+    let upkeep = Upkeep::new(
+        service.clone(),
+        of_upkeep,
+        blobs_of_upkeep,
+        (
+            context.config.retention.clone(),
+            context.config.sweep.clone(),
+        ),
+        context.upkeep,
+    )?;
+    let upkeep = Running::start(|stop| upkeep.run(stop));
     let handlers = Services {
         context: ContextHandlers(service.clone()),
-        sessions: SessionHandlers(service),
+        sessions: SessionHandlers(service.clone()),
+        admin: AdminHandlers(service),
     };
     Ok(App {
         routes: handlers.into_routes(&limits),
         backend: Arc::new(Store {
             log,
-            worker: Mutex::new(worker),
+            background: Mutex::new([worker, Some(upkeep)]),
         }),
     })
 }
@@ -113,38 +128,53 @@ pub async fn work(config: Config, stop: CancellationToken) -> Result<(), BoxErro
     let sessions = Arc::new(sessions.with_blobs(Arc::clone(&blobs)));
     let models = Models::from_config(&config.summarizer)?.map(Arc::new);
     let worker = memory::worker(&sessions, &blobs, &clock, &ids, &config.worker, models);
+    // Its handlers are what an export is read by; nobody calls them here.
+    let service = Service::new(
+        Arc::clone(&sessions),
+        Arc::clone(&blobs),
+        ids,
+        Mutations::default(),
+        stop.clone(),
+    );
+    let settings = (config.retention, config.sweep);
+    let upkeep = Upkeep::new(service, sessions, blobs, settings, upkeep::Stats::default())?;
     tracing::info!(data_dir = %config.data_dir.display(), "working");
-    worker.run(stop).await;
+    tokio::join!(worker.run(stop.clone()), upkeep.run(stop));
     log.close().await?;
     tracing::info!("down");
     Ok(())
 }
 
-/// The worker, while it runs.
+/// Work in the background, while it runs.
 struct Running {
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
 impl Running {
-    fn start(worker: Worker) -> Self {
+    fn start<F>(work: impl FnOnce(CancellationToken) -> F) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
         let stop = CancellationToken::new();
-        let task = tokio::spawn(worker.run(stop.clone()));
+        let task = tokio::spawn(work(stop.clone()));
         Self { stop, task }
     }
 
     async fn stop(self) {
         self.stop.cancel();
         if self.task.await.is_err() {
-            tracing::error!("the worker had panicked: summaries were not kept");
+            tracing::error!(
+                "work in the background had panicked: summaries were not kept, or deleted data not removed"
+            );
         }
     }
 }
 
-/// The log and the worker on it, as the server's life goes.
+/// The log and what works on it in the background, as the server's life goes.
 struct Store {
     log: Arc<dyn SessionLog>,
-    worker: Mutex<Option<Running>>,
+    background: Mutex<[Option<Running>; 2]>,
 }
 
 #[async_trait]
@@ -154,9 +184,9 @@ impl Backend for Store {
     }
 
     async fn close(&self) -> Result<(), BoxError> {
-        let worker = self.worker.lock().await.take();
-        if let Some(worker) = worker {
-            worker.stop().await;
+        let running = std::mem::take(&mut *self.background.lock().await);
+        for running in running.into_iter().flatten() {
+            running.stop().await;
         }
         Ok(self.log.close().await?)
     }

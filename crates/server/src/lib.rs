@@ -6,6 +6,7 @@
 pub mod access;
 pub mod admin;
 pub mod app;
+pub mod backup;
 pub mod clock;
 pub mod config;
 pub mod convert;
@@ -20,6 +21,7 @@ pub mod sessions;
 pub mod signals;
 pub mod summarizer;
 pub mod telemetry;
+pub mod upkeep;
 
 /// The folder of the log within the data folder.
 pub const LOG_FOLDER: &str = "log";

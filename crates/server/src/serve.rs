@@ -20,6 +20,7 @@ use crate::clock::{Clock, IdSource, SystemClock};
 use crate::config::Config;
 use crate::errors::BoxError;
 use crate::grpc::{self, Admission, Edge, Gate, Health, Mutations, Tls};
+use crate::upkeep;
 
 /// How long the admin port may take to close: its calls take no time.
 const ADMIN_CLOSE: Duration = Duration::from_secs(1);
@@ -65,6 +66,8 @@ pub struct Context {
     pub draining: CancellationToken,
     /// What the worker has done.
     pub summaries: Stats,
+    /// What upkeep has done.
+    pub upkeep: upkeep::Stats,
 }
 
 /// What lies behind the services.
@@ -108,6 +111,7 @@ impl Server {
             mutations: Mutations::default(),
             draining: CancellationToken::new(),
             summaries: Stats::default(),
+            upkeep: upkeep::Stats::default(),
         };
         Ok(Self {
             context,

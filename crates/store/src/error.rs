@@ -15,6 +15,9 @@ pub enum StoreError {
         /// Where it stands; zero when there is no such session.
         current: Revision,
     },
+    /// A session of that name was deleted, and what belonged to it is still being removed.
+    #[error("{0} was deleted a moment ago and is still being removed")]
+    Deleting(SessionKey),
     /// There is no such session to put a snapshot to.
     #[error("{0} does not exist")]
     NotFound(SessionKey),

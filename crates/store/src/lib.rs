@@ -12,6 +12,7 @@ mod error;
 mod fs;
 mod log;
 pub mod memory;
+pub mod place;
 mod record;
 pub mod sled;
 
@@ -19,5 +20,5 @@ pub use crash::crash_point;
 pub use error::StoreError;
 pub use log::{
     Batch, Due, DueChange, Frame, Head, Lease, MAX_FRAME_BYTES, MAX_LIST, MAX_OWNER_BYTES,
-    MAX_SUMMARY_BYTES, SessionLog, Snapshot, SnapshotMark, Usage,
+    MAX_SUMMARY_BYTES, SessionLog, Snapshot, SnapshotMark, Tombstone, Usage,
 };

@@ -140,6 +140,21 @@ pub struct Lease {
     pub until: Timestamp,
 }
 
+/// What is left of a deleted session until everything that belonged to it is gone. It is written in
+/// the same change that takes the log away, so a crash forgets no deletion.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tombstone {
+    /// The session.
+    pub key: SessionKey,
+    /// Which one of that name.
+    pub incarnation: u64,
+    /// When it was deleted.
+    pub at: Timestamp,
+    /// Who was looking at it then, and may write its `summary.md` until the lease is given back or
+    /// lapses.
+    pub lease: Option<Lease>,
+}
+
 /// An engine that keeps every session's log.
 ///
 /// Every change of one session is atomic and durable when its call returns `Ok`; what a call shows
@@ -186,9 +201,26 @@ pub trait SessionLog: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<(SessionKey, Head)>, StoreError>;
 
-    /// Deletes a session with all that belongs to it; false when there was none. Its name can be used
-    /// again at once, and a crash never leaves half of it to be seen.
-    async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError>;
+    /// Deletes a session: its log, its snapshot, its row and its place in the queue; false when there
+    /// was none. A crash never leaves half of it to be seen. A [`Tombstone`] stays until
+    /// [`Self::forget`], and as long as it does, an append that would create a session of that name is
+    /// refused with [`StoreError::Deleting`]: what is still to be removed elsewhere is found by name.
+    async fn delete(&self, key: &SessionKey, at: Timestamp) -> Result<bool, StoreError>;
+
+    /// The tombstone of that name.
+    async fn tombstone(&self, key: &SessionKey) -> Result<Option<Tombstone>, StoreError>;
+
+    /// Up to `limit` tombstones in the order of their names, those after `after`.
+    async fn tombstones(
+        &self,
+        after: Option<&SessionKey>,
+        limit: usize,
+    ) -> Result<Vec<Tombstone>, StoreError>;
+
+    /// Takes a tombstone away, because nothing of the session is left elsewhere. False while the
+    /// engine itself still holds records of it: ask again a little later. A tombstone that is gone
+    /// already, or is another incarnation's, is no failure.
+    async fn forget(&self, key: &SessionKey, incarnation: u64) -> Result<bool, StoreError>;
 
     /// Up to `limit` sessions that are due and not leased. Ordered by when they became ready: the time
     /// they were due, or the end of a lease that lapsed, whichever is later.
@@ -214,7 +246,7 @@ pub trait SessionLog: Send + Sync + 'static {
 
     /// Gives a lease back with what is next for the session; false when it is no longer the owner's. If
     /// an append set or cleared the due time since the claim, that stands and `next` is ignored: the
-    /// worker did not know of it.
+    /// worker did not know of it. The lease of a deleted session is given back to its tombstone.
     async fn release(
         &self,
         key: &SessionKey,

@@ -11,7 +11,8 @@ use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 
 use crate::record::{Record, check_batch, check_lease, check_snapshot};
 use crate::{
-    Batch, Due, DueChange, Frame, Head, Lease, MAX_LIST, SessionLog, Snapshot, StoreError, Usage,
+    Batch, Due, DueChange, Frame, Head, Lease, MAX_LIST, SessionLog, Snapshot, StoreError,
+    Tombstone, Usage,
 };
 
 /// A log that ends with the process, for tests and for trying things out.
@@ -23,6 +24,7 @@ pub struct MemoryLog {
 #[derive(Debug, Default)]
 struct State {
     sessions: BTreeMap<SessionKey, Session>,
+    tombstones: BTreeMap<SessionKey, Tombstone>,
     incarnations: u64,
     closed: bool,
 }
@@ -96,6 +98,9 @@ impl SessionLog for MemoryLog {
                 current: Revision::new(current),
             });
         }
+        if current == 0 && state.tombstones.contains_key(key) {
+            return Err(StoreError::Deleting(key.clone()));
+        }
         state.incarnations += u64::from(current == 0);
         let incarnation = state.incarnations;
         let session = state
@@ -162,8 +167,39 @@ impl SessionLog for MemoryLog {
             .collect())
     }
 
-    async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError> {
-        Ok(self.open()?.sessions.remove(key).is_some())
+    async fn delete(&self, key: &SessionKey, at: Timestamp) -> Result<bool, StoreError> {
+        let mut state = self.open()?;
+        let Some(session) = state.sessions.remove(key) else {
+            return Ok(false);
+        };
+        let tombstone = session.record.tombstone(key, at);
+        state.tombstones.insert(key.clone(), tombstone);
+        Ok(true)
+    }
+
+    async fn tombstone(&self, key: &SessionKey) -> Result<Option<Tombstone>, StoreError> {
+        Ok(self.open()?.tombstones.get(key).cloned())
+    }
+
+    async fn tombstones(
+        &self,
+        after: Option<&SessionKey>,
+        limit: usize,
+    ) -> Result<Vec<Tombstone>, StoreError> {
+        let state = self.open()?;
+        let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.clone()));
+        let page = state.tombstones.range((from, Bound::Unbounded));
+        let page = page.take(limit.min(MAX_LIST));
+        Ok(page.map(|(_, tombstone)| tombstone.clone()).collect())
+    }
+
+    async fn forget(&self, key: &SessionKey, incarnation: u64) -> Result<bool, StoreError> {
+        let mut state = self.open()?;
+        let found = state.tombstones.get(key);
+        if found.is_some_and(|it| it.incarnation == incarnation) {
+            state.tombstones.remove(key);
+        }
+        Ok(true)
     }
 
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError> {
@@ -222,6 +258,12 @@ impl SessionLog for MemoryLog {
         next: DueChange,
     ) -> Result<bool, StoreError> {
         let mut state = self.open()?;
+        if let Some(tombstone) = state.tombstones.get_mut(key) {
+            let given = tombstone.lease.take_if(|lease| lease.owner == owner);
+            if given.is_some() {
+                return Ok(true);
+            }
+        }
         let session = state.sessions.get_mut(key);
         Ok(session.is_some_and(|session| session.record.release(owner, next)))
     }

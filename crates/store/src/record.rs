@@ -2,11 +2,11 @@
 //! them in. Pure: an engine loads a record, changes it here, and stores it.
 
 use bytes::Bytes;
-use palimpsest_core::ids::{Revision, Timestamp};
+use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 
 use crate::{
     Batch, DueChange, Head, Lease, MAX_FRAME_BYTES, MAX_OWNER_BYTES, MAX_SUMMARY_BYTES,
-    SnapshotMark, StoreError,
+    SnapshotMark, StoreError, Tombstone,
 };
 
 /// A session's head as the engines keep it.
@@ -133,6 +133,16 @@ impl Record {
             }
         }
         true
+    }
+
+    /// What stays of it when it is deleted.
+    pub(crate) fn tombstone(&self, key: &SessionKey, at: Timestamp) -> Tombstone {
+        Tombstone {
+            key: key.clone(),
+            incarnation: self.incarnation,
+            at,
+            lease: self.head().lease,
+        }
     }
 
     /// When the session is ready for a worker: its place in the queue.

@@ -88,8 +88,8 @@ async fn behaves(blobs: &Blobs) {
         ["p/s/session-memory/summary.md", &blob.path, &other.path]
     );
     assert_eq!(listed[1].bytes, 12);
-    assert_eq!(blobs.delete_session(&s).await.unwrap(), 3);
-    assert_eq!(blobs.delete_session(&s).await.unwrap(), 0);
+    assert_eq!(blobs.remove_session(&s).await.unwrap().files, 3);
+    assert_eq!(blobs.remove_session(&s).await.unwrap().files, 0);
     assert!(matches!(
         blobs.get(&blob.path).await,
         Err(BlobError::NotFound(_))
@@ -228,12 +228,10 @@ async fn a_sweep_takes_only_old_and_unnamed_tool_results() {
     let referenced = HashSet::from([named.clone()]);
     let now = Timestamp::from_millis(now);
     let before = Timestamp::from_millis(0);
-    assert_eq!(
-        blobs.sweep(&s, &referenced, before, now).await.unwrap(),
-        [""; 0]
-    );
+    let swept = blobs.sweep(&s, &referenced, before, now).await.unwrap();
+    assert_eq!(swept.files, 0);
     let swept = blobs.sweep(&s, &referenced, FUTURE, now).await.unwrap();
-    assert_eq!(swept, [old.as_str()]);
+    assert_eq!(swept.files, 1);
     assert!(matches!(blobs.get(&old).await, Err(BlobError::NotFound(_))));
     for kept in [&named, &young, &renewed, &summary] {
         blobs.get(kept).await.unwrap();

@@ -202,7 +202,9 @@ async fn a_copy_has_everything_and_is_smaller() {
         log.put_snapshot(&key(session), snapshot).await.unwrap();
     }
     for session in 3..12 {
-        log.delete(&key(session)).await.unwrap();
+        log.delete(&key(session), Timestamp::default())
+            .await
+            .unwrap();
     }
     let lease = Lease {
         owner: "w".into(),

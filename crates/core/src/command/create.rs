@@ -20,6 +20,8 @@ pub struct Create {
     pub project_path: Box<str>,
     /// The branch that the work is on.
     pub branch: Box<str>,
+    /// Why it must be kept; empty when it may go.
+    pub hold: Box<str>,
     /// The session that this one is a subagent of.
     pub parent: Option<SessionKey>,
     /// The caller's own notes.
@@ -35,6 +37,7 @@ pub fn create(command: Create, context: Context<'_>) -> Result<Event, Rejection>
     check_name("title", &command.title, context)?;
     check_name("project_path", &command.project_path, context)?;
     check_name("branch", &command.branch, context)?;
+    check_hold(&command.hold)?;
     let own = &command.policy.limits;
     check_attributes(
         "session.attributes",
@@ -49,6 +52,7 @@ pub fn create(command: Create, context: Context<'_>) -> Result<Event, Rejection>
         title: command.title,
         project_path: command.project_path,
         branch: command.branch,
+        hold: command.hold,
         parent: command.parent,
         attributes: command.attributes,
         request: command.request,
@@ -64,6 +68,18 @@ pub(super) fn check_name(field: &str, name: &str, context: Context<'_>) -> Resul
             limit,
             actual: name.len(),
         });
+    }
+    Ok(())
+}
+
+/// The most characters of the reason for a hold: a number or a sentence, kept in every row of a list.
+const MAX_HOLD_CHARS: usize = 256;
+
+pub(super) fn check_hold(hold: &str) -> Result<(), Rejection> {
+    let chars = hold.chars().count();
+    if chars > MAX_HOLD_CHARS {
+        let what = format!("must have at most {MAX_HOLD_CHARS} characters, has {chars}");
+        return Err(Rejection::invalid("session.hold", what));
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::create::{check_attributes, check_name};
+use super::create::{check_attributes, check_hold, check_name};
 use super::{Context, Decision, Rejection, answered, check_revision};
 use crate::event::{Attributes, Event, PolicyChanged, SessionUpdated};
 use crate::ids::Revision;
@@ -18,6 +18,8 @@ pub struct Update {
     pub project_path: Option<Box<str>>,
     /// The new branch.
     pub branch: Option<Box<str>>,
+    /// The new reason to keep the session; an empty one lifts the hold.
+    pub hold: Option<Box<str>>,
     /// The new attributes, all of them.
     pub attributes: Option<Attributes>,
     /// Settings to be laid over those that there are.
@@ -46,6 +48,7 @@ impl Update {
         for (field, name) in names {
             check_name(field, name.as_deref().unwrap_or_default(), context)?;
         }
+        check_hold(self.hold.as_deref().unwrap_or_default())?;
         if let Some(attributes) = &self.attributes {
             let own = &session.policy().limits;
             check_attributes("session.attributes", attributes, context.limits, own)?;
@@ -56,6 +59,7 @@ impl Update {
             title: new(self.title, &about.title),
             project_path: new(self.project_path, &about.project_path),
             branch: new(self.branch, &about.branch),
+            hold: new(self.hold, &about.hold),
             attributes: self.attributes.filter(|new| *new != about.attributes),
             request: self.request,
         };

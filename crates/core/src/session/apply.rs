@@ -57,6 +57,7 @@ impl Session {
                 title: event.title.clone(),
                 project_path: event.project_path.clone(),
                 branch: event.branch.clone(),
+                hold: event.hold.clone(),
                 parent: event.parent.clone(),
                 attributes: event.attributes.clone(),
                 created: at,
@@ -226,6 +227,9 @@ impl Session {
         }
         if let Some(branch) = &event.branch {
             self.about.branch.clone_from(branch);
+        }
+        if let Some(hold) = &event.hold {
+            self.about.hold.clone_from(hold);
         }
         if let Some(attributes) = &event.attributes {
             self.about.attributes.clone_from(attributes);

@@ -108,6 +108,8 @@ pub struct About {
     pub project_path: Box<str>,
     /// The branch that the work is on, as the messages say.
     pub branch: Box<str>,
+    /// Why it must be kept: while this says something, nothing deletes it.
+    pub hold: Box<str>,
     /// How many messages there are that a person or the model wrote.
     pub user_messages: u32,
     /// How many messages the model wrote.

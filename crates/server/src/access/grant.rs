@@ -74,6 +74,11 @@ impl Projects {
         Ok(Self::Of(projects))
     }
 
+    /// Whether it is every one.
+    pub fn are_all(&self) -> bool {
+        *self == Self::All
+    }
+
     /// Whether a project is among them.
     pub fn contain(&self, project: &ProjectId) -> bool {
         match self {

@@ -43,6 +43,9 @@ const TABLE: &[(&str, Right)] = &[
     ("SessionService/ListEvents", Read),
     ("SessionService/WatchSession", Read),
     ("SessionService/ExportTranscript", Read),
+    ("AdminService/ListStoredSessions", Admin),
+    ("AdminService/ReadStoredSession", Admin),
+    ("AdminService/ReadStoredFile", Admin),
 ];
 
 const PACKAGE: &str = "/palimpsest.context.v1.";

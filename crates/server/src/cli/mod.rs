@@ -1,9 +1,11 @@
 //! The command line: one file for each command.
 
+mod backup;
 mod client;
 mod compact_store;
 mod completions;
 mod config;
+mod delete;
 mod demo;
 mod each_file;
 mod export;
@@ -13,10 +15,12 @@ mod inspect;
 mod keys;
 mod output;
 mod replay;
+mod restore;
 mod serve;
 mod sessions;
 mod settings;
 mod verify;
+mod verify_store;
 mod view;
 mod worker;
 
@@ -48,6 +52,9 @@ enum Command {
     Verify(verify::Verify),
     Replay(replay::Replay),
     Keys(keys::Keys),
+    Backup(backup::Backup),
+    Restore(restore::Restore),
+    VerifyStore(verify_store::VerifyStore),
     CompactStore(compact_store::CompactStore),
     Config(config::Print),
     Completions(completions::Completions),
@@ -68,6 +75,9 @@ impl Cli {
             Command::Verify(command) => command.run(),
             Command::Replay(command) => command.run(),
             Command::Keys(command) => command.run(),
+            Command::Backup(command) => command.run(),
+            Command::Restore(command) => command.run(),
+            Command::VerifyStore(command) => command.run(),
             Command::CompactStore(command) => command.run(),
             Command::Config(command) => command.run(),
             Command::Completions(command) => command.run(),

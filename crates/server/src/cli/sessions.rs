@@ -1,14 +1,18 @@
-//! `palimpsest sessions`: what a project holds.
+//! `palimpsest sessions`: what a project holds, and the way to delete some of it.
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use palimpsest_proto::context::v1::{ListSessionsRequest, Session};
 
 use super::client::{Remote, block_on, said};
+use super::delete::Delete;
 use super::output::{align_right, number, one_line, print, table};
 
 /// List the sessions of a project, latest first
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct Sessions {
+    #[command(subcommand)]
+    action: Option<Action>,
     /// How many to list
     #[arg(long, default_value_t = 50)]
     limit: u32,
@@ -19,8 +23,16 @@ pub(super) struct Sessions {
     remote: Remote,
 }
 
+#[derive(Debug, Subcommand)]
+enum Action {
+    Delete(Delete),
+}
+
 impl Sessions {
     pub(super) fn run(self) -> anyhow::Result<()> {
+        if let Some(Action::Delete(delete)) = self.action {
+            return delete.run();
+        }
         let sessions = block_on(self.list())?;
         if self.json {
             for session in &sessions {

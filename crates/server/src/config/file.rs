@@ -35,6 +35,8 @@ pub(super) struct Read {
     pub(super) policies: Vec<GivenPolicy>,
     /// Quotas of single projects.
     pub(super) quotas: Vec<GivenQuota>,
+    /// What projects want of retention: the project and the setting's name.
+    pub(super) retention: Vec<(ProjectId, String, Raw, Origin)>,
     /// Settings of hook endpoints, by what stands behind `hooks.endpoints.`.
     pub(super) endpoints: Vec<(String, Raw, Origin)>,
     pub(super) problems: Vec<Problem>,
@@ -50,6 +52,7 @@ pub(super) fn read(path: &Path, text: &str) -> Read {
             given: Vec::new(),
             policies: Vec::new(),
             quotas: Vec::new(),
+            retention: Vec::new(),
             endpoints: Vec::new(),
             problems: Vec::new(),
         },
@@ -115,11 +118,11 @@ impl Reader<'_> {
                         self.policy(&scope, &mut Vec::new(), table);
                     }
                     ("quotas", DeValue::Table(table)) => self.quotas(&scope, table),
+                    ("retention", DeValue::Table(table)) => self.retention(&scope, table),
                     (other, _) => {
                         let what = format!(
-                            "projects.{project}.{other} is not a setting: a project has \
-                             [projects.{project}.policy], [projects.{project}.quotas] and nothing \
-                             else"
+                            "projects.{project}.{other} is not a setting: a project has sections \
+                             such as [projects.{project}.policy]"
                         );
                         self.problem(name.span().start, None, what);
                     }
@@ -138,6 +141,17 @@ impl Reader<'_> {
                 origin: self.origin(name.span().start),
             };
             self.read.quotas.push(given);
+        }
+    }
+
+    /// How long a project's sessions are kept.
+    fn retention(&mut self, scope: &Scope, table: &DeTable<'_>) {
+        for (name, value) in in_order(table) {
+            if let Some(project) = scope {
+                let (name, at) = (name.get_ref().to_string(), name.span().start);
+                let given = (project.clone(), name, raw(value.get_ref()), self.origin(at));
+                self.read.retention.push(given);
+            }
         }
     }
 

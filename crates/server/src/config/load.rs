@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use palimpsest_core::ids::ProjectId;
+
 use super::policy::{self, Policies};
 use super::problem::{ConfigErrors, Origin, Problem};
 use super::quotas::GivenQuota;
 use super::settings::{SETTINGS, Setting, VARIABLE_PREFIX, by_key, by_variable, did_you_mean};
 use super::source::Source;
 use super::value::Raw;
-use super::{Config, checks, claude, file, hooks, quotas};
+use super::{Config, checks, claude, file, hooks, quotas, retention};
 use crate::convert::{PolicyField, policy_fields};
 
 /// The variable that names the file.
@@ -104,6 +106,9 @@ impl Loader {
                     self.set_endpoint(&rest, &raw, origin);
                 }
                 self.quotas = read.quotas;
+                for (project, name, raw, origin) in read.retention {
+                    self.set_retention(&project, &name, &raw, origin);
+                }
                 for entry in read.policies {
                     let (scope, path) = (entry.scope, entry.path);
                     self.policies.set(&scope, path, entry.value, entry.origin);
@@ -211,6 +216,19 @@ impl Loader {
             }
             Err(what) => {
                 self.faulty.insert(key.clone());
+                let key = Some(key);
+                self.problems.push(Problem { origin, key, what });
+            }
+        }
+    }
+
+    fn set_retention(&mut self, project: &ProjectId, name: &str, raw: &Raw, origin: Origin) {
+        let key = retention::key(project, name);
+        match self.config.retention.set(project, name, raw) {
+            Ok(()) => {
+                self.origins.insert(key, origin);
+            }
+            Err(what) => {
                 let key = Some(key);
                 self.problems.push(Problem { origin, key, what });
             }

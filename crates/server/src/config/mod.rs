@@ -16,6 +16,7 @@ mod policy;
 mod problem;
 mod quotas;
 mod render;
+mod retention;
 mod settings;
 mod source;
 mod summarizer;
@@ -41,6 +42,7 @@ pub use hooks::{EndpointConfig, EndpointName, EndpointUrl, HooksConfig};
 pub use load::{Flags, Loaded, load};
 pub use problem::{ConfigErrors, Origin, Problem};
 pub use quotas::{Quotas, QuotasConfig};
+pub use retention::{Age, Keep, OwnKeep, RetentionConfig, SweepConfig};
 pub use source::{FixedSource, ProcessSource, Source};
 pub use summarizer::{
     BaseUrl, ModelConfig, ModelName, ModelProvider, SummarizerConfig, VariableName,
@@ -80,6 +82,10 @@ pub struct Config {
     pub store: StoreConfig,
     /// The worker that keeps summaries.
     pub worker: WorkerConfig,
+    /// How long sessions are kept.
+    pub retention: RetentionConfig,
+    /// Files that no event names.
+    pub sweep: SweepConfig,
     /// The model that writes summaries.
     pub summarizer: SummarizerConfig,
     /// The users' own hook services.
@@ -231,6 +237,8 @@ impl Default for Config {
                 min_free_bytes: 128 * MIB,
             },
             worker: WorkerConfig::default(),
+            retention: RetentionConfig::default(),
+            sweep: SweepConfig::default(),
             summarizer: SummarizerConfig::default(),
             hooks: HooksConfig::default(),
             policy: PolicyConfig::default(),

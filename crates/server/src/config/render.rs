@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use super::policy::{self, Scope};
 use super::problem::Origin;
 use super::settings::{SETTINGS, Setting};
-use super::{Loaded, hooks, quotas};
+use super::{Loaded, hooks, quotas, retention};
 use crate::convert::{FieldKind, PolicyField, policy_fields};
 
 impl Loaded {
@@ -26,6 +26,7 @@ impl Loaded {
         }
         hooks::render(self, &mut out);
         quotas::render(self, &mut out);
+        retention::render(self, &mut out);
         self.policy(&mut out);
         for (project, settings) in &self.config.policy.projects {
             self.fields(&mut out, &Some(project.clone()), settings);

@@ -201,6 +201,26 @@ settings! {
         "How long a summary.md that somebody has just edited is left alone before it is read.";
     "worker.grace_ms" => worker.grace_ms in 0..=HOUR_MS,
         "How long updates under way may take to finish when the server goes down.";
+    "retention.max_age" => retention.keep.max_age,
+        "Sessions in which nothing has happened for this long are deleted, such as \"90d\"; or never.";
+    "retention.max_sessions" => retention.keep.max_sessions,
+        "Sessions of one project; those untouched longest are deleted when it has more. 0: no limit.";
+    "retention.max_bytes" => retention.keep.max_bytes,
+        "Stored bytes of one project; those untouched longest are deleted when it has more. 0: no limit.";
+    "retention.export_url" => retention.export_url,
+        "Where a transcript is exported to before its session is deleted; what fails to be exported stays.";
+    "retention.subagents_alone" => retention.subagents_alone,
+        "Whether a subagent's session is deleted by its own age instead of with its parent.";
+    "retention.every_ms" => retention.every_ms in 100..=(24 * HOUR_MS),
+        "How often it is looked for sessions whose retention is over.";
+    "retention.load_percent" => retention.load_percent in 1..=100,
+        "The share of the time in which retention and sweeping do something; the rest is for calls.";
+    "sweep.enabled" => sweep.enabled,
+        "Whether files are removed that no event names, such as a crash leaves.";
+    "sweep.every_ms" => sweep.every_ms in 100..=(30 * 24 * HOUR_MS),
+        "How often it is looked for them.";
+    "sweep.grace_ms" => sweep.grace_ms in (24 * HOUR_MS)..=(3_650 * 24 * HOUR_MS),
+        "How old such a file is at least: its event may not be written yet. Not under a day.";
     "summarizer.provider" => summarizer.main.provider,
         "Whose API the model that writes summaries is asked by: anthropic, openai (or what speaks it), or none.";
     "summarizer.base_url" => summarizer.main.base_url,

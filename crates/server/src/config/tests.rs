@@ -372,7 +372,7 @@ fn every_mistake_in_policies_is_reported_at_once() {
               p.toml:12: policy.microcompact.protected_tools must be a list of texts, is 1
               p.toml:14: policy.tool_results.rules.Read.fixed_chars does not fit: invalid type: boolean `true`, expected u64
               p.toml:15: projects.a b: may hold only letters, digits, '-', '_' and '.', and must begin with a letter or a digit
-              p.toml:17: projects.p.snip is not a setting: a project has [projects.p.policy], [projects.p.quotas] and nothing else
+              p.toml:17: projects.p.snip is not a setting: a project has sections such as [projects.p.policy]
               p.toml:19: projects.q.policy.snip.nugde is not a setting: did you mean projects.q.policy.snip.nudge?
               p.toml:20: projects.q.policy.collapse.target_percent must be less than commit_at_percent
               p.toml:21: projects.r is a section: write [projects.r.policy]

@@ -130,6 +130,7 @@ fn updated(event: &event::SessionUpdated) -> Vec<Out> {
         ("title", event.title.is_some()),
         ("project_path", event.project_path.is_some()),
         ("branch", event.branch.is_some()),
+        ("hold", event.hold.is_some()),
         ("attributes", event.attributes.is_some()),
     ];
     let paths: Vec<String> = changed

@@ -69,6 +69,7 @@ pub fn create(
         title: name("title", given.title, limits)?,
         project_path: name("project_path", given.project_path, limits)?,
         branch: name("branch", given.branch, limits)?,
+        hold: given.hold.into(),
         parent,
         attributes: attributes(given.attributes, limits).under("session")?,
         ..Create::default()
@@ -115,6 +116,9 @@ pub fn update(
     if named("branch", !given.branch.is_empty()) {
         update.branch = Some(name("branch", given.branch, limits)?);
     }
+    if named("hold", !given.hold.is_empty()) {
+        update.hold = Some(given.hold.into());
+    }
     if named("attributes", !given.attributes.is_empty()) {
         update.attributes = Some(attributes(given.attributes, limits).under("session")?);
     }
@@ -154,7 +158,7 @@ fn name(field: &str, text: String, limits: &Limits) -> Result<Box<str>, FieldErr
 /// Whether a path of a mask names something that can change.
 fn check_path(path: &str) -> Result<(), FieldError> {
     let what = match path {
-        "title" | "project_path" | "branch" | "attributes" => return Ok(()),
+        "title" | "project_path" | "branch" | "hold" | "attributes" => return Ok(()),
         path if masked_path(path).is_some() => return Ok(()),
         _ => "does not name a field that can be changed",
     };

@@ -40,6 +40,7 @@ pub fn listed_session(listed: Listed<'_>) -> v1::Session {
         title: about.title.to_string(),
         project_path: about.project_path.to_string(),
         branch: about.branch.to_string(),
+        hold: about.hold.to_string(),
         parent_session: about
             .parent
             .as_ref()

@@ -73,6 +73,18 @@ pub enum ServiceError {
         /// Its name.
         session: SessionKey,
     },
+    /// The session must be kept.
+    SessionOnHold {
+        /// Its name.
+        session: SessionKey,
+    },
+    /// An earlier session of that name was deleted and is still being removed.
+    SessionDeleting {
+        /// Its name.
+        session: SessionKey,
+        /// When it may be gone.
+        retry_after: Duration,
+    },
     /// The session has no such message or block.
     MessageNotFound {
         /// The message.
@@ -290,8 +302,8 @@ pub enum ServiceError {
     PermissionDenied {
         /// What they would have to be allowed.
         right: Right,
-        /// Where.
-        project: ProjectId,
+        /// Where; everywhere, when it is about all projects at once.
+        project: Option<ProjectId>,
     },
     /// The project is another tenant's.
     ProjectNotFound {

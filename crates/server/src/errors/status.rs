@@ -284,6 +284,30 @@ fn refusal(error: ServiceError) -> Refusal {
         )
         .meta("session", &session)
         .resource(SESSION_TYPE, &session),
+        E::SessionDeleting {
+            session,
+            retry_after,
+        } => Refusal::new(
+            Code::Unavailable,
+            Reason::SessionDeleting,
+            format!(
+                "a session {session} was deleted and its files are still being removed: try again \
+                 after the delay of RetryInfo, or choose another name"
+            ),
+        )
+        .meta("session", &session)
+        .retry(retry_after),
+        E::SessionOnHold { session } => Refusal::new(
+            Code::FailedPrecondition,
+            Reason::SessionOnHold,
+            format!(
+                "session {session} is on hold and must be kept: lift the hold with UpdateSession \
+                 (update_mask hold, and no hold) if it may go"
+            ),
+        )
+        .meta("session", &session)
+        .precondition(session.to_string(), "the session must not be on hold")
+        .resource(SESSION_TYPE, &session),
         E::SessionHasSubagents { session, subagents } => Refusal::new(
             Code::FailedPrecondition,
             Reason::SessionHasSubagents,
@@ -583,7 +607,15 @@ fn refusal(error: ServiceError) -> Refusal {
         E::PermissionDenied { right, project } => Refusal::new(
             Code::PermissionDenied,
             Reason::PermissionDenied,
-            format!("the credential does not have the right {right} in projects/{project}: use one that has"),
+            match project {
+                Some(project) => format!(
+                    "the credential does not have the right {right} in projects/{project}: use one that has"
+                ),
+                None => format!(
+                    "the credential does not have the right {right} in every project: use one that has, \
+                     or name a project"
+                ),
+            },
         )
         .meta("permission", right.name()),
         E::ProjectNotFound { project } => Refusal::new(

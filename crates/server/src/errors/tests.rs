@@ -139,6 +139,11 @@ fn every_error() -> Vec<ServiceError> {
             given: "bb".into(),
         },
         E::SessionExists { session: session() },
+        E::SessionOnHold { session: session() },
+        E::SessionDeleting {
+            session: session(),
+            retry_after: Duration::from_millis(200),
+        },
         E::MessageConflict {
             id: id(),
             stored,
@@ -206,7 +211,11 @@ fn every_error() -> Vec<ServiceError> {
         },
         E::PermissionDenied {
             right: Right::Compact,
-            project: session().project,
+            project: Some(session().project),
+        },
+        E::PermissionDenied {
+            right: Right::Admin,
+            project: None,
         },
         E::ProjectNotFound {
             project: session().project,
@@ -297,6 +306,13 @@ fn the_whole_table() {
         AlreadyExists: session projects/p/sessions/s exists: use it, or choose another name
           ErrorInfo palimpsest/SESSION_EXISTS session=projects/p/sessions/s
           ResourceInfo palimpsest.context.v1.Session projects/p/sessions/s
+        FailedPrecondition: session projects/p/sessions/s is on hold and must be kept: lift the hold with UpdateSession (update_mask hold, and no hold) if it may go
+          ErrorInfo palimpsest/SESSION_ON_HOLD session=projects/p/sessions/s
+          PreconditionFailure SESSION_ON_HOLD projects/p/sessions/s: the session must not be on hold
+          ResourceInfo palimpsest.context.v1.Session projects/p/sessions/s
+        Unavailable: a session projects/p/sessions/s was deleted and its files are still being removed: try again after the delay of RetryInfo, or choose another name
+          RetryInfo 200ms
+          ErrorInfo palimpsest/SESSION_DELETING session=projects/p/sessions/s
         AlreadyExists: message 01890a5d-ac96-774b-bcce-b302099a8057 is there and says something else: give the new one another id
           ErrorInfo palimpsest/MESSAGE_CONFLICT given_digest=836d69d0eed52279bdede1e86df8aa2b message_id=01890a5d-ac96-774b-bcce-b302099a8057 stored_digest=57feb47890e14caeeef4fed93f6b8fce
           ResourceInfo palimpsest.context.v1.Message 01890a5d-ac96-774b-bcce-b302099a8057
@@ -336,6 +352,8 @@ fn the_whole_table() {
           ErrorInfo palimpsest/UNAUTHENTICATED
         PermissionDenied: the credential does not have the right compact in projects/p: use one that has
           ErrorInfo palimpsest/PERMISSION_DENIED permission=compact
+        PermissionDenied: the credential does not have the right admin in every project: use one that has, or name a project
+          ErrorInfo palimpsest/PERMISSION_DENIED permission=admin
         NotFound: there is no projects/p for this credential: use one that names it
           ErrorInfo palimpsest/PROJECT_NOT_FOUND project=projects/p
         ResourceExhausted: the server has too much to do: try again after the delay of RetryInfo

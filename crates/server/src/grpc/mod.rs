@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use palimpsest_core::limits::Limits;
 use palimpsest_proto::FILE_DESCRIPTOR_SET;
+use palimpsest_proto::context::v1::admin_service_server::{AdminService, AdminServiceServer};
 use palimpsest_proto::context::v1::context_service_server::{ContextService, ContextServiceServer};
 use palimpsest_proto::context::v1::session_service_server::{SessionService, SessionServiceServer};
 use tokio::net::TcpListener;
@@ -50,14 +51,16 @@ const MAX_REPLY_BYTES: usize = 64 * 1024 * 1024;
 
 /// The handlers.
 #[derive(Debug)]
-pub struct Services<C, S> {
+pub struct Services<C, S, A> {
     /// Messages in, views out.
     pub context: C,
     /// Sessions themselves.
     pub sessions: S,
+    /// The store as it is.
+    pub admin: A,
 }
 
-impl<C: ContextService, S: SessionService> Services<C, S> {
+impl<C: ContextService, S: SessionService, A: AdminService> Services<C, S, A> {
     /// The routes to the handlers. Compression is off: within a cluster it costs more than it
     /// saves, and a compressed request would be larger than it says.
     pub fn into_routes(self, limits: &Limits) -> Routes {
@@ -71,6 +74,11 @@ impl<C: ContextService, S: SessionService> Services<C, S> {
         )
         .add_service(
             SessionServiceServer::new(self.sessions)
+                .max_decoding_message_size(max_request)
+                .max_encoding_message_size(max_reply),
+        )
+        .add_service(
+            AdminServiceServer::new(self.admin)
                 .max_decoding_message_size(max_request)
                 .max_encoding_message_size(max_reply),
         )
@@ -89,6 +97,7 @@ pub fn with_standard_services(
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
             .with_service_name(CONTEXT_SERVICE)
             .with_service_name(SESSION_SERVICE)
+            .with_service_name(ADMIN_SERVICE)
             .with_service_name(HEALTH_SERVICE)
     };
     Ok(routes
@@ -100,6 +109,7 @@ pub fn with_standard_services(
 /// The full names of the services.
 const CONTEXT_SERVICE: &str = <ContextServiceServer<()> as NamedService>::NAME;
 const SESSION_SERVICE: &str = <SessionServiceServer<()> as NamedService>::NAME;
+const ADMIN_SERVICE: &str = <AdminServiceServer<()> as NamedService>::NAME;
 const HEALTH_SERVICE: &str = <HealthServer<HealthService> as NamedService>::NAME;
 
 /// Serves until `stop`, and then until the last connection is closed, which may be never: the

@@ -37,6 +37,23 @@ impl Service {
         allowed(pass.caller.grant.rights.contains(&right), right, place)
     }
 
+    /// Refuses a call about all projects, unless the caller's credential has its right in all of them.
+    pub(super) fn authorize_everywhere(&self, ticket: Option<&Ticket>) -> Result<(), ServiceError> {
+        if !self.asks_who {
+            return Ok(());
+        }
+        let pass = ticket.and_then(Ticket::pass).ok_or_else(unknown)?;
+        let right = pass.right.ok_or_else(unknown)?;
+        let grant = &pass.caller.grant;
+        if grant.projects.are_all() && grant.rights.contains(&right) {
+            return Ok(());
+        }
+        Err(ServiceError::PermissionDenied {
+            right,
+            project: None,
+        })
+    }
+
     /// Refuses a call that turned out to take another right than its rpc does.
     pub(super) fn authorize_also(
         &self,
@@ -59,7 +76,7 @@ fn allowed(is_allowed: bool, right: Right, place: &Place) -> Result<(), ServiceE
     }
     Err(ServiceError::PermissionDenied {
         right,
-        project: place.project().clone(),
+        project: Some(place.project().clone()),
     })
 }
 

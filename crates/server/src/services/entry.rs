@@ -6,9 +6,10 @@ use palimpsest_proto::context::v1::{
     AppendMessagesRequest, CallToolRequest, CommitSummaryRequest, CompactRequest,
     CreateSessionRequest, DeleteSessionRequest, ExportTranscriptRequest, GetSessionMemoryRequest,
     GetSessionRequest, ListEventsRequest, ListMessagesRequest, ListSessionsRequest,
-    ListToolsRequest, PersistToolResultRequest, PrepareContextRequest, ReadToolResultRequest,
-    RestoreContextRequest, RewindSessionRequest, SearchMessagesRequest, SnipRequest,
-    StreamContextRequest, UpdateSessionRequest, UpdateWorkingStateRequest, WatchSessionRequest,
+    ListStoredSessionsRequest, ListToolsRequest, PersistToolResultRequest, PrepareContextRequest,
+    ReadStoredFileRequest, ReadStoredSessionRequest, ReadToolResultRequest, RestoreContextRequest,
+    RewindSessionRequest, SearchMessagesRequest, SnipRequest, StreamContextRequest,
+    UpdateSessionRequest, UpdateWorkingStateRequest, WatchSessionRequest,
 };
 use tonic::{Request, Status};
 
@@ -56,6 +57,9 @@ names!(
     ListEventsRequest.session,
     WatchSessionRequest.session,
     ExportTranscriptRequest.session,
+    ListStoredSessionsRequest.parent,
+    ReadStoredSessionRequest.session,
+    ReadStoredFileRequest.session,
 );
 
 impl Names for UpdateSessionRequest {
@@ -74,6 +78,12 @@ impl Service {
         if let Some(place) = place {
             self.admit(ticket, place.into_project())?;
         }
+        Ok(request.into_inner())
+    }
+
+    /// Lets in a call that is about all projects at once.
+    pub(super) fn enter_all<R>(&self, request: Request<R>) -> Result<R, Status> {
+        self.authorize_everywhere(request.extensions().get::<Ticket>())?;
         Ok(request.into_inner())
     }
 

@@ -6,7 +6,7 @@ mod complete;
 use async_stream::try_stream;
 use bytes::Bytes;
 use palimpsest_core::codec;
-use palimpsest_core::ids::SessionKey;
+use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::Session;
 use palimpsest_core::view::{Provider, WireBlock};
 use palimpsest_proto::context::v1::{ExportTranscriptRequest, ExportTranscriptResponse, Format};
@@ -14,7 +14,7 @@ use tonic::Status;
 
 use super::Service;
 use super::context::Replies;
-use super::originals::{Original, Walk};
+use super::originals::{Original, Walk, put_back};
 use crate::convert;
 use crate::errors::ServiceError;
 
@@ -76,6 +76,7 @@ pub(super) async fn export(
     let filter = convert::message_filter(request.filter)?;
     let revision = service.sessions.read(&key, Session::revision).await?;
     let mut walk = Walk::begin(service, &key, filter, false, None).await?;
+    let inline = request.inline_results.unwrap_or(true);
     let service = service.clone();
     let stream = try_stream! {
         let mut exported = 0;
@@ -85,7 +86,11 @@ pub(super) async fn export(
         }
         while !walk.is_done() {
             let originals = walk.chunk(&service, usize::MAX).await.map_err(Status::from)?;
-            for original in originals {
+            for mut original in originals {
+                if inline {
+                    // What a caller appended in a stored result's place is not the original.
+                    put_back(&service, &key, &mut original).await.map_err(Status::from)?;
+                }
                 let data = file.message(&original, exported == 0);
                 exported += 1;
                 yield part(data, exported);
@@ -99,6 +104,48 @@ pub(super) async fn export(
         };
     };
     Ok(Box::pin(stream))
+}
+
+/// A whole transcript in the format that loses nothing, some lines at a time, for whoever keeps it
+/// before the session is deleted.
+#[derive(Debug)]
+pub struct CompleteExport {
+    key: SessionKey,
+    revision: Revision,
+    walk: Walk,
+}
+
+impl CompleteExport {
+    /// Begins an export.
+    pub(crate) async fn begin(service: &Service, key: &SessionKey) -> Result<Self, ServiceError> {
+        let filter = convert::message_filter(None)?;
+        Ok(Self {
+            key: key.clone(),
+            revision: service.sessions.read(key, Session::revision).await?,
+            walk: Walk::begin(service, key, filter, false, None).await?,
+        })
+    }
+
+    /// The session's revision when the export began.
+    pub(crate) const fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// The next lines; none after the last.
+    pub(crate) async fn next(
+        &mut self,
+        service: &Service,
+    ) -> Result<Option<Vec<Bytes>>, ServiceError> {
+        if self.walk.is_done() {
+            return Ok(None);
+        }
+        let mut originals = self.walk.chunk(service, usize::MAX).await?;
+        for original in &mut originals {
+            put_back(service, &self.key, original).await?;
+        }
+        let lines = originals.iter().map(|it| complete::line(it).into());
+        Ok(Some(lines.collect()))
+    }
 }
 
 fn part(data: Bytes, exported_messages: u64) -> ExportTranscriptResponse {

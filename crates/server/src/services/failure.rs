@@ -20,6 +20,10 @@ impl From<SessionsError> for ServiceError {
             SessionsError::Rejected(rejection) => rejection.into(),
             SessionsError::NotFound(session) => Self::SessionNotFound { session },
             SessionsError::Exists(session) => Self::SessionExists { session },
+            SessionsError::Deleting(session) => Self::SessionDeleting {
+                session,
+                retry_after: SOON,
+            },
             SessionsError::Contended => Self::StoreUnavailable { retry_after: SOON },
             SessionsError::Store(error) => error.into(),
             SessionsError::Quota(exceeded) => Self::QuotaExceeded(exceeded),

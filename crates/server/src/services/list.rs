@@ -1,6 +1,6 @@
 //! `ListSessions`.
 
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 
 use palimpsest_core::ids::{ProjectId, SessionKey, Timestamp};
 use palimpsest_core::session::About;
@@ -144,28 +144,38 @@ fn row(key: &SessionKey, head: &Head, about: &About) -> Session {
     convert::listed_session(convert::Listed::of(key, head.revision, about))
 }
 
-/// The sessions that name one as their parent.
-pub(super) async fn children(
+/// The sessions that name one as their parent, and theirs in turn, those deepest down first.
+pub(super) async fn descendants(
     service: &Service,
-    parent: &SessionKey,
+    ancestor: &SessionKey,
 ) -> Result<Vec<SessionKey>, ServiceError> {
-    let mut children = Vec::new();
+    let mut children: HashMap<SessionKey, Vec<SessionKey>> = HashMap::new();
     let mut from: Option<SessionKey> = None;
     loop {
         let rows = service
             .sessions
-            .list(Some(&parent.project), from.as_ref(), MAX_LIST)
+            .list(Some(&ancestor.project), from.as_ref(), MAX_LIST)
             .await?;
         let full = rows.len() == MAX_LIST;
         from = rows.last().map(|(key, ..)| key.clone());
-        let of_parent = |about: &About| about.parent.as_ref() == Some(parent);
-        children.extend(
-            rows.into_iter()
-                .filter(|(_, _, about)| of_parent(about))
-                .map(|(key, ..)| key),
-        );
+        for (key, _, about) in rows {
+            if let Some(parent) = about.parent {
+                children.entry(parent).or_default().push(key);
+            }
+        }
         if !full {
-            return Ok(children);
+            break;
         }
     }
+    let mut found = Vec::new();
+    let mut level = vec![ancestor.clone()];
+    // Taken out of the map as they are found, so that a circle of parents ends.
+    while !level.is_empty() {
+        let below = level.iter().filter_map(|key| children.remove(key));
+        level = below.flatten().collect();
+        level.retain(|key| key != ancestor);
+        found.extend(level.iter().cloned());
+    }
+    found.reverse();
+    Ok(found)
 }

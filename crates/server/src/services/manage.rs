@@ -1,4 +1,4 @@
-//! `CreateSession`, `GetSession`, `UpdateSession`, `DeleteSession`.
+//! `CreateSession`, `GetSession`, `UpdateSession`.
 
 use palimpsest_core::command::{Command, Rejection};
 use palimpsest_core::ids::{Revision, SessionId, SessionKey};
@@ -6,13 +6,12 @@ use palimpsest_core::message::Digest;
 use palimpsest_core::policy::Overlay;
 use palimpsest_core::session::{Method, RequestStamp, Session};
 use palimpsest_proto::context::v1::{
-    CreateSessionRequest, CreateSessionResponse, DeleteSessionRequest, DeleteSessionResponse,
-    GetSessionRequest, GetSessionResponse, UpdateSessionRequest, UpdateSessionResponse,
+    CreateSessionRequest, CreateSessionResponse, GetSessionRequest, GetSessionResponse,
+    UpdateSessionRequest, UpdateSessionResponse,
 };
 use uuid::Builder;
 
 use super::append::expected;
-use super::list::children;
 use super::{Service, fidelity};
 use crate::convert::{self, ChangedSession};
 use crate::errors::ServiceError;
@@ -195,53 +194,4 @@ fn in_overrides(rejection: Rejection) -> Rejection {
         }
         rejection => rejection,
     }
-}
-
-pub(super) async fn delete(
-    service: &Service,
-    request: DeleteSessionRequest,
-) -> Result<DeleteSessionResponse, ServiceError> {
-    let key = convert::session_key(&request.session, "session")?;
-    let expected = request.expected_revision.map(Revision::new);
-    let found = service.sessions.read(&key, Session::revision).await;
-    match (found, expected) {
-        (Err(SessionsError::NotFound(_)), _) if request.allow_missing => {
-            return Ok(DeleteSessionResponse {
-                deleted_sessions: 0,
-            });
-        }
-        (Err(error), _) => return Err(error.into()),
-        (Ok(current), Some(expected)) if current != expected => {
-            return Err(ServiceError::RevisionMismatch { expected, current });
-        }
-        (Ok(_), _) => {}
-    }
-    let subagents = children(service, &key).await?;
-    if !subagents.is_empty() && !request.delete_subagents {
-        return Err(ServiceError::SessionHasSubagents {
-            session: key,
-            subagents: subagents.len(),
-        });
-    }
-    let mut deleted_sessions = 0;
-    // Children first: when this is interrupted, the parent still says what is left to do.
-    for key in subagents.iter().chain([&key]) {
-        // A subagent has a revision of its own, which the caller did not name.
-        let expected = expected.filter(|_| !subagents.contains(key));
-        let check = |session: &Session| match expected {
-            Some(expected) if session.revision() != expected => Err(Rejection::RevisionMoved {
-                expected,
-                current: session.revision(),
-            }),
-            _ => Ok(()),
-        };
-        let deleted = service.sessions.delete(key, check).await?;
-        // The log names the blobs, so it goes first: a blob that is left over is only a leftover.
-        if deleted {
-            let outcome = service.blobs.delete_session(key).await;
-            outcome.map_err(|error| ServiceError::internal("delete a session's blobs", error))?;
-        }
-        deleted_sessions += u32::from(deleted);
-    }
-    Ok(DeleteSessionResponse { deleted_sessions })
 }

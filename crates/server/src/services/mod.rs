@@ -6,11 +6,13 @@
 mod adopt;
 mod append;
 mod authorize;
+mod backup;
 mod change;
 mod commit;
 mod compact;
 mod compaction;
 mod context;
+mod delete;
 mod entry;
 mod etag;
 mod events;
@@ -58,7 +60,9 @@ use crate::quotas::Quotas;
 use crate::sessions::{Missing, Sessions};
 use crate::summarizer::Models;
 
+pub use backup::AdminHandlers;
 pub use context::ContextHandlers;
+pub use export::CompleteExport;
 pub use session::SessionHandlers;
 
 /// What handlers work with.

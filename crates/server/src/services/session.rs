@@ -11,7 +11,7 @@ use palimpsest_proto::context::v1::{
 use tonic::{Request, Response, Status, async_trait};
 
 use super::context::Replies;
-use super::{Service, events, export, list, manage, messages, reply, search};
+use super::{Service, delete, events, export, list, manage, messages, reply, search};
 
 /// The handlers of `SessionService`.
 #[derive(Debug, Clone)]
@@ -50,7 +50,7 @@ impl SessionService for SessionHandlers {
         request: Request<DeleteSessionRequest>,
     ) -> Result<Response<DeleteSessionResponse>, Status> {
         let (service, request) = (self.0.clone(), self.0.enter(request)?);
-        let change = async move { manage::delete(&service, request).await };
+        let change = async move { delete::delete(&service, request).await };
         reply(self.0.mutations.uncancelled(change).await)
     }
 

@@ -10,7 +10,7 @@ use super::append::{budget, expected, tokens};
 use super::change::{Change, Happened};
 use super::fidelity::removed;
 use super::ledger::ledger;
-use super::list::children;
+use super::list::descendants;
 use super::{Service, etag};
 use crate::convert;
 use crate::errors::ServiceError;
@@ -187,7 +187,7 @@ async fn foreign(
         return Ok(error);
     };
     let parent = |session: &Session| session.about().parent.clone();
-    let mut relatives = children(service, key).await?;
+    let mut relatives = descendants(service, key).await?;
     relatives.extend(service.sessions.read(key, parent).await?);
     for relative in relatives {
         for target in &mut targets {

@@ -85,6 +85,13 @@ impl Cache {
         inner.evict(self.max_bytes);
     }
 
+    /// Whether somebody holds the session's handle: a call that works on it, or one that watches it.
+    pub(super) fn is_in_use(&self, key: &SessionKey) -> bool {
+        let inner = self.lock();
+        let slot = inner.slots.get(key);
+        slot.is_some_and(|slot| Arc::strong_count(&slot.handle) > 1)
+    }
+
     pub(super) fn loaded(&self) -> (usize, usize) {
         let inner = self.lock();
         (inner.bytes, inner.slots.len())

@@ -10,6 +10,7 @@ mod growth;
 mod handle;
 mod load;
 mod policies;
+mod removal;
 mod row;
 mod transaction;
 
@@ -30,6 +31,7 @@ use self::cache::Cache;
 pub use self::handle::{Change, Watcher};
 pub use self::load::Past;
 pub use self::policies::Policies;
+pub(crate) use self::removal::told;
 use self::transaction::NewBlob;
 pub use self::transaction::{Outcome, Transaction};
 use crate::clock::Clock;
@@ -70,6 +72,9 @@ pub enum SessionsError {
     /// The caller's time was over before the session was free.
     #[error("the call's time was over before its turn came")]
     Expired,
+    /// An earlier session of that name is still being removed.
+    #[error("an earlier session {0} is still being removed")]
+    Deleting(SessionKey),
     /// Somebody else committed first, again and again.
     #[error("the session is being changed from elsewhere: try again")]
     Contended,
@@ -94,6 +99,9 @@ pub struct Sessions {
     blobs: Option<Arc<Blobs>>,
     quotas: Option<Arc<Quotas>>,
     wake: Arc<Notify>,
+    /// Told whenever a session was deleted: what it leaves is to be removed.
+    deletions: Arc<Notify>,
+    in_hand: removal::InHand,
 }
 
 impl fmt::Debug for Sessions {
@@ -120,6 +128,8 @@ impl Sessions {
             blobs: None,
             quotas: None,
             wake: Arc::default(),
+            deletions: Arc::default(),
+            in_hand: removal::InHand::default(),
         }
     }
 
@@ -140,6 +150,11 @@ impl Sessions {
     /// Told whenever a session has become due for the worker.
     pub fn waker(&self) -> Arc<Notify> {
         Arc::clone(&self.wake)
+    }
+
+    /// Told whenever a session was deleted and something of it may be left.
+    pub fn deletions(&self) -> Arc<Notify> {
+        Arc::clone(&self.deletions)
     }
 
     /// The log beneath.
@@ -220,6 +235,10 @@ impl Sessions {
             if loaded.is_none() && matches!(missing, Missing::Refuse) {
                 return Err(SessionsError::NotFound(key.clone()));
             }
+            if loaded.is_none() {
+                // Before a result of the new one is stored beside those of the old one.
+                Box::pin(self.give_free(key)).await?;
+            }
             let mut transaction = Transaction::new(key, state.take(), now, &self.limits, can_store);
             if let (None, Missing::Create(create)) = (transaction.session(), missing) {
                 transaction.create(create.clone())?;
@@ -265,7 +284,7 @@ impl Sessions {
                     self.cache.weigh(key, state.weight_bytes());
                     return Ok(answer.map_err(Rejection::from)?);
                 }
-                Err(StoreError::Conflict { .. }) => {}
+                Err(StoreError::Conflict { .. } | StoreError::Deleting(_)) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -350,25 +369,6 @@ impl Sessions {
         revision: Revision,
     ) -> Result<Option<Past>, SessionsError> {
         load::past(&*self.log, key, revision).await
-    }
-
-    /// Deletes a session and its log; false when there was none.
-    pub async fn delete(
-        &self,
-        key: &SessionKey,
-        check: impl FnOnce(&Session) -> Result<(), Rejection>,
-    ) -> Result<bool, SessionsError> {
-        let handle = self.cache.handle(key);
-        let mut state = Turn::wait(handle.lock()).await;
-        let Some(loaded) = state.load(&*self.log, key).await? else {
-            return Ok(false);
-        };
-        check(&loaded.session)?;
-        state.forget();
-        let deleted = self.log.delete(key).await?;
-        self.cache.weigh(key, 0);
-        handle.announce_deletion();
-        Ok(deleted)
     }
 
     /// Follows a session's changes.

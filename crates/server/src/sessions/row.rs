@@ -28,6 +28,7 @@ pub(super) fn encode(about: &About) -> Bytes {
         first_prompt: short(&about.first_prompt),
         project_path: short(&about.project_path),
         branch: short(&about.branch),
+        hold: short(&about.hold),
         last_model: short(&about.last_model),
         ..without_attributes
     })

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 use palimpsest_store::{
-    Batch, Due, DueChange, Frame, Head, Lease, SessionLog, Snapshot, StoreError,
+    Batch, Due, DueChange, Frame, Head, Lease, SessionLog, Snapshot, StoreError, Tombstone, Usage,
 };
 
 /// What was read.
@@ -90,8 +90,25 @@ impl<L: SessionLog> SessionLog for CountingLog<L> {
         self.log.usage(project).await
     }
 
-    async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError> {
-        self.log.delete(key).await
+    async fn delete(&self, key: &SessionKey, at: Timestamp) -> Result<bool, StoreError> {
+        self.log.delete(key, at).await
+    }
+
+    async fn tombstone(&self, key: &SessionKey) -> Result<Option<Tombstone>, StoreError> {
+        self.count(0, 0);
+        self.log.tombstone(key).await
+    }
+
+    async fn tombstones(
+        &self,
+        after: Option<&SessionKey>,
+        limit: usize,
+    ) -> Result<Vec<Tombstone>, StoreError> {
+        self.log.tombstones(after, limit).await
+    }
+
+    async fn forget(&self, key: &SessionKey, incarnation: u64) -> Result<bool, StoreError> {
+        self.log.forget(key, incarnation).await
     }
 
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use palimpsest_proto::context::v1;
+use palimpsest_proto::context::v1::admin_service_server::AdminService;
 use palimpsest_proto::context::v1::context_service_server::ContextService;
 use palimpsest_proto::context::v1::session_service_server::SessionService;
 use palimpsest_server::errors::{BoxError, ServiceError};
@@ -174,5 +175,17 @@ impl Backend for State {
     async fn close(&self) -> Result<(), BoxError> {
         self.closed.store(true, Ordering::SeqCst);
         Ok(())
+    }
+}
+
+#[async_trait]
+impl AdminService for Double {
+    type ReadStoredSessionStream = Endless<v1::ReadStoredSessionResponse>;
+    type ReadStoredFileStream = Endless<v1::ReadStoredFileResponse>;
+
+    refused! {
+        list_stored_sessions(ListStoredSessionsRequest) -> v1::ListStoredSessionsResponse;
+        read_stored_session(ReadStoredSessionRequest) -> Self::ReadStoredSessionStream;
+        read_stored_file(ReadStoredFileRequest) -> Self::ReadStoredFileStream;
     }
 }

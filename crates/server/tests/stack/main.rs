@@ -65,7 +65,8 @@ impl Stack {
                 };
                 let services = Services {
                     context: double.clone(),
-                    sessions: double,
+                    sessions: double.clone(),
+                    admin: double,
                 };
                 Ok(App {
                     routes: services.into_routes(&context.config.limits),

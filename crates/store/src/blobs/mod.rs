@@ -5,9 +5,9 @@
 
 mod folders;
 mod location;
+mod removal;
 mod summary;
 
-use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::io;
 use std::ops::Range;
@@ -23,6 +23,7 @@ use tokio::sync::RwLock;
 use tokio::task::spawn_blocking;
 
 use self::folders::Folders;
+pub use self::removal::Removed;
 pub use self::summary::{Replaced, SummaryFile, summary_path};
 use crate::crash_point;
 
@@ -77,6 +78,12 @@ pub enum BlobError {
     /// tried again.
     #[error("failed to sync a folder of the blob store")]
     Folder(#[source] io::Error),
+}
+
+/// The store that a location means, and the path in it below which everything is.
+pub(crate) fn open_location(location: &str) -> Result<(Arc<dyn ObjectStore>, Path), BlobError> {
+    let (store, root, _) = location::open(location)?;
+    Ok((store, root))
 }
 
 /// What an event holds of a blob.
@@ -253,48 +260,31 @@ impl Blobs {
         part.map_err(|e| lost(e, path))
     }
 
+    /// The names and sizes of a session's tool results, in the order of the names.
+    pub async fn results(&self, session: &SessionKey) -> Result<Vec<(String, u64)>, BlobError> {
+        let folder = tool_results(session);
+        let entries = self.entries(&folder).await?.into_iter();
+        let named = entries.filter_map(|entry| {
+            let file = entry.path.strip_prefix(&folder)?;
+            check_name(file).ok()?;
+            Some((file.to_owned(), entry.bytes))
+        });
+        Ok(named.collect())
+    }
+
+    /// Puts a tool result back under the name that it had, from a copy.
+    pub async fn put_file(
+        &self,
+        session: &SessionKey,
+        file: &str,
+        bytes: Bytes,
+    ) -> Result<(), BlobError> {
+        self.overwrite(&result_path(session, file)?, bytes).await
+    }
+
     /// All blobs of a session, by their paths.
     pub async fn list(&self, session: &SessionKey) -> Result<Vec<BlobEntry>, BlobError> {
         self.entries(&session_dir(session)).await
-    }
-
-    /// Deletes all blobs of a session and says how many there were. One that is gone already is no
-    /// failure, so a deletion that was cut short can be repeated.
-    pub async fn delete_session(&self, session: &SessionKey) -> Result<usize, BlobError> {
-        let entries = self.list(session).await?;
-        for entry in &entries {
-            self.delete(&entry.path).await?;
-        }
-        Ok(entries.len())
-    }
-
-    /// Deletes a session's tool results that no event names and that were written before
-    /// `older_than`, and says which. Never one younger than a day: `older_than` is cut to that.
-    pub async fn sweep(
-        &self,
-        session: &SessionKey,
-        referenced: &HashSet<String>,
-        older_than: Timestamp,
-        now: Timestamp,
-    ) -> Result<Vec<String>, BlobError> {
-        let newest = Timestamp::from_millis(now.as_millis().saturating_sub(MIN_SWEEP_AGE_MILLIS));
-        let older_than = older_than.min(newest);
-        let mut swept = self.entries(&tool_results(session)).await?;
-        swept.retain(|entry| entry.written < older_than && !referenced.contains(&entry.path));
-        let mut gone = Vec::new();
-        for entry in swept {
-            let _alone = self.sweeping.write().await;
-            // A put may have written it again since it was listed.
-            let path = self.path(&entry.path)?;
-            let Ok(meta) = self.store.head(&path).await else {
-                continue;
-            };
-            if self.entry(&meta).written < older_than {
-                self.delete(&entry.path).await?;
-                gone.push(entry.path);
-            }
-        }
-        Ok(gone)
     }
 
     async fn overwrite(&self, path: &str, bytes: Bytes) -> Result<(), BlobError> {
@@ -358,6 +348,12 @@ fn session_dir(session: &SessionKey) -> String {
     format!("{}/{}/", session.project, session.session)
 }
 
+/// Where a tool result is, by the name of its file.
+pub fn result_path(session: &SessionKey, file: &str) -> Result<String, BlobError> {
+    check_name(file)?;
+    Ok(format!("{}{file}", tool_results(session)))
+}
+
 fn tool_results(session: &SessionKey) -> String {
     format!("{}tool-results/", session_dir(session))
 }
@@ -372,7 +368,8 @@ fn check_name(call: &str) -> Result<(), BlobError> {
     Err(BlobError::Name(call.to_owned()))
 }
 
-fn hex(digest: &[u8]) -> String {
+/// The text of a digest.
+pub fn hex(digest: &[u8]) -> String {
     let mut out = String::with_capacity(digest.len() * 2);
     for byte in digest {
         // Writing to a string cannot fail.
@@ -381,7 +378,7 @@ fn hex(digest: &[u8]) -> String {
     out
 }
 
-fn lost(error: object_store::Error, path: &str) -> BlobError {
+pub(crate) fn lost(error: object_store::Error, path: &str) -> BlobError {
     match error {
         object_store::Error::NotFound { .. } => BlobError::NotFound(path.to_owned()),
         error => BlobError::Store(error),

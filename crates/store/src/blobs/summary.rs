@@ -22,7 +22,7 @@ use crate::crash_point;
 /// A file that was being written longer ago than this was left by a process that died.
 const LEFTOVER: Duration = Duration::from_mins(10);
 /// What the name of a file begins with that is being written.
-const NEW: &str = "summary.md.new-";
+pub(super) const NEW: &str = "summary.md.new-";
 
 /// No summary that a person edits is larger; what is, is not read.
 const MAX_SUMMARY_FILE_BYTES: u64 = 4 << 20;

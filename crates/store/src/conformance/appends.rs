@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use palimpsest_core::ids::Revision;
 
-use super::{Harness, Log, batch, bytes, conflict_at, head, key, read_all};
+use super::{Harness, Log, batch, bytes, conflict_at, head, key, read_all, time};
 use crate::{Batch, Frame, MAX_FRAME_BYTES, MAX_SUMMARY_BYTES, StoreError};
 
 pub(super) async fn run(harness: &dyn Harness) {
@@ -182,7 +182,7 @@ async fn look_alike_names_are_apart(log: &Log) {
         assert_eq!(frames.len(), 1, "{name}");
         assert_eq!(frames[0].bytes, bytes(seed, 64), "{name}");
     }
-    assert!(log.delete(&key("p/a")).await.expect("deletes"));
+    assert!(log.delete(&key("p/a"), time(1)).await.expect("deletes"));
     for name in &names[1..] {
         assert_eq!(read_all(log, &key(name), 1 << 20).await.len(), 1, "{name}");
     }

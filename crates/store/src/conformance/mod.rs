@@ -7,16 +7,20 @@ mod appends;
 mod model;
 mod queue;
 mod sessions;
+mod tombstones;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, Revision, SessionId, SessionKey, Timestamp};
 
+use tokio::task::spawn_blocking;
+
 pub use self::model::properties;
-use crate::{Batch, DueChange, Frame, Head, Lease, SessionLog, StoreError};
+use crate::{Batch, DueChange, Frame, Head, Lease, SessionLog, StoreError, Tombstone};
 
 /// Makes the stores that the suite works on.
 #[async_trait]
@@ -35,6 +39,7 @@ pub async fn run(harness: &dyn Harness) {
     appends::run(harness).await;
     sessions::run(harness).await;
     queue::run(harness).await;
+    tombstones::run(harness).await;
 }
 
 type Log = Arc<dyn SessionLog>;
@@ -123,4 +128,28 @@ fn conflict_at<T: std::fmt::Debug>(result: Result<T, StoreError>) -> u64 {
         Err(StoreError::Conflict { current }) => current.get(),
         other => panic!("expected a conflict, got {other:?}"),
     }
+}
+
+/// Deletes a session and takes its tombstone away, as soon as the engine has let go of its records;
+/// false when there was no session.
+async fn erase(log: &Log, key: &SessionKey) -> bool {
+    if !log.delete(key, time(7)).await.expect("deletes") {
+        return false;
+    }
+    let tombstone = log.tombstone(key).await.expect("reads");
+    forget(log, &tombstone.expect("a deletion leaves one")).await;
+    true
+}
+
+async fn forget(log: &Log, tombstone: &Tombstone) {
+    for _ in 0..10_000 {
+        let forgotten = log.forget(&tombstone.key, tombstone.incarnation).await;
+        if forgotten.expect("forgets") {
+            return;
+        }
+        // Not every runtime that the suite is run on has a timer.
+        let waited = spawn_blocking(|| std::thread::sleep(Duration::from_millis(1))).await;
+        waited.expect("waits");
+    }
+    panic!("its records are still there after ten seconds");
 }

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 
-use super::{Harness, Log, batch, bytes, key, lease, read_all, time};
+use super::{Harness, Log, batch, bytes, erase, key, lease, read_all, time};
 use crate::memory::MemoryLog;
 use crate::{Batch, DueChange, Frame, Snapshot, SnapshotMark, StoreError};
 
@@ -222,7 +222,7 @@ impl World {
                 limit,
             } => self.list(project, after, limit).await,
             Operation::Delete { name } => {
-                let deleted = self.log.delete(&key(name)).await.map_err(fail)?;
+                let deleted = erase(&self.log, &key(name)).await;
                 let existed = self.sessions.remove(&key(name)).is_some();
                 prop_assert_eq!(deleted, existed);
                 Ok(())

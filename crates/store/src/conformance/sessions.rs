@@ -2,7 +2,7 @@
 
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey};
 
-use super::{Harness, Log, batch, batch_due, bytes, conflict_at, head, key, read_all, time};
+use super::{Harness, Log, batch, batch_due, bytes, conflict_at, erase, head, key, read_all, time};
 use crate::{Batch, DueChange, MAX_LIST, Snapshot, SnapshotMark, StoreError};
 
 pub(super) async fn run(harness: &dyn Harness) {
@@ -36,8 +36,10 @@ async fn usage(harness: &dyn Harness) {
     };
     log.append(&key("p/a"), with_blobs).await.expect("appends");
     for (revision, session) in [(0, "p/b"), (1, "p/b"), (0, "q/a")] {
-        let appended = log.append(&key(session), batch(revision, 1, bytes(2, 1_000)));
-        appended.await.expect("appends");
+        let appended = log
+            .append(&key(session), batch(revision, 1, bytes(2, 1_000)))
+            .await;
+        appended.expect("appends");
     }
     assert_eq!(held(&log, Some(&p)).await, (2, 7_100));
     assert_eq!(held(&log, Some(&q)).await, (1, 1_000));
@@ -54,7 +56,7 @@ async fn usage(harness: &dyn Harness) {
     let log = harness.reopen(log).await;
     assert_eq!(held(&log, None).await, (3, 8_300));
     assert_eq!(head(&log, &key("p/a")).await.blob_bytes, 5_000);
-    assert!(log.delete(&key("p/a")).await.expect("deletes"));
+    assert!(erase(&log, &key("p/a")).await);
     assert_eq!(held(&log, Some(&p)).await, (1, 2_200));
     assert_eq!(held(&log, None).await, (2, 3_200));
 }
@@ -178,7 +180,7 @@ async fn lists(log: &Log) {
 async fn deletes(harness: &dyn Harness) {
     let mut log = harness.fresh().await;
     let a = key("p/a");
-    assert!(!log.delete(&a).await.expect("nothing to delete"));
+    assert!(!log.delete(&a, time(1)).await.expect("nothing to delete"));
     let mut incarnations = Vec::new();
     for round in 0..3_u64 {
         for revision in 0..3 {
@@ -194,7 +196,7 @@ async fn deletes(harness: &dyn Harness) {
             .expect("puts");
         incarnations.push(head(&log, &a).await.incarnation);
         assert_eq!(log.due(time(9), 9).await.expect("due").len(), 1);
-        assert!(log.delete(&a).await.expect("deletes"));
+        assert!(erase(&log, &a).await);
         if round == 1 {
             log = harness.reopen(log).await;
         }
@@ -208,7 +210,7 @@ async fn deletes(harness: &dyn Harness) {
             conflict_at(log.append(&a, batch(4, 1, bytes(0, 1))).await),
             0
         );
-        assert!(!log.delete(&a).await.expect("nothing to delete"));
+        assert!(!log.delete(&a, time(1)).await.expect("nothing to delete"));
     }
     incarnations.dedup();
     assert_eq!(incarnations.len(), 3, "each life is told from the others");
@@ -238,7 +240,7 @@ async fn deletes_under_readers(log: &Log) {
                     let shot = snapshot(revision + 1, life * 3 + revision, 20_000);
                     log.put_snapshot(&a, shot).await.expect("puts");
                 }
-                assert!(log.delete(&a).await.expect("deletes"));
+                assert!(erase(&log, &a).await);
             }
         })
     };

@@ -27,6 +27,7 @@ pub(super) fn write(recorded: &Recorded) -> v1::Recorded {
             title: event.title.to_string(),
             project_path: event.project_path.to_string(),
             branch: event.branch.to_string(),
+            hold: event.hold.to_string(),
             parent: write_parent(event.parent.as_ref()),
             attributes: message::write_attributes(&event.attributes),
             request: event.request.as_ref().map(write_stamp),
@@ -35,6 +36,7 @@ pub(super) fn write(recorded: &Recorded) -> v1::Recorded {
             title: event.title.as_deref().map(str::to_owned),
             project_path: event.project_path.as_deref().map(str::to_owned),
             branch: event.branch.as_deref().map(str::to_owned),
+            hold: event.hold.as_deref().map(str::to_owned),
             attributes: event.attributes.as_ref().map(|all| v1::Attributes {
                 items: message::write_attributes(all),
             }),
@@ -104,6 +106,7 @@ pub(super) fn read(stored: v1::Recorded) -> Result<Recorded, DecodeError> {
             title: event.title.into(),
             project_path: event.project_path.into(),
             branch: event.branch.into(),
+            hold: event.hold.into(),
             parent: read_parent(&event.parent)?,
             attributes: message::read_attributes(event.attributes),
             request: read_stamp(event.request)?,
@@ -112,6 +115,7 @@ pub(super) fn read(stored: v1::Recorded) -> Result<Recorded, DecodeError> {
             title: event.title.map(String::into_boxed_str),
             project_path: event.project_path.map(String::into_boxed_str),
             branch: event.branch.map(String::into_boxed_str),
+            hold: event.hold.map(String::into_boxed_str),
             attributes: event
                 .attributes
                 .map(|all| message::read_attributes(all.items)),

@@ -152,6 +152,7 @@ pub(super) fn write_about(about: &About) -> v1::About {
         modified_ms: about.modified.as_millis(),
         project_path: about.project_path.to_string(),
         branch: about.branch.to_string(),
+        hold: about.hold.to_string(),
         user_messages: about.user_messages,
         assistant_messages: about.assistant_messages,
         epoch: about.epoch.get(),
@@ -185,6 +186,7 @@ pub(super) fn read_about(stored: v1::About) -> Result<About, DecodeError> {
         modified: Timestamp::from_millis(stored.modified_ms),
         project_path: stored.project_path.into(),
         branch: stored.branch.into(),
+        hold: stored.hold.into(),
         user_messages: stored.user_messages,
         assistant_messages: stored.assistant_messages,
     })

@@ -25,13 +25,18 @@ const MAX_GROUP: usize = 1024;
 /// The bytes after which a group takes no more: the first in it should not wait for all the others.
 const MAX_GROUP_BYTES: usize = 4 << 20;
 
+/// Garbage is collected when nothing else is to do, and after so many groups in any case: under load
+/// that never ends, a deletion has to end too.
+const GROUPS_TO_GARBAGE: u32 = 16;
+
 pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
 /// A change that was asked for.
 pub(super) enum Job {
     Append(SessionKey, Batch, Reply<Revision>),
     PutSnapshot(SessionKey, Snapshot, Reply<()>),
-    Delete(SessionKey, Reply<bool>),
+    Delete(SessionKey, Timestamp, Reply<bool>),
+    Forget(SessionKey, u64, Reply<bool>),
     Claim(SessionKey, Lease, Timestamp, Reply<bool>),
     Release(SessionKey, String, DueChange, Reply<bool>),
     Check(Reply<()>),
@@ -54,7 +59,8 @@ impl Job {
             Self::PutSnapshot(key, snapshot, reply) => {
                 answer(reply, group.put_snapshot(&key, &snapshot))
             }
-            Self::Delete(key, reply) => answer(reply, group.delete(&key)),
+            Self::Delete(key, at, reply) => answer(reply, group.delete(&key, at)),
+            Self::Forget(key, incarnation, reply) => answer(reply, group.forget(&key, incarnation)),
             Self::Claim(key, lease, now, reply) => answer(reply, group.claim(&key, &lease, now)),
             Self::Release(key, owner, next, reply) => {
                 answer(reply, group.release(&key, &owner, next))
@@ -65,7 +71,10 @@ impl Job {
 
     /// Whether it needs room. What gives room back must not be refused for want of it.
     fn grows(&self) -> bool {
-        !matches!(self, Self::Delete(..) | Self::Release(..))
+        !matches!(
+            self,
+            Self::Delete(..) | Self::Forget(..) | Self::Release(..)
+        )
     }
 
     fn refuse(self, trouble: &Trouble) {
@@ -73,7 +82,8 @@ impl Job {
         match self {
             Self::Append(_, _, reply) => drop(reply.send(Err(failed))),
             Self::PutSnapshot(_, _, reply) | Self::Check(reply) => drop(reply.send(Err(failed))),
-            Self::Delete(_, reply)
+            Self::Delete(_, _, reply)
+            | Self::Forget(_, _, reply)
             | Self::Claim(_, _, _, reply)
             | Self::Release(_, _, _, reply) => {
                 drop(reply.send(Err(failed)));
@@ -147,6 +157,7 @@ pub(super) struct Committer {
     files: Files,
     counts: Counts,
     garbage: VecDeque<Vec<u8>>,
+    groups_since_garbage: u32,
     queue: mpsc::Receiver<Job>,
     options: SledOptions,
     space: Space,
@@ -169,6 +180,7 @@ impl Committer {
             files,
             counts,
             garbage: garbage.into(),
+            groups_since_garbage: 0,
             queue,
             space: {
                 let space = Space::new(&options.dir, options.min_free_bytes);
@@ -188,10 +200,16 @@ impl Committer {
                 refuse(jobs, &Trouble::Failed(reason));
                 continue;
             }
-            if jobs.is_empty() {
-                self.collect_garbage();
-            } else {
+            if !jobs.is_empty() {
+                self.groups_since_garbage += 1;
                 self.commit(jobs);
+                if self.groups_since_garbage < GROUPS_TO_GARBAGE {
+                    continue;
+                }
+            }
+            self.groups_since_garbage = 0;
+            if self.shared.failure().is_none() {
+                self.collect_garbage();
             }
         }
         if self.shared.failure().is_none() && !self.stuck {

@@ -14,7 +14,7 @@ use super::read;
 use super::shared::Shared;
 use super::usage::Deltas;
 use crate::record::Record;
-use crate::{Batch, DueChange, Lease, Snapshot, StoreError};
+use crate::{Batch, DueChange, Lease, Snapshot, StoreError, Tombstone};
 
 /// The most bytes that one batch applies: sled lets nobody else in meanwhile, readers included.
 pub(super) const MAX_BATCH: usize = 1 << 20;
@@ -59,6 +59,7 @@ pub(super) struct Group<'a> {
     counts: &'a mut Counts,
     heads: HashMap<Vec<u8>, Option<Record>>,
     usage: Deltas,
+    tombstones: HashMap<Vec<u8>, Option<Tombstone>>,
     batch: TreeBatch,
     batch_bytes: usize,
     /// Whether there is anything to sync.
@@ -75,6 +76,7 @@ impl<'a> Group<'a> {
             counts,
             heads: HashMap::new(),
             usage: Deltas::default(),
+            tombstones: HashMap::new(),
             batch: TreeBatch::default(),
             batch_bytes: 0,
             wrote: false,
@@ -88,6 +90,9 @@ impl<'a> Group<'a> {
         if current != batch.expected.get() {
             let current = Revision::new(current);
             return Err(StoreError::Conflict { current }.into());
+        }
+        if old.is_none() && self.tombstone(key)?.is_some() {
+            return Err(StoreError::Deleting(key.clone()).into());
         }
         let staged = self.reserve(batch.frame.len())?;
         let mut record = match &old {
@@ -136,7 +141,7 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    pub(super) fn delete(&mut self, key: &SessionKey) -> Result<bool, Stop> {
+    pub(super) fn delete(&mut self, key: &SessionKey, at: Timestamp) -> Result<bool, Stop> {
         let Some(old) = self.record(key)? else {
             return Ok(false);
         };
@@ -145,6 +150,24 @@ impl<'a> Group<'a> {
             self.discard(prefix);
         }
         self.set_record(key, Some(&old), None);
+        self.set_tombstone(key, Some(old.tombstone(key, at)));
+        Ok(true)
+    }
+
+    /// See [`crate::SessionLog::forget`]. What has to be removed is named in the journal until it is.
+    pub(super) fn forget(&mut self, key: &SessionKey, incarnation: u64) -> Result<bool, Stop> {
+        let found = self.tombstone(key)?;
+        if found.is_none_or(|it| it.incarnation != incarnation) {
+            return Ok(true);
+        }
+        for prefix in keys::belongings(incarnation) {
+            let is_journaled = self.db.contains_key(keys::garbage(&prefix))?;
+            if is_journaled || self.garbage.contains(&prefix) {
+                return Ok(false);
+            }
+        }
+        self.reserve(0)?;
+        self.set_tombstone(key, None);
         Ok(true)
     }
 
@@ -163,6 +186,14 @@ impl<'a> Group<'a> {
         owner: &str,
         next: DueChange,
     ) -> Result<bool, Stop> {
+        if let Some(mut tombstone) = self.tombstone(key)? {
+            let given = tombstone.lease.take_if(|lease| lease.owner == owner);
+            if given.is_some() {
+                self.reserve(0)?;
+                self.set_tombstone(key, Some(tombstone));
+                return Ok(true);
+            }
+        }
         self.change(key, |record| record.release(owner, next))
     }
 
@@ -215,6 +246,23 @@ impl<'a> Group<'a> {
             Some(record) => Ok(record.clone()),
             None => read::record(self.db, key),
         }
+    }
+
+    /// A tombstone as the group's earlier changes left it.
+    fn tombstone(&self, key: &SessionKey) -> Result<Option<Tombstone>, StoreError> {
+        match self.tombstones.get(&keys::tombstone(key)) {
+            Some(tombstone) => Ok(tombstone.clone()),
+            None => read::stored_tombstone(self.db, key),
+        }
+    }
+
+    fn set_tombstone(&mut self, key: &SessionKey, new: Option<Tombstone>) {
+        let stored = keys::tombstone(key);
+        match &new {
+            Some(tombstone) => self.insert(stored.clone(), &keys::encode_tombstone(tombstone)),
+            None => self.remove(stored.clone()),
+        }
+        self.tombstones.insert(stored, new);
     }
 
     fn create(&mut self) -> Record {

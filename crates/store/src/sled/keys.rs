@@ -1,9 +1,10 @@
 //! How keys and values are laid out in the one tree. Every key begins with its kind; within a kind the
 //! byte order is the order that a scan needs.
 
-use palimpsest_core::ids::{ProjectId, SessionId, SessionKey};
+use palimpsest_core::ids::{ProjectId, SessionId, SessionKey, Timestamp};
 
 use crate::record::{Held, Mark, Record};
+use crate::{Lease, Tombstone};
 
 const HEAD: u8 = 1;
 const DUE: u8 = 2;
@@ -11,6 +12,7 @@ const FRAME: u8 = 3;
 const SNAPSHOT: u8 = 4;
 const GARBAGE: u8 = 5;
 const USAGE: u8 = 6;
+const TOMBSTONE: u8 = 7;
 
 // Zero is the kind of what there is one of.
 
@@ -73,6 +75,51 @@ pub(super) const USAGE_PREFIX: &[u8] = &[USAGE];
 /// What one project holds.
 pub(super) fn usage(project: &ProjectId) -> Vec<u8> {
     [&[USAGE], project.as_str().as_bytes()].concat()
+}
+
+pub(super) fn tombstone(key: &SessionKey) -> Vec<u8> {
+    let mut out = vec![TOMBSTONE];
+    push_name(&mut out, key);
+    out
+}
+
+/// The prefix of all tombstones.
+pub(super) const TOMBSTONE_PREFIX: &[u8] = &[TOMBSTONE];
+
+pub(super) fn encode_tombstone(tombstone: &Tombstone) -> Vec<u8> {
+    let mut out = vec![RECORD_VERSION, u8::from(tombstone.lease.is_some())];
+    out.extend_from_slice(&tombstone.incarnation.to_be_bytes());
+    out.extend_from_slice(&tombstone.at.as_millis().to_be_bytes());
+    if let Some(lease) = &tombstone.lease {
+        out.extend_from_slice(&lease.until.as_millis().to_be_bytes());
+        out.extend_from_slice(lease.owner.as_bytes());
+    }
+    out
+}
+
+/// A tombstone out of its key and its value.
+pub(super) fn decode_tombstone(key: &[u8], mut value: &[u8]) -> Option<Tombstone> {
+    let key = parse_name(key.strip_prefix(TOMBSTONE_PREFIX)?)?;
+    let from = &mut value;
+    let [version, has_lease] = take::<2>(from)?;
+    if version != RECORD_VERSION {
+        return None;
+    }
+    let incarnation = u64::from_be_bytes(take(from)?);
+    let at = Timestamp::from_millis(i64::from_be_bytes(take(from)?));
+    let lease = if has_lease == 0 {
+        None
+    } else {
+        let until = Timestamp::from_millis(i64::from_be_bytes(take(from)?));
+        let owner = String::from_utf8(from.to_vec()).ok()?;
+        Some(Lease { owner, until })
+    };
+    Some(Tombstone {
+        key,
+        incarnation,
+        at,
+        lease,
+    })
 }
 
 /// Flips the sign so that negative times sort before positive ones.

@@ -32,7 +32,9 @@ use self::files::Files;
 use self::group::Counts;
 use self::shared::Shared;
 use crate::record::{check_batch, check_lease, check_snapshot};
-use crate::{Batch, Due, DueChange, Frame, Head, Lease, SessionLog, Snapshot, StoreError, Usage};
+use crate::{
+    Batch, Due, DueChange, Frame, Head, Lease, SessionLog, Snapshot, StoreError, Tombstone, Usage,
+};
 
 pub use self::compact::{Compacted, compact_store};
 pub use self::stats::Stats;
@@ -238,9 +240,31 @@ impl SessionLog for SledLog {
             .await
     }
 
-    async fn delete(&self, key: &SessionKey) -> Result<bool, StoreError> {
+    async fn delete(&self, key: &SessionKey, at: Timestamp) -> Result<bool, StoreError> {
         let key = key.clone();
-        self.submit(|reply| Job::Delete(key, reply)).await
+        self.submit(|reply| Job::Delete(key, at, reply)).await
+    }
+
+    async fn tombstone(&self, key: &SessionKey) -> Result<Option<Tombstone>, StoreError> {
+        let key = key.clone();
+        self.blocking(move |shared| read::tombstone(shared, &key))
+            .await
+    }
+
+    async fn tombstones(
+        &self,
+        after: Option<&SessionKey>,
+        limit: usize,
+    ) -> Result<Vec<Tombstone>, StoreError> {
+        let after = after.cloned();
+        self.blocking(move |shared| read::tombstones(shared, after.as_ref(), limit))
+            .await
+    }
+
+    async fn forget(&self, key: &SessionKey, incarnation: u64) -> Result<bool, StoreError> {
+        let key = key.clone();
+        self.submit(|reply| Job::Forget(key, incarnation, reply))
+            .await
     }
 
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError> {

@@ -11,7 +11,7 @@ use super::keys::{self, OBJECT_HEADER, ObjectHeader};
 use super::shared::Shared;
 use super::space::was_no_room;
 use crate::record::Record;
-use crate::{Due, Frame, Head, MAX_FRAME_BYTES, MAX_LIST, Snapshot, StoreError};
+use crate::{Due, Frame, Head, MAX_FRAME_BYTES, MAX_LIST, Snapshot, StoreError, Tombstone};
 
 fn failed(error: &::sled::Error) -> StoreError {
     match was_no_room(error) {
@@ -257,4 +257,54 @@ pub(super) fn due(
         });
     }
     Ok(ready)
+}
+
+/// A tombstone as it stands in the tree, durable or not.
+pub(super) fn stored_tombstone(db: &Db, key: &SessionKey) -> Result<Option<Tombstone>, StoreError> {
+    let stored = keys::tombstone(key);
+    let Some(value) = db.get(&stored).map_err(|e| failed(&e))? else {
+        return Ok(None);
+    };
+    match keys::decode_tombstone(&stored, &value) {
+        Some(tombstone) => Ok(Some(tombstone)),
+        None => Err(damaged(key, "its tombstone cannot be read")),
+    }
+}
+
+/// See [`crate::SessionLog::tombstone`]. A head that is still shown says that the deletion is not
+/// durable yet.
+pub(super) fn tombstone(
+    shared: &Shared,
+    key: &SessionKey,
+) -> Result<Option<Tombstone>, StoreError> {
+    let found = stored_tombstone(&shared.db()?, key)?;
+    Ok(match found {
+        Some(_) if shared.record(key)?.is_some() => None,
+        found => found,
+    })
+}
+
+/// See [`crate::SessionLog::tombstones`].
+pub(super) fn tombstones(
+    shared: &Shared,
+    after: Option<&SessionKey>,
+    limit: usize,
+) -> Result<Vec<Tombstone>, StoreError> {
+    let begin = match after.map(keys::tombstone) {
+        Some(after) => Bound::Excluded(after),
+        None => Bound::Included(keys::TOMBSTONE_PREFIX.to_vec()),
+    };
+    let mut found = Vec::new();
+    for pair in shared.db()?.range((begin, Bound::Unbounded)) {
+        let (key, value) = pair.map_err(|e| failed(&e))?;
+        if found.len() >= limit.min(MAX_LIST) || !key.starts_with(keys::TOMBSTONE_PREFIX) {
+            break;
+        }
+        let tombstone = keys::decode_tombstone(&key, &value)
+            .ok_or_else(|| StoreError::Read("a tombstone cannot be read".into()))?;
+        if shared.record(&tombstone.key)?.is_none() {
+            found.push(tombstone);
+        }
+    }
+    Ok(found)
 }

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
-use palimpsest_core::ids::{Revision, SessionKey};
+use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 
 use super::files::Files;
 use super::group::{Counts, Group};
@@ -79,7 +79,7 @@ fn nothing_is_shown_before_it_is_durable() {
     assert_eq!((head(&a), head(&b)), (Some(3), Some(1)));
     assert_eq!(frames(), 3);
     let mut group = Group::new(&shared, &db, &mut counts);
-    assert!(group.delete(&a).ok().unwrap());
+    assert!(group.delete(&a, Timestamp::default()).ok().unwrap());
     group.apply().unwrap();
     assert_eq!((head(&a), frames()), (Some(3), 3));
     shared.reveal();
@@ -154,7 +154,7 @@ async fn a_deletion_is_finished_after_a_crash() {
         }
         group.apply().unwrap();
         let mut group = Group::new(&shared, &db, &mut counts);
-        group.delete(&key("a")).ok().unwrap();
+        group.delete(&key("a"), Timestamp::default()).ok().unwrap();
         group.apply().unwrap();
         assert!(db.len() > 1900);
         assert_eq!(garbage::journal(&db).unwrap().len(), 2);

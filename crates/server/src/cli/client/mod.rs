@@ -5,6 +5,7 @@ mod security;
 use anyhow::{Context as _, anyhow};
 use clap::Args;
 use palimpsest_core::ids::SessionKey;
+use palimpsest_proto::context::v1::admin_service_client::AdminServiceClient;
 use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;
 use palimpsest_proto::context::v1::session_service_client::SessionServiceClient;
 use tonic::Status;
@@ -40,6 +41,7 @@ pub(super) type Connection = InterceptedService<Channel, Credential>;
 pub(super) struct Clients {
     pub(super) context: ContextServiceClient<Connection>,
     pub(super) sessions: SessionServiceClient<Connection>,
+    pub(super) admin: AdminServiceClient<Connection>,
 }
 
 impl Remote {
@@ -57,9 +59,13 @@ impl Remote {
         let connected = endpoint.connect().await;
         let channel = connected.map_err(|error| security::unreachable(&self.server, &error))?;
         let context = ContextServiceClient::with_interceptor(channel.clone(), credential.clone());
+        let admin = AdminServiceClient::with_interceptor(channel.clone(), credential.clone());
         let sessions = SessionServiceClient::with_interceptor(channel, credential);
         Ok(Clients {
             context: context
+                .max_decoding_message_size(MAX_REPLY_BYTES)
+                .max_encoding_message_size(MAX_REPLY_BYTES),
+            admin: admin
                 .max_decoding_message_size(MAX_REPLY_BYTES)
                 .max_encoding_message_size(MAX_REPLY_BYTES),
             sessions: sessions

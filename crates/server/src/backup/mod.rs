@@ -1,0 +1,81 @@
+//! Backups: the whole store in a folder or a bucket, taken from a running server and put back into an
+//! empty one. `docs/backup.md` describes the format.
+//!
+//! A backup is what its manifest says, and the manifest is written last: without one nothing was
+//! backed up, whatever lies there. Everything that a manifest names is checked against its digest
+//! when it is read.
+
+mod manifest;
+mod prune;
+mod restore;
+mod take;
+
+use palimpsest_core::ids::SessionKey;
+use palimpsest_store::StoreError;
+use palimpsest_store::blobs::BlobError;
+use tonic::Status;
+
+use crate::sessions::told;
+
+pub use self::manifest::{Backup, Entry, Manifest, latest, list};
+pub use self::prune::{Pruned, prune};
+pub use self::restore::{Restored, Selection, Target, check, restore};
+pub use self::take::{Taken, take};
+
+/// Why a backup could not be taken or put back.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackupError {
+    /// The server refused, or cannot be reached.
+    #[error("the server says: {}", .0.message())]
+    Server(#[source] Box<Status>),
+    /// The place of the backup cannot be read or written.
+    #[error("{}", told(.0))]
+    Place(#[from] BlobError),
+    /// The store that is restored into cannot be written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// There is no backup there, or none of that name.
+    #[error("there is no backup {0}: `palimpsest backup --list` shows those that there are")]
+    Missing(String),
+    /// What is there was not written by a backup, or not to its end, or has changed since.
+    #[error("{path} is damaged: {what}; use an earlier backup")]
+    Damaged {
+        /// The file.
+        path: String,
+        /// How.
+        what: String,
+    },
+    /// The backup was made by a newer release.
+    #[error("the backup has format {0}, this release reads up to {max}: use a newer one", max = manifest::FORMAT)]
+    Newer(u32),
+    /// The server ended a stream before its end.
+    #[error("the server ended {0} before its end: try again")]
+    Cut(SessionKey),
+    /// The target is not empty.
+    #[error("{0}")]
+    Occupied(String),
+    /// The file system.
+    #[error("failed to {doing} {path}: {source}")]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// On which path.
+        path: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+impl From<Status> for BackupError {
+    fn from(status: Status) -> Self {
+        Self::Server(Box::new(status))
+    }
+}
+
+fn damaged(path: &str, what: impl Into<String>) -> BackupError {
+    BackupError::Damaged {
+        path: path.to_owned(),
+        what: what.into(),
+    }
+}

@@ -1,0 +1,51 @@
+//! Removes old backups, and what only they had.
+
+use std::collections::HashSet;
+
+use futures::TryStreamExt as _;
+use palimpsest_store::place::Place;
+
+use super::BackupError;
+use super::manifest::{self, Manifest, list, result_path};
+
+/// What was removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Pruned {
+    /// Backups.
+    pub backups: u64,
+    /// Files that no other backup names, those of backups that never finished among them.
+    pub files: u64,
+}
+
+/// Keeps the latest `keep` backups. What they name stays; no backup may be taken at the same time.
+pub async fn prune(place: &Place, keep: usize) -> Result<Pruned, BackupError> {
+    let mut ids = list(place).await?;
+    let kept = ids.split_off(ids.len().saturating_sub(keep.max(1)));
+    let mut named = HashSet::new();
+    for id in &kept {
+        let mut manifest = Manifest::open(place, id).await?;
+        while let Some(entry) = manifest.next().await? {
+            named.extend(entry.logs.iter().map(|log| log.path.clone()));
+            if let Some(key) = entry.key() {
+                let results = entry.results.iter();
+                named.extend(results.map(|result| result_path(&key, &result.file)));
+            }
+        }
+    }
+    let mut pruned = Pruned::default();
+    // The manifests first: a backup must not outlive what it names.
+    for id in &ids {
+        manifest::remove(place, id).await?;
+        pruned.backups += 1;
+    }
+    for folder in ["logs", "results"] {
+        let mut paths = place.list(folder)?;
+        while let Some(path) = paths.try_next().await? {
+            if !named.contains(&path) {
+                place.remove(&path).await?;
+                pruned.files += 1;
+            }
+        }
+    }
+    Ok(pruned)
+}

@@ -1,0 +1,358 @@
+//! Puts a backup into an empty store, or only reads it to see that it is whole.
+
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Buf as _, Bytes, BytesMut};
+use futures::TryStreamExt as _;
+use futures::future::join_all;
+use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
+use palimpsest_store::blobs::Blobs;
+use palimpsest_store::place::{Place, hex};
+use palimpsest_store::sled::{SledLog, SledOptions};
+use palimpsest_store::{
+    Batch, DueChange, MAX_FRAME_BYTES, MAX_SUMMARY_BYTES, SessionLog, crash_point,
+};
+use sha2::{Digest as _, Sha256};
+use tokio::task::spawn_blocking;
+
+use super::manifest::{Entry, LogFile, Manifest, result_path};
+use super::{BackupError, damaged};
+
+/// Sessions that are restored at one time.
+const PARALLEL: usize = 4;
+/// Records of one session that become durable together: each by itself would cost a sync. They are
+/// taken in the order in which they are handed over.
+const TOGETHER: usize = 24;
+/// What a record begins with.
+const RECORD_HEAD: usize = 16;
+
+/// Which sessions are wanted; all when neither is said.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// Those of these projects.
+    pub projects: Vec<ProjectId>,
+    /// These.
+    pub sessions: Vec<SessionKey>,
+}
+
+impl Selection {
+    fn has(&self, key: &SessionKey) -> bool {
+        let all = self.projects.is_empty() && self.sessions.is_empty();
+        all || self.projects.contains(&key.project) || self.sessions.contains(key)
+    }
+}
+
+/// Where a backup is put.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The folder of the log, which must not be there or be empty.
+    pub log: PathBuf,
+    /// Where the stored results go.
+    pub blobs: Blobs,
+    /// Whether something may lie among the stored results already.
+    pub keep_blobs: bool,
+    /// When this happens: from then on the worker writes every `summary.md` anew.
+    pub now: Timestamp,
+}
+
+/// What was read and put back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Restored {
+    /// Sessions.
+    pub sessions: u64,
+    /// Their events.
+    pub events: u64,
+    /// Stored results.
+    pub results: u64,
+    /// Bytes that were read and found to be what the manifest says.
+    pub bytes: u64,
+}
+
+impl std::ops::AddAssign for Restored {
+    fn add_assign(&mut self, other: Self) {
+        self.sessions += other.sessions;
+        self.events += other.events;
+        self.results += other.results;
+        self.bytes += other.bytes;
+    }
+}
+
+/// Reads all of a backup and compares it with its manifest.
+pub async fn check(
+    place: &Place,
+    id: &str,
+    selection: &Selection,
+) -> Result<Restored, BackupError> {
+    Manifest::check(place, id).await?;
+    each(place, id, selection, None).await
+}
+
+/// Restores a backup. The log comes into its place when it is complete, so that a restoration that was
+/// cut off is never taken for a store.
+pub async fn restore(
+    place: &Place,
+    id: &str,
+    selection: &Selection,
+    target: Target,
+) -> Result<Restored, BackupError> {
+    Manifest::check(place, id).await?;
+    let (log, building) = (target.log.clone(), sibling(&target.log, "restoring"));
+    must_be_empty(&target).await?;
+    if building.exists() {
+        // An earlier restoration did not finish; nothing reads from there.
+        std::fs::remove_dir_all(&building).map_err(|e| io("remove", &building, e))?;
+    }
+    let parent = log.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(parent).map_err(|e| io("create", parent, e))?;
+    let options = SledOptions::new(&building);
+    let opened = spawn_blocking(move || SledLog::open(&options)).await;
+    let opened = opened.map_err(|e| io("open", &building, std::io::Error::other(e)))??;
+    let opened = Arc::new(opened);
+    let into = Into {
+        log: Arc::clone(&opened),
+        blobs: target.blobs.clone(),
+        now: target.now,
+    };
+    let restored = each(place, id, selection, Some(&into)).await?;
+    opened.close().await?;
+    drop((into, opened));
+    crash_point("restore.closed");
+    if log.exists() {
+        std::fs::remove_dir(&log).map_err(|e| io("replace", &log, e))?;
+    }
+    std::fs::rename(&building, &log).map_err(|e| io("put in place", &building, e))?;
+    let synced = std::fs::File::open(parent).and_then(|parent| parent.sync_all());
+    synced.map_err(|e| io("sync", parent, e))?;
+    Ok(restored)
+}
+
+async fn must_be_empty(target: &Target) -> Result<(), BackupError> {
+    let has_entries = |dir: &Path| {
+        let mut entries = dir.read_dir().ok()?;
+        entries.next()
+    };
+    if has_entries(&target.log).is_some() {
+        return Err(BackupError::Occupied(format!(
+            "there is a store in {}: restore into an empty folder, and move it where it belongs when \
+             all is well",
+            target.log.display()
+        )));
+    }
+    if !target.keep_blobs && !target.blobs.projects().await?.is_empty() {
+        return Err(BackupError::Occupied(
+            "there are stored results where the backup's would go: restore to another place, or say \
+             --keep-blobs if they belong to the same sessions"
+                .into(),
+        ));
+    }
+    Ok(())
+}
+
+fn sibling(folder: &Path, ending: &str) -> PathBuf {
+    let mut name = folder.file_name().unwrap_or_default().to_owned();
+    name.push(".");
+    name.push(ending);
+    folder.with_file_name(name)
+}
+
+fn io(doing: &'static str, path: &Path, source: std::io::Error) -> BackupError {
+    BackupError::Io {
+        doing,
+        path: path.display().to_string(),
+        source,
+    }
+}
+
+/// Where sessions are put.
+struct Into {
+    log: Arc<SledLog>,
+    blobs: Blobs,
+    now: Timestamp,
+}
+
+async fn each(
+    place: &Place,
+    id: &str,
+    selection: &Selection,
+    into: Option<&Into>,
+) -> Result<Restored, BackupError> {
+    let manifest = Manifest::open(place, id).await?;
+    let entries = futures::stream::try_unfold(manifest, async |mut manifest: Manifest| {
+        let entry = manifest.next().await?;
+        Ok::<_, BackupError>(entry.map(|entry| (entry, manifest)))
+    });
+    let wanted = entries.try_filter_map(async |entry| {
+        let key = entry.key().filter(|key| selection.has(key));
+        Ok(key.map(|key| (key, entry)))
+    });
+    let done = wanted
+        .map_ok(async |(key, entry)| session(place, &key, &entry, into).await)
+        .try_buffered(PARALLEL);
+    let mut done = std::pin::pin!(done);
+    let mut all = Restored::default();
+    while let Some(one) = done.try_next().await? {
+        all += one;
+        crash_point("restore.session");
+    }
+    Ok(all)
+}
+
+async fn session(
+    place: &Place,
+    key: &SessionKey,
+    entry: &Entry,
+    into: Option<&Into>,
+) -> Result<Restored, BackupError> {
+    let mut done = Restored {
+        sessions: 1,
+        events: entry.revision,
+        ..Restored::default()
+    };
+    // The results first, as everywhere: an event names what is there.
+    for result in &entry.results {
+        let path = result_path(key, &result.file);
+        let mut parts = place.read(&path).await?;
+        let mut held = BytesMut::new();
+        while let Some(part) = parts.try_next().await? {
+            held.extend_from_slice(&part);
+            if held.len() as u64 > result.bytes {
+                break;
+            }
+        }
+        if hex(&Sha256::digest(&held)) != result.sha256 {
+            return Err(damaged(&path, "it does not hold what the manifest says"));
+        }
+        done.bytes += held.len() as u64;
+        done.results += 1;
+        if let Some(into) = into {
+            into.blobs
+                .put_file(key, &result.file, held.freeze())
+                .await?;
+        }
+    }
+    let row = STANDARD.decode(&entry.row).ok();
+    let row = row.filter(|row| row.len() <= MAX_SUMMARY_BYTES);
+    let row = row.ok_or_else(|| damaged(&entry.session, "its row cannot be read"))?;
+    let mut at = 0;
+    for log in &entry.logs {
+        if log.after != at {
+            return Err(damaged(&log.path, "it does not follow the part before it"));
+        }
+        let mut records = Records::open(place, log).await?;
+        let last = log.revision == entry.revision;
+        let end = last.then(|| entry.results.iter().map(|result| result.bytes).sum());
+        append(&mut records, (key, &row, end), into).await?;
+        at = log.revision;
+        done.bytes += log.bytes;
+    }
+    if at != entry.revision {
+        return Err(damaged(
+            &entry.session,
+            "its log does not reach its revision",
+        ));
+    }
+    Ok(done)
+}
+
+/// Appends all records of a part of a log. With the last of all, whose part has an `end`, the worker is told
+/// to look at the session, and the store how much its results hold.
+async fn append(
+    records: &mut Records<'_>,
+    (key, row, end): (&SessionKey, &[u8], Option<u64>),
+    into: Option<&Into>,
+) -> Result<(), BackupError> {
+    loop {
+        let mut batches = Vec::new();
+        let mut bytes = 0;
+        while batches.len() < TOGETHER && bytes < MAX_FRAME_BYTES {
+            let Some((first, events, frame)) = records.next().await? else {
+                break;
+            };
+            bytes += frame.len();
+            let ends = first + u64::from(events.get()) - 1 == records.log.revision;
+            let end = end.filter(|_| ends);
+            batches.push(Batch {
+                blob_bytes: end.unwrap_or(0),
+                expected: Revision::new(first - 1),
+                events,
+                frame,
+                summary: Bytes::copy_from_slice(row),
+                due: match into {
+                    Some(into) if end.is_some() => DueChange::At(into.now),
+                    _ => DueChange::Keep,
+                },
+            });
+        }
+        if batches.is_empty() {
+            return Ok(());
+        }
+        if let Some(into) = into {
+            let appends = batches.into_iter().map(|batch| into.log.append(key, batch));
+            for appended in join_all(appends).await {
+                appended?;
+            }
+        }
+    }
+}
+
+/// The records of a part of a log, and at their end the proof that they are what was backed up.
+struct Records<'a> {
+    log: &'a LogFile,
+    parts: futures::stream::BoxStream<'static, Result<Bytes, palimpsest_store::blobs::BlobError>>,
+    held: BytesMut,
+    digest: Sha256,
+    at: u64,
+}
+
+impl<'a> Records<'a> {
+    async fn open(place: &Place, log: &'a LogFile) -> Result<Self, BackupError> {
+        Ok(Self {
+            log,
+            parts: place.read(&log.path).await?,
+            held: BytesMut::new(),
+            digest: Sha256::new(),
+            at: log.after,
+        })
+    }
+
+    async fn next(&mut self) -> Result<Option<(u64, NonZeroU32, Bytes)>, BackupError> {
+        let damaged = |what: &str| damaged(&self.log.path, what);
+        let other = damaged("it does not hold what the manifest says");
+        if !self.hold(RECORD_HEAD).await? {
+            let is_whole = self.held.is_empty()
+                && self.at == self.log.revision
+                && hex(&self.digest.clone().finalize()) == self.log.sha256;
+            return if is_whole { Ok(None) } else { Err(other) };
+        }
+        let mut head = self.held.split_to(RECORD_HEAD);
+        let (first, events, len) = (head.get_u64(), head.get_u32(), head.get_u32() as usize);
+        let events = NonZeroU32::new(events).filter(|_| first == self.at + 1);
+        let Some(events) = events.filter(|_| len <= MAX_FRAME_BYTES) else {
+            return Err(other);
+        };
+        if !self.hold(len).await? {
+            return Err(other);
+        }
+        self.at += u64::from(events.get());
+        if self.at > self.log.revision {
+            return Err(other);
+        }
+        Ok(Some((first, events, self.held.split_to(len).freeze())))
+    }
+
+    /// Reads until so many bytes are at hand; false when there are not so many.
+    async fn hold(&mut self, bytes: usize) -> Result<bool, BackupError> {
+        while self.held.len() < bytes {
+            let Some(part) = self.parts.try_next().await? else {
+                return Ok(false);
+            };
+            self.digest.update(&part);
+            self.held.extend_from_slice(&part);
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,359 @@
+//! Takes a backup of a running server, upon the last one: what that has is not read again.
+
+use std::collections::HashMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::{StreamExt as _, TryStreamExt as _};
+use palimpsest_core::ids::{SessionKey, Timestamp};
+use palimpsest_proto::context::v1::admin_service_client::AdminServiceClient;
+use palimpsest_proto::context::v1::{
+    ListStoredSessionsRequest, ReadStoredFileRequest, ReadStoredSessionRequest, StoredFile,
+    StoredSession, StoredSessionEnd,
+};
+use palimpsest_store::crash_point;
+use palimpsest_store::place::{Place, Writer, hex};
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+use super::manifest::{Backup, Draft, Entry, FORMAT, LogFile, Manifest, ResultFile};
+use super::manifest::{latest, log_path, result_path};
+use super::{BackupError, damaged};
+
+/// Sessions that are read at one time.
+const PARALLEL: usize = 4;
+
+/// What was backed up.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Taken {
+    /// The name of the backup.
+    pub id: String,
+    /// The backup that it was made upon.
+    pub base: Option<String>,
+    /// Sessions in it.
+    pub sessions: u64,
+    /// Those of them that had something new.
+    pub changed: u64,
+    /// Sessions that were deleted while it was taken, which it does not have.
+    pub gone: u64,
+    /// Stored results that were new.
+    pub results: u64,
+    /// Bytes that were written.
+    pub bytes: u64,
+}
+
+/// Takes a backup. `now` and `random` make its name; with `full`, it stands by itself.
+pub async fn take(
+    place: &Place,
+    client: AdminServiceClient<Channel>,
+    (now, random): (Timestamp, u64),
+    full: bool,
+) -> Result<Taken, BackupError> {
+    let base = if full { None } else { latest(place).await? };
+    if let Some(base) = &base {
+        // A base that is damaged would make this one worthless too.
+        Manifest::check(place, base).await?;
+    }
+    let backup = Backup {
+        format: FORMAT,
+        id: name(now, random),
+        started_ms: now.as_millis(),
+        base: base.clone(),
+    };
+    let run = Run {
+        place,
+        client,
+        id: &backup.id,
+    };
+    let mut before = Before::open(place, base.as_deref()).await?;
+    let mut draft = Draft::begin(place, &backup).await?;
+    let mut taken = Taken {
+        id: backup.id.clone(),
+        base,
+        ..Taken::default()
+    };
+    let mut page_token = String::new();
+    loop {
+        let request = ListStoredSessionsRequest {
+            page_token,
+            ..ListStoredSessionsRequest::default()
+        };
+        let page = run.client.clone().list_stored_sessions(request).await?;
+        let page = page.into_inner();
+        let mut work = Vec::with_capacity(page.sessions.len());
+        for session in page.sessions {
+            let key = parsed(&session)?;
+            let before = before.of(&key).await?;
+            work.push((key, session, before));
+        }
+        let read = work
+            .into_iter()
+            .map(|(key, session, before)| run.session(key, session, before));
+        let mut read = futures::stream::iter(read).buffered(PARALLEL);
+        while let Some(session) = read.try_next().await? {
+            let Some(Session {
+                entry,
+                results,
+                bytes,
+            }) = session
+            else {
+                taken.gone += 1;
+                continue;
+            };
+            taken.sessions += 1;
+            taken.changed += u64::from(bytes > 0);
+            taken.results += results;
+            taken.bytes += bytes;
+            draft.add(&entry).await?;
+        }
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    crash_point("backup.read");
+    draft.finish().await?;
+    Ok(taken)
+}
+
+fn parsed(session: &StoredSession) -> Result<SessionKey, BackupError> {
+    let no_name = || Status::new(Code::Internal, "it lists a session without a name");
+    Ok(SessionKey::parse(&session.session).map_err(|_| no_name())?)
+}
+
+/// The time in UTC, so that names sort as backups were taken, and something that tells two of one
+/// second apart.
+fn name(now: Timestamp, random: u64) -> String {
+    let at = jiff::Timestamp::from_millisecond(now.as_millis()).unwrap_or_default();
+    let random = random & 0xFFFF_FFFF;
+    format!("{}-{random:08x}", at.strftime("%Y%m%dT%H%M%SZ"))
+}
+
+/// The manifest of the last backup, read beside the server's list: both are in the order of names.
+struct Before {
+    manifest: Option<Manifest>,
+    next: Option<Entry>,
+}
+
+impl Before {
+    async fn open(place: &Place, base: Option<&str>) -> Result<Self, BackupError> {
+        let mut manifest = match base {
+            Some(base) => Some(Manifest::open(place, base).await?),
+            None => None,
+        };
+        let next = match &mut manifest {
+            Some(manifest) => manifest.next().await?,
+            None => None,
+        };
+        Ok(Self { manifest, next })
+    }
+
+    /// The entry of a session; those before it are not asked for any more.
+    async fn of(&mut self, key: &SessionKey) -> Result<Option<Entry>, BackupError> {
+        loop {
+            let next = self.next.as_ref().and_then(Entry::key);
+            match next {
+                Some(next) if next < *key => {}
+                Some(next) if next == *key => return Ok(self.next.take_if(|_| true)),
+                _ => {
+                    if self.next.is_some() || self.manifest.is_none() {
+                        return Ok(None);
+                    }
+                }
+            }
+            self.next = match &mut self.manifest {
+                Some(manifest) => manifest.next().await?,
+                None => None,
+            };
+            if self.next.is_none() {
+                self.manifest = None;
+                return Ok(None);
+            }
+        }
+    }
+}
+
+struct Run<'a> {
+    place: &'a Place,
+    client: AdminServiceClient<Channel>,
+    id: &'a str,
+}
+
+/// A session that was read.
+struct Session {
+    entry: Entry,
+    results: u64,
+    bytes: u64,
+}
+
+impl Run<'_> {
+    /// Reads what is new of a session; none when it is gone.
+    async fn session(
+        &self,
+        key: SessionKey,
+        stored: StoredSession,
+        before: Option<Entry>,
+    ) -> Result<Option<Session>, BackupError> {
+        let before = before.filter(|before| before.incarnation == stored.incarnation);
+        let (log, files, end) = match self.log(&key, before.as_ref()).await {
+            Ok(read) => read,
+            Err(BackupError::Server(status)) if status.code() == Code::NotFound => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        // Upon the last backup, unless the server began anew: the session is another one by now.
+        let before = before.filter(|before| {
+            end.after_revision == before.revision && end.incarnation == before.incarnation
+        });
+        let (mut logs, known) = match before {
+            Some(before) => (before.logs, before.results),
+            None => (Vec::new(), Vec::new()),
+        };
+        let mut bytes = log.as_ref().map_or(0, |log| log.bytes);
+        logs.extend(log);
+        let mut known: HashMap<String, ResultFile> = known
+            .into_iter()
+            .map(|result| (result.file.clone(), result))
+            .collect();
+        let (mut results, mut new) = (Vec::with_capacity(files.len()), 0);
+        for file in files {
+            let same = known.remove(&file.file).filter(|it| it.bytes == file.bytes);
+            if let Some(result) = same {
+                results.push(result);
+            } else if let Some(result) = self.result(&key, file).await? {
+                bytes += result.bytes;
+                new += 1;
+                results.push(result);
+            }
+        }
+        crash_point("backup.session");
+        let entry = Entry {
+            session: key.to_string(),
+            incarnation: end.incarnation,
+            revision: end.revision,
+            last_sha256: hex(&end.last_sha256),
+            row: STANDARD.encode(&end.row),
+            logs,
+            results,
+        };
+        Ok(Some(Session {
+            entry,
+            results: new,
+            bytes,
+        }))
+    }
+
+    async fn log(
+        &self,
+        key: &SessionKey,
+        before: Option<&Entry>,
+    ) -> Result<(Option<LogFile>, Vec<StoredFile>, StoredSessionEnd), BackupError> {
+        let request = ReadStoredSessionRequest {
+            session: key.to_string(),
+            after_revision: before.map_or(0, |before| before.revision),
+            after_sha256: before
+                .and_then(|before| unhex(&before.last_sha256))
+                .unwrap_or_default()
+                .into(),
+        };
+        let stream = self.client.clone().read_stored_session(request).await?;
+        let mut stream = stream.into_inner();
+        let path = log_path(key, self.id);
+        let mut writer: Option<Writer> = None;
+        let mut files = Vec::new();
+        while let Some(part) = stream.message().await? {
+            if !part.data.is_empty() {
+                let writer = match &mut writer {
+                    Some(writer) => writer,
+                    none => none.insert(self.place.writer(&path)?),
+                };
+                writer.write(&part.data).await?;
+            }
+            files.extend(part.files);
+            let Some(end) = part.end else { continue };
+            let log = match writer {
+                None => None,
+                Some(writer) => {
+                    let sum = writer.finish().await?;
+                    Some(LogFile {
+                        path,
+                        after: end.after_revision,
+                        revision: end.revision,
+                        sha256: sum.sha256,
+                        bytes: sum.bytes,
+                    })
+                }
+            };
+            return Ok((log, files, end));
+        }
+        Err(BackupError::Cut(key.clone()))
+    }
+
+    /// Copies a stored result; none when it was swept meanwhile, which only happens to what no event
+    /// names.
+    async fn result(
+        &self,
+        key: &SessionKey,
+        file: StoredFile,
+    ) -> Result<Option<ResultFile>, BackupError> {
+        let request = ReadStoredFileRequest {
+            session: key.to_string(),
+            file: file.file.clone(),
+        };
+        let stream = match self.client.clone().read_stored_file(request).await {
+            Ok(stream) => stream,
+            Err(status) if status.code() == Code::NotFound => return Ok(None),
+            Err(status) => return Err(status.into()),
+        };
+        let mut stream = stream.into_inner();
+        let path = result_path(key, &file.file);
+        let mut writer = self.place.writer(&path)?;
+        while let Some(part) = stream.message().await? {
+            writer.write(&part.data).await?;
+            if !part.last {
+                continue;
+            }
+            let sum = writer.sum();
+            // Its name ends with the beginning of its digest.
+            let stem = file.file.rsplit_once('.').map_or(&*file.file, |(it, _)| it);
+            let named = stem.rsplit_once('-').map_or(stem, |(_, digest)| digest);
+            if !sum.sha256.starts_with(named) {
+                return Err(damaged(
+                    &file.file,
+                    format!("a stored result of {key} does not hold what its name says"),
+                ));
+            }
+            writer.finish().await?;
+            return Ok(Some(ResultFile {
+                file: file.file,
+                sha256: sum.sha256,
+                bytes: sum.bytes,
+            }));
+        }
+        Err(BackupError::Cut(key.clone()))
+    }
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let pair = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
+    (0..text.len()).step_by(2).map(pair).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_dates_that_sort() {
+        for (millis, expected) in [
+            (0, "19700101T000000Z-000000ab"),
+            (951_782_399_999, "20000228T235959Z-000000ab"),
+            (951_782_400_000, "20000229T000000Z-000000ab"),
+            (1_709_251_200_000, "20240301T000000Z-000000ab"),
+            (1_798_761_599_000, "20261231T235959Z-000000ab"),
+        ] {
+            assert_eq!(name(Timestamp::from_millis(millis), 0xAB), expected);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! `palimpsest backup`: everything that a running server has stored, somewhere else.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use clap::Args;
+use palimpsest_server::backup::{self, Taken};
+use palimpsest_server::clock::{Clock, IdSource, SystemClock};
+use palimpsest_store::place::Place;
+
+use super::client::{Remote, block_on};
+use super::output::{bytes, number, print};
+
+/// Back up a running server, upon the last backup if there is one
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The server goes on meanwhile. Each session is taken at the revision that is durable when it is
+read, with every stored result that its events name. Only what is new since the last backup in the
+same place is read and written. docs/backup.md says more.
+
+Examples:
+  palimpsest backup --to /var/backups/palimpsest
+  palimpsest backup --to s3://bucket/palimpsest --keep 14
+  palimpsest backup --to /var/backups/palimpsest --list"
+)]
+#[expect(
+    clippy::doc_markdown,
+    reason = "the comments are shown by --help as they are"
+)]
+pub(super) struct Backup {
+    /// The folder or the bucket (s3://bucket/prefix) that holds the backups
+    #[arg(long, value_name = "PLACE")]
+    to: String,
+    /// Read everything anew instead of what is new alone
+    #[arg(long)]
+    full: bool,
+    /// Afterwards remove all backups but so many, and what only they had
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    keep: Option<u32>,
+    /// List the backups that there are, and take none
+    #[arg(long, conflicts_with_all = ["full", "keep"])]
+    list: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+impl Backup {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        block_on(self.take())
+    }
+
+    async fn take(&self) -> anyhow::Result<()> {
+        let place = Place::open(&self.to)?;
+        if self.list {
+            return list(&place).await;
+        }
+        let clients = self.remote.connect().await?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let random = IdSource::random(Arc::clone(&clock)).uuid().as_u64_pair().1;
+        let named = (clock.now(), random);
+        let taken = backup::take(&place, clients.admin, named, self.full).await;
+        let taken = taken.context("there is no new backup; those from before are as they were")?;
+        report(&taken, self.json)?;
+        if let Some(keep) = self.keep {
+            let pruned = backup::prune(&place, keep as usize).await?;
+            if !self.json {
+                print(&format!(
+                    "{} older backups and {} files that only they had are removed.\n",
+                    number(pruned.backups),
+                    number(pruned.files)
+                ))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn report(taken: &Taken, json: bool) -> anyhow::Result<()> {
+    if json {
+        let line = serde_json::json!({
+            "id": taken.id,
+            "base": taken.base,
+            "sessions": taken.sessions,
+            "changed": taken.changed,
+            "gone": taken.gone,
+            "results": taken.results,
+            "bytes": taken.bytes,
+        });
+        return print(&format!("{line}\n"));
+    }
+    let upon = match &taken.base {
+        Some(base) => format!("upon {base}"),
+        None => "by itself".to_owned(),
+    };
+    print(&format!(
+        "{}, {upon}: {} sessions, {} of them with something new, {} new results, {} written.\n",
+        taken.id,
+        number(taken.sessions),
+        number(taken.changed),
+        number(taken.results),
+        bytes(taken.bytes)
+    ))
+}
+
+async fn list(place: &Place) -> anyhow::Result<()> {
+    for id in backup::list(place).await? {
+        print(&format!("{id}\n"))?;
+    }
+    Ok(())
+}

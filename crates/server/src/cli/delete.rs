@@ -1,0 +1,77 @@
+//! `palimpsest sessions delete`: sessions, for good.
+
+use std::io::{IsTerminal as _, Write as _};
+
+use anyhow::bail;
+use clap::Args;
+use palimpsest_proto::context::v1::DeleteSessionRequest;
+
+use super::client::{Remote, block_on, said};
+use super::output::{number, print};
+
+/// Delete sessions with everything that belongs to them, for good
+#[derive(Debug, Args)]
+pub(super) struct Delete {
+    /// The sessions: their ids, or their full names
+    #[arg(required = true, value_name = "SESSION")]
+    sessions: Vec<String>,
+    /// Delete their subagents' sessions too
+    #[arg(long)]
+    subagents: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
+    #[command(flatten)]
+    remote: Remote,
+}
+
+impl Delete {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let names = self.sessions.iter().map(|name| self.remote.session(name));
+        let names = names.collect::<anyhow::Result<Vec<_>>>()?;
+        if !self.yes && !confirmed(&names)? {
+            bail!("nothing was deleted");
+        }
+        block_on(self.delete(&names))
+    }
+
+    async fn delete(&self, names: &[String]) -> anyhow::Result<()> {
+        let mut clients = self.remote.connect().await?;
+        for name in names {
+            let request = DeleteSessionRequest {
+                session: name.clone(),
+                delete_subagents: self.subagents,
+                ..DeleteSessionRequest::default()
+            };
+            let deleted = clients.sessions.delete_session(request).await;
+            let deleted = deleted.map_err(|status| said(&status))?.into_inner();
+            let rest = if deleted.complete {
+                "nothing of it is left"
+            } else {
+                "the server goes on removing what is left; delete it again to wait"
+            };
+            let count = number(u64::from(deleted.deleted_sessions));
+            print(&format!("{name}: {count} deleted, {rest}\n"))?;
+        }
+        Ok(())
+    }
+}
+
+fn confirmed(names: &[String]) -> anyhow::Result<bool> {
+    if !std::io::stdin().is_terminal() {
+        bail!(
+            "say --yes to delete {} sessions without being asked",
+            names.len()
+        );
+    }
+    let mut err = std::io::stderr();
+    write!(
+        err,
+        "Delete for good:\n  {}\nyes or no? ",
+        names.join("\n  ")
+    )?;
+    err.flush()?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "yes" | "y"))
+}

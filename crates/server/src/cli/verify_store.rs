@@ -1,0 +1,263 @@
+//! `palimpsest verify-store`: whether what is stored holds together.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::bail;
+use clap::Args;
+use palimpsest_core::ids::{Revision, SessionKey};
+use palimpsest_core::session::Session;
+use palimpsest_server::upkeep::names::{self, Names};
+use palimpsest_server::{BLOB_FOLDER, LOG_FOLDER};
+use palimpsest_store::blobs::{BlobError, Blobs};
+use palimpsest_store::encoding::decode_frame;
+use palimpsest_store::sled::{SledLog, SledOptions};
+use palimpsest_store::{Head, MAX_LIST, SessionLog};
+use serde_json::json;
+
+use super::client::block_on;
+use super::output::{bytes, number, print};
+
+/// How much of a log is read at a time.
+const READ_BYTES: usize = 4 << 20;
+
+/// Check every stored session: its log, and the stored results that its events name
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The server must be stopped: the embedded store belongs to one process at a time. Nothing is changed.
+Files that no event names are counted and are no fault: a running server sweeps them. The exit code
+is 1 when a log cannot be read or a result that an event names is missing.
+
+Examples:
+  palimpsest verify-store --data-dir /var/lib/palimpsest
+  palimpsest verify-store --data-dir /var/lib/palimpsest --contents"
+)]
+#[expect(
+    clippy::doc_markdown,
+    reason = "the comments are shown by --help as they are"
+)]
+pub(super) struct VerifyStore {
+    /// The folder that the server keeps its data in
+    #[arg(long, value_name = "FOLDER", default_value = "data")]
+    data_dir: PathBuf,
+    /// Where stored results are, such as s3://bucket/prefix [default: in the data folder]
+    #[arg(long, value_name = "URL")]
+    blobs: Option<String>,
+    /// Read every stored result and compare it with what its event says
+    #[arg(long)]
+    contents: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+struct Found {
+    sessions: u64,
+    events: u64,
+    results: u64,
+    result_bytes: u64,
+    deleting: u64,
+    orphans: u64,
+    orphan_bytes: u64,
+    missing: u64,
+    damaged: u64,
+    /// The first faults, in words.
+    faults: Vec<String>,
+}
+
+/// So many faults are told one by one.
+const MAX_FAULTS: usize = 100;
+
+impl Found {
+    fn fault(&mut self, what: String) {
+        if self.faults.len() < MAX_FAULTS {
+            self.faults.push(what);
+        }
+    }
+}
+
+impl VerifyStore {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        block_on(self.verify())
+    }
+
+    async fn verify(&self) -> anyhow::Result<()> {
+        let folder = self.data_dir.join(LOG_FOLDER);
+        if !folder.is_dir() {
+            bail!("there is no store in {}", self.data_dir.display());
+        }
+        let location = match &self.blobs {
+            Some(url) => url.clone(),
+            None => self
+                .data_dir
+                .join(BLOB_FOLDER)
+                .to_string_lossy()
+                .into_owned(),
+        };
+        let blobs = Blobs::open(&location)?;
+        let options = SledOptions::new(&folder);
+        let log: Arc<dyn SessionLog> =
+            Arc::new(tokio::task::spawn_blocking(move || SledLog::open(&options)).await??);
+        let mut found = Found::default();
+        let mut from: Option<SessionKey> = None;
+        loop {
+            let page = log.list(None, from.as_ref(), MAX_LIST).await?;
+            let Some((last, _)) = page.last() else { break };
+            from = Some(last.clone());
+            for (key, head) in &page {
+                self.session(&*log, &blobs, (key, head), &mut found).await?;
+            }
+        }
+        homeless(&*log, &blobs, &mut found).await?;
+        log.close().await?;
+        self.report(&found)
+    }
+
+    async fn session(
+        &self,
+        log: &dyn SessionLog,
+        blobs: &Blobs,
+        (key, head): (&SessionKey, &Head),
+        found: &mut Found,
+    ) -> anyhow::Result<()> {
+        found.sessions += 1;
+        let named = match events(log, key, head).await {
+            Ok(named) => named,
+            Err(error) => {
+                found.damaged += 1;
+                found.fault(format!("{key}: {error}"));
+                return Ok(());
+            }
+        };
+        found.events += head.revision.get();
+        let mut missing = named.clone();
+        for (file, size) in blobs.results(key).await? {
+            if missing.remove(&*file).is_some() {
+                found.results += 1;
+                found.result_bytes += size;
+            } else {
+                found.orphans += 1;
+                found.orphan_bytes += size;
+            }
+        }
+        for file in missing.keys() {
+            found.missing += 1;
+            found.fault(format!("{key}: the stored result {file} is missing"));
+        }
+        for (file, sha256) in named.iter().filter(|_| self.contents) {
+            match blobs.get_result(key, file, sha256).await {
+                Ok(_) | Err(BlobError::NotFound(_)) => {}
+                Err(BlobError::Damaged(_)) => {
+                    found.damaged += 1;
+                    found.fault(format!(
+                        "{key}: the stored result {file} is not what its event says"
+                    ));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn report(&self, found: &Found) -> anyhow::Result<()> {
+        if self.json {
+            let line = json!({
+                "sessions": found.sessions,
+                "events": found.events,
+                "results": found.results,
+                "result_bytes": found.result_bytes,
+                "deleting": found.deleting,
+                "orphans": found.orphans,
+                "orphan_bytes": found.orphan_bytes,
+                "missing": found.missing,
+                "damaged": found.damaged,
+                "faults": found.faults,
+            });
+            print(&format!("{line}\n"))?;
+        } else {
+            for fault in &found.faults {
+                print(&format!("{fault}\n"))?;
+            }
+            print(&format!(
+                "{} sessions with {} events and {} stored results ({}); {} deleted ones are being removed.\n\
+                 {} files ({}) are named by no event. {} results are missing, {} things are damaged.\n",
+                number(found.sessions),
+                number(found.events),
+                number(found.results),
+                bytes(found.result_bytes),
+                number(found.deleting),
+                number(found.orphans),
+                bytes(found.orphan_bytes),
+                number(found.missing),
+                number(found.damaged)
+            ))?;
+        }
+        if found.missing + found.damaged > 0 {
+            bail!("the store does not hold together: restore what is missing from a backup");
+        }
+        Ok(())
+    }
+}
+
+/// Reads a log from its beginning to its end and folds it, and says what its events name.
+async fn events(log: &dyn SessionLog, key: &SessionKey, head: &Head) -> anyhow::Result<Names> {
+    let (mut names, mut after) = (Names::new(), Revision::ZERO);
+    let mut session: Option<Session> = None;
+    while after < head.revision {
+        let frames = log.read(key, after, READ_BYTES).await?;
+        if frames.is_empty() {
+            bail!(
+                "its log ends at revision {after} instead of {}",
+                head.revision
+            );
+        }
+        for frame in frames {
+            after = frame.last();
+            let mut recorded = decode_frame(&frame.bytes)?;
+            if recorded.len() != frame.events as usize {
+                bail!(
+                    "the record at revision {} holds other events than it says",
+                    frame.first
+                );
+            }
+            for recorded in &recorded {
+                names::add(&recorded.event, &mut names);
+            }
+            if session.is_none() && !recorded.is_empty() {
+                let first = recorded.remove(0);
+                session = Some(Session::replay(key.clone(), [first])?);
+            }
+            if let Some(session) = &mut session {
+                for recorded in &recorded {
+                    session.apply(recorded)?;
+                }
+            }
+        }
+    }
+    Ok(names)
+}
+
+/// Files of sessions that do not exist, and deletions that are not through.
+async fn homeless(log: &dyn SessionLog, blobs: &Blobs, found: &mut Found) -> anyhow::Result<()> {
+    let mut from = None;
+    loop {
+        let page = log.tombstones(from.as_ref(), MAX_LIST).await?;
+        let Some(last) = page.last() else { break };
+        from = Some(last.key.clone());
+        found.deleting += page.len() as u64;
+    }
+    for project in blobs.projects().await? {
+        for key in blobs.sessions(&project).await? {
+            if log.head(&key).await?.is_some() || log.tombstone(&key).await?.is_some() {
+                continue;
+            }
+            for entry in blobs.list(&key).await? {
+                found.orphans += 1;
+                found.orphan_bytes += entry.bytes;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,251 @@
+//! `AdminService`: the store as it is, for backups.
+//!
+//! Session after session, each a prefix of its log that is durable. Neither the sessions' handles nor
+//! their cache are touched: what is read is what the log holds, and calls go on meanwhile.
+
+use async_stream::try_stream;
+use bytes::{BufMut as _, Bytes, BytesMut};
+use palimpsest_core::ids::{ProjectId, Revision, SessionKey};
+use palimpsest_core::message::Digest;
+use palimpsest_proto::context::v1::admin_service_server::AdminService;
+use palimpsest_proto::context::v1::{
+    ListStoredSessionsRequest, ListStoredSessionsResponse, ReadStoredFileRequest,
+    ReadStoredFileResponse, ReadStoredSessionRequest, ReadStoredSessionResponse, StoredFile,
+    StoredSession, StoredSessionEnd,
+};
+use palimpsest_store::blobs::{BlobError, result_path};
+use palimpsest_store::{Frame, Head, MAX_LIST, crash_point};
+use sha2::{Digest as _, Sha256};
+use tonic::{Request, Response, Status, async_trait};
+
+use super::context::Replies;
+use super::{Service, reply};
+use crate::convert::{self, Cursor};
+use crate::errors::ServiceError;
+
+/// How much of a log is read at a time.
+const READ_BYTES: usize = 1 << 20;
+/// The most bytes of one element: well under what clients take by default.
+const PART_BYTES: usize = 1 << 20;
+/// How many files one element names.
+const FILES: usize = 1_000;
+
+/// The handlers of `AdminService`.
+#[derive(Debug, Clone)]
+pub struct AdminHandlers(pub Service);
+
+#[async_trait]
+impl AdminService for AdminHandlers {
+    async fn list_stored_sessions(
+        &self,
+        request: Request<ListStoredSessionsRequest>,
+    ) -> Result<Response<ListStoredSessionsResponse>, Status> {
+        let request = if request.get_ref().parent.is_empty() {
+            self.0.enter_all(request)?
+        } else {
+            self.0.enter(request)?
+        };
+        reply(list(&self.0, request).await)
+    }
+
+    type ReadStoredSessionStream = Replies<ReadStoredSessionResponse>;
+
+    async fn read_stored_session(
+        &self,
+        request: Request<ReadStoredSessionRequest>,
+    ) -> Result<Response<Self::ReadStoredSessionStream>, Status> {
+        reply(read(&self.0, self.0.enter(request)?).await)
+    }
+
+    type ReadStoredFileStream = Replies<ReadStoredFileResponse>;
+
+    async fn read_stored_file(
+        &self,
+        request: Request<ReadStoredFileRequest>,
+    ) -> Result<Response<Self::ReadStoredFileStream>, Status> {
+        reply(read_file(&self.0, self.0.enter(request)?).await)
+    }
+}
+
+async fn list(
+    service: &Service,
+    request: ListStoredSessionsRequest,
+) -> Result<ListStoredSessionsResponse, ServiceError> {
+    let project: Option<ProjectId> = match request.parent.as_str() {
+        "" => None,
+        name => Some(convert::project(name, "parent")?),
+    };
+    let most = u32::try_from(MAX_LIST).unwrap_or(u32::MAX);
+    let size = convert::page_size(request.page_size, most, MAX_LIST)?;
+    let digest = Digest::of_bytes(request.parent.as_bytes());
+    let after = match convert::page_token(&request.page_token, digest)? {
+        Some(Cursor::Named(_, name)) => {
+            Some(SessionKey::parse(&name).map_err(|_| ServiceError::InvalidPageToken)?)
+        }
+        Some(Cursor::Number(_)) => return Err(ServiceError::InvalidPageToken),
+        None => None,
+    };
+    let log = service.sessions.log();
+    let rows = log.list(project.as_ref(), after.as_ref(), size).await?;
+    let next_page_token = match rows.last() {
+        Some((last, _)) if rows.len() == size => {
+            convert::page_token_text(&Cursor::Named(0, last.to_string()), digest)
+        }
+        _ => String::new(),
+    };
+    let stored = |(key, head): (SessionKey, Head)| StoredSession {
+        session: key.to_string(),
+        incarnation: head.incarnation,
+        revision: head.revision.get(),
+        log_bytes: head.log_bytes,
+    };
+    Ok(ListStoredSessionsResponse {
+        sessions: rows.into_iter().map(stored).collect(),
+        next_page_token,
+    })
+}
+
+async fn read(
+    service: &Service,
+    request: ReadStoredSessionRequest,
+) -> Result<Replies<ReadStoredSessionResponse>, ServiceError> {
+    let key = convert::session_key(&request.session, "session")?;
+    let head = head(service, &key).await?;
+    let to = head.revision;
+    let known = Revision::new(request.after_revision);
+    let mut last = Vec::new();
+    let mut after = Revision::ZERO;
+    if known > Revision::ZERO && known <= to {
+        let given = &request.after_sha256;
+        if let Some(frame) = frame_at(service, &key, known).await?
+            && digest(&frame) == given[..]
+        {
+            after = known;
+            last = given.to_vec();
+        }
+    }
+    let (service, from) = (service.clone(), after);
+    let stream = try_stream! {
+        while after < to {
+            let frames = service.sessions.log().read(&key, after, READ_BYTES).await;
+            let frames = frames.map_err(ServiceError::from).map_err(Status::from)?;
+            if frames.is_empty() {
+                // It was deleted meanwhile.
+                Err(gone(&key))?;
+            }
+            for frame in frames {
+                if frame.last() > to {
+                    break;
+                }
+                after = frame.last();
+                last = digest(&frame);
+                for data in record(&frame) {
+                    yield ReadStoredSessionResponse { data, ..ReadStoredSessionResponse::default() };
+                }
+            }
+        }
+        crash_point("backup.log_read");
+        // The files after the log: whatever an event up to here names was there before it.
+        let files = service.blobs.results(&key).await.map_err(blobs)?;
+        for files in files.chunks(FILES) {
+            let files = files.iter().map(|(file, bytes)| StoredFile {
+                file: file.clone(),
+                bytes: *bytes,
+            });
+            yield ReadStoredSessionResponse {
+                files: files.collect(),
+                ..ReadStoredSessionResponse::default()
+            };
+        }
+        let now = self::head(&service, &key).await.map_err(Status::from)?;
+        if now.incarnation != head.incarnation {
+            Err(gone(&key))?;
+        }
+        yield ReadStoredSessionResponse {
+            end: Some(StoredSessionEnd {
+                incarnation: head.incarnation,
+                after_revision: from.get(),
+                revision: to.get(),
+                last_sha256: last.into(),
+                row: head.summary,
+            }),
+            ..ReadStoredSessionResponse::default()
+        };
+    };
+    Ok(Box::pin(stream))
+}
+
+async fn head(service: &Service, key: &SessionKey) -> Result<Head, ServiceError> {
+    let head = service.sessions.log().head(key).await?;
+    head.ok_or_else(|| ServiceError::SessionNotFound {
+        session: key.clone(),
+    })
+}
+
+fn gone(key: &SessionKey) -> Status {
+    Status::from(ServiceError::SessionNotFound {
+        session: key.clone(),
+    })
+}
+
+/// The frame that ends at a revision, if one does.
+async fn frame_at(
+    service: &Service,
+    key: &SessionKey,
+    at: Revision,
+) -> Result<Option<Frame>, ServiceError> {
+    let before = Revision::new(at.get() - 1);
+    let frames = service.sessions.log().read(key, before, 1).await?;
+    Ok(frames.into_iter().next().filter(|frame| frame.last() == at))
+}
+
+fn digest(frame: &Frame) -> Vec<u8> {
+    Sha256::digest(&frame.bytes).to_vec()
+}
+
+/// A frame as it is streamed: its head, and its bytes in parts.
+fn record(frame: &Frame) -> Vec<Bytes> {
+    let mut head = BytesMut::with_capacity(16);
+    head.put_u64(frame.first.get());
+    head.put_u32(frame.events);
+    head.put_u32(u32::try_from(frame.bytes.len()).unwrap_or(u32::MAX));
+    let mut parts = vec![head.freeze()];
+    let mut rest = frame.bytes.clone();
+    while !rest.is_empty() {
+        parts.push(rest.split_to(rest.len().min(PART_BYTES)));
+    }
+    parts
+}
+
+async fn read_file(
+    service: &Service,
+    request: ReadStoredFileRequest,
+) -> Result<Replies<ReadStoredFileResponse>, ServiceError> {
+    let key = convert::session_key(&request.session, "session")?;
+    let path = result_path(&key, &request.file)
+        .map_err(|_| ServiceError::invalid("file", "is not the name of a stored result"))?;
+    let not_found = ServiceError::ResultNotFound {
+        name: request.file.clone(),
+    };
+    let bytes = match service.blobs.get(&path).await {
+        Ok(bytes) => bytes,
+        Err(BlobError::NotFound(_)) => return Err(not_found),
+        Err(error) => return Err(ServiceError::internal("read a stored result", error)),
+    };
+    let stream = try_stream! {
+        let mut rest = bytes;
+        loop {
+            let data = rest.split_to(rest.len().min(PART_BYTES));
+            let last = rest.is_empty();
+            yield ReadStoredFileResponse { data, last };
+            if last {
+                break;
+            }
+        }
+    };
+    Ok(Box::pin(stream))
+}
+
+fn blobs(error: BlobError) -> Status {
+    Status::from(ServiceError::internal("list stored results", error))
+}

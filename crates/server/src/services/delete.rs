@@ -1,0 +1,130 @@
+//! `DeleteSession`: what may be deleted, in which order, and when it is all gone.
+
+use std::time::Duration;
+
+use palimpsest_core::command::Rejection;
+use palimpsest_core::ids::{Revision, SessionKey};
+use palimpsest_core::session::Session;
+use palimpsest_proto::context::v1::{DeleteSessionRequest, DeleteSessionResponse};
+use tokio::time::Instant;
+
+use super::Service;
+use super::list::descendants;
+use crate::convert;
+use crate::errors::ServiceError;
+use crate::grpc::Deadline;
+use crate::sessions::SessionsError;
+
+/// How long a call waits for the last byte to go when its deadline lets it.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// What is left of the deadline for the answer itself.
+const TO_ANSWER: Duration = Duration::from_millis(250);
+
+pub(super) async fn delete(
+    service: &Service,
+    request: DeleteSessionRequest,
+) -> Result<DeleteSessionResponse, ServiceError> {
+    let key = convert::session_key(&request.session, "session")?;
+    let expected = request.expected_revision.map(Revision::new);
+    let found = service.sessions.read(&key, Session::revision).await;
+    match (found, expected) {
+        (Err(SessionsError::NotFound(_)), _) => {
+            return deleted_before(service, key, request.allow_missing).await;
+        }
+        (Err(error), _) => return Err(error.into()),
+        (Ok(current), Some(expected)) if current != expected => {
+            return Err(ServiceError::RevisionMismatch { expected, current });
+        }
+        (Ok(_), _) => {}
+    }
+    let subagents = descendants(service, &key).await?;
+    if !subagents.is_empty() && !request.delete_subagents {
+        return Err(ServiceError::SessionHasSubagents {
+            session: key,
+            subagents: subagents.len(),
+        });
+    }
+    // Those deepest down first: when this is interrupted, a parent still says what is left to do.
+    let all: Vec<_> = subagents.into_iter().chain([key.clone()]).collect();
+    for each in &all {
+        may_go(service, each).await?;
+    }
+    let mut deleted_sessions = 0;
+    for each in &all {
+        // A subagent has a revision of its own, which the caller did not name.
+        let expected = expected.filter(|_| *each == key);
+        let mut is_held = false;
+        let check = |session: &Session| {
+            is_held = !session.about().hold.is_empty();
+            match expected {
+                Some(expected) if session.revision() != expected => Err(Rejection::RevisionMoved {
+                    expected,
+                    current: session.revision(),
+                }),
+                _ if is_held => Err(Rejection::invalid("session", "is on hold")),
+                _ => Ok(()),
+            }
+        };
+        let deleted = service.sessions.delete(each, check).await;
+        if is_held && deleted.is_err() {
+            let session = each.clone();
+            return Err(ServiceError::SessionOnHold { session });
+        }
+        deleted_sessions += u32::from(deleted?);
+    }
+    Ok(DeleteSessionResponse {
+        deleted_sessions,
+        complete: complete(service, &all).await,
+    })
+}
+
+/// A deletion that was asked for before is waited for.
+async fn deleted_before(
+    service: &Service,
+    key: SessionKey,
+    allow_missing: bool,
+) -> Result<DeleteSessionResponse, ServiceError> {
+    let tombstone = service.sessions.log().tombstone(&key).await?;
+    if tombstone.is_none() && !allow_missing {
+        return Err(ServiceError::SessionNotFound { session: key });
+    }
+    Ok(DeleteSessionResponse {
+        deleted_sessions: 0,
+        complete: complete(service, &[key]).await,
+    })
+}
+
+/// Asked of all before the first goes, so that a hold keeps a family whole.
+async fn may_go(service: &Service, key: &SessionKey) -> Result<(), ServiceError> {
+    let is_held = |session: &Session| !session.about().hold.is_empty();
+    match service.sessions.read(key, is_held).await {
+        Ok(true) => Err(ServiceError::SessionOnHold {
+            session: key.clone(),
+        }),
+        Ok(false) | Err(SessionsError::NotFound(_)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether nothing is left of any of them, as far as the deadline lets this wait. The sessions are
+/// deleted already, so a failure here is no failure of the call: the background goes on.
+async fn complete(service: &Service, keys: &[SessionKey]) -> bool {
+    let left = Deadline::current().map_or(PATIENCE, Deadline::remaining);
+    let until = Instant::now() + left.saturating_sub(TO_ANSWER).min(PATIENCE);
+    for key in keys {
+        let patience = until.saturating_duration_since(Instant::now());
+        let removed = tokio::select! {
+            removed = service.sessions.removed(key, patience) => removed,
+            () = service.draining.cancelled() => Ok(false),
+        };
+        match removed {
+            Ok(true) => {}
+            Ok(false) => return false,
+            Err(error) => {
+                tracing::warn!(session = %key, %error, "failed to finish a deletion; it goes on in the background");
+                return false;
+            }
+        }
+    }
+    true
+}

@@ -1,0 +1,165 @@
+//! The end of a session: its log goes in one change that leaves a tombstone, everything else after it,
+//! and the tombstone last. Whatever interrupts that, the tombstone says what is still to be done.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use palimpsest_core::command::Rejection;
+use palimpsest_core::ids::SessionKey;
+use palimpsest_core::session::Session;
+use palimpsest_store::blobs::{BlobError, Removed};
+use palimpsest_store::{StoreError, Tombstone, crash_point};
+use tokio::time::{Instant, sleep};
+
+use super::{Sessions, SessionsError};
+
+/// How often it is looked whether what stands in the way of a removal is gone.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// How long a creation waits for an earlier session of its name to be gone.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Removals that are under way in this process, so that none of them works on a name that another has
+/// just given free.
+#[derive(Debug, Default)]
+pub(super) struct InHand(Mutex<HashSet<SessionKey>>);
+
+struct Held<'a>(&'a InHand, &'a SessionKey);
+
+impl InHand {
+    fn take<'a>(&'a self, key: &'a SessionKey) -> Option<Held<'a>> {
+        let mut keys = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Made only when it is to be held: dropping one takes the lock.
+        keys.insert(key.clone()).then(|| Held(self, key))
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let mut keys = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        keys.remove(self.1);
+    }
+}
+
+impl Sessions {
+    /// Deletes a session and its log, and begins the removal of everything else; false when there was
+    /// none. `check` is asked about the session as it is then.
+    pub async fn delete(
+        &self,
+        key: &SessionKey,
+        check: impl FnOnce(&Session) -> Result<(), Rejection>,
+    ) -> Result<bool, SessionsError> {
+        let handle = self.cache.handle(key);
+        let mut state = handle.lock().await;
+        let Some(loaded) = state.load(&*self.log, key).await? else {
+            return Ok(false);
+        };
+        check(&loaded.session)?;
+        state.forget();
+        let deleted = self.log.delete(key, self.clock.now()).await?;
+        crash_point("delete.begun");
+        self.cache.weigh(key, 0);
+        handle.announce_deletion();
+        self.deletions.notify_one();
+        Ok(deleted)
+    }
+
+    /// Whether somebody follows the session's changes or works on it right now.
+    pub fn is_in_use(&self, key: &SessionKey) -> bool {
+        self.cache.is_in_use(key)
+    }
+
+    /// Removes what is left of a deleted session. False when that is not all done after `patience`:
+    /// the background goes on with it. A name that has no tombstone has nothing left.
+    pub async fn removed(
+        &self,
+        key: &SessionKey,
+        patience: Duration,
+    ) -> Result<bool, SessionsError> {
+        let until = Instant::now() + patience;
+        let mut all = Removed::default();
+        loop {
+            let Some(tombstone) = self.log.tombstone(key).await? else {
+                return Ok(true);
+            };
+            match self.remove_once(&tombstone, &mut all).await {
+                Ok(true) => {
+                    tracing::info!(
+                        session = %key,
+                        incarnation = tombstone.incarnation,
+                        files = all.files,
+                        bytes = all.bytes,
+                        "a deleted session is gone"
+                    );
+                    return Ok(true);
+                }
+                Ok(false) => {}
+                Err(RemovalError::Store(error)) => return Err(error.into()),
+                Err(RemovalError::Blobs(error)) => {
+                    tracing::warn!(session = %key, error = %told(&error), "failed to remove the files of a deleted session; it is tried again");
+                    return Ok(false);
+                }
+            }
+            if Instant::now() + LOOK_AGAIN > until {
+                return Ok(false);
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// One try. False when somebody else is at it, when a worker may still write the session's
+    /// `summary.md`, or while the log's records are not gone.
+    async fn remove_once(
+        &self,
+        tombstone: &Tombstone,
+        all: &mut Removed,
+    ) -> Result<bool, RemovalError> {
+        let key = &tombstone.key;
+        let now = self.clock.now();
+        if tombstone.lease.as_ref().is_some_and(|it| it.until > now) {
+            return Ok(false);
+        }
+        let Some(_held) = self.in_hand.take(key) else {
+            return Ok(false);
+        };
+        // The name may have been given free, and taken again, just before.
+        if self.log.tombstone(key).await?.as_ref() != Some(tombstone) {
+            return Ok(false);
+        }
+        if let Some(blobs) = &self.blobs {
+            *all += blobs.remove_session(key).await?;
+        }
+        crash_point("delete.removed");
+        let forgotten = self.log.forget(key, tombstone.incarnation).await?;
+        crash_point("delete.forgotten");
+        Ok(forgotten)
+    }
+
+    /// Sees to it that nothing of an earlier session is left under a name that a new one wants.
+    pub(super) async fn give_free(&self, key: &SessionKey) -> Result<(), SessionsError> {
+        if self.removed(key, PATIENCE).await? {
+            return Ok(());
+        }
+        Err(SessionsError::Deleting(key.clone()))
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum RemovalError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Blobs(#[from] BlobError),
+}
+
+/// An error with what is behind it.
+pub(crate) fn told(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source.filter(|_| text.len() < 400) {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        source = inner.source();
+    }
+    text.chars().take(500).collect()
+}

@@ -1,0 +1,51 @@
+//! The transcript of a session whose retention is over, written elsewhere before it is deleted, and
+//! read back: what was not kept is not deleted.
+
+use palimpsest_store::blobs::BlobError;
+use palimpsest_store::place::Place;
+use tonic::Status;
+
+use super::families::Row;
+use crate::services::{CompleteExport, Service};
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ExportError {
+    #[error("the transcript cannot be read: {}", .0.message())]
+    Read(#[source] Status),
+    #[error(transparent)]
+    Write(#[from] BlobError),
+    #[error("what was written to {0} is not what was sent there")]
+    Differs(String),
+    #[error("the session changed while it was exported")]
+    Changed,
+}
+
+/// Where the export of a session is. A session that was created again has another incarnation.
+fn path(row: &Row) -> String {
+    format!(
+        "{}/{}/{}-{}.jsonl",
+        row.key.project, row.key.session, row.incarnation, row.revision
+    )
+}
+
+pub(super) async fn export(service: &Service, place: &Place, row: &Row) -> Result<(), ExportError> {
+    let read = |error| ExportError::Read(Status::from(error));
+    let mut lines = CompleteExport::begin(service, &row.key)
+        .await
+        .map_err(read)?;
+    if lines.revision() != row.revision {
+        return Err(ExportError::Changed);
+    }
+    let path = path(row);
+    let mut writer = place.writer(&path)?;
+    while let Some(line) = lines.next(service).await.map_err(read)? {
+        for line in line {
+            writer.write(&line).await?;
+        }
+    }
+    let sent = writer.finish().await?;
+    if place.sum(&path).await? != sent {
+        return Err(ExportError::Differs(path));
+    }
+    Ok(())
+}

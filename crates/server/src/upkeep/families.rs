@@ -1,0 +1,155 @@
+//! Sessions of one project with their subagents: they are kept, and go, together.
+
+use std::collections::HashMap;
+
+use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
+
+/// A session as far as retention is concerned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) key: SessionKey,
+    pub(super) parent: Option<SessionKey>,
+    pub(super) modified: Timestamp,
+    pub(super) revision: Revision,
+    pub(super) incarnation: u64,
+    pub(super) bytes: u64,
+    pub(super) is_held: bool,
+}
+
+/// A session and its subagents, those deepest down first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Family {
+    pub(super) members: Vec<Row>,
+}
+
+impl Family {
+    /// When something last happened in any of them.
+    pub(super) fn modified(&self) -> Timestamp {
+        let all = self.members.iter().map(|row| row.modified);
+        all.max().unwrap_or_default()
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.members.iter().map(|row| row.bytes).sum()
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.members.iter().any(|row| row.is_held)
+    }
+}
+
+/// The families of a project, those first in which nothing has happened for the longest time. With
+/// `alone`, every session is its own.
+pub(super) fn families(rows: Vec<Row>, alone: bool) -> Vec<Family> {
+    let mut families: Vec<Family> = if alone {
+        let single = |row| Family { members: vec![row] };
+        rows.into_iter().map(single).collect()
+    } else {
+        grouped(rows)
+    };
+    families.sort_by_cached_key(|family| {
+        let name = family.members.last().map(|row| row.key.clone());
+        (family.modified(), name)
+    });
+    families
+}
+
+fn grouped(rows: Vec<Row>) -> Vec<Family> {
+    let parents: HashMap<SessionKey, Option<SessionKey>> = rows
+        .iter()
+        .map(|row| (row.key.clone(), row.parent.clone()))
+        .collect();
+    let mut families: HashMap<SessionKey, Vec<(usize, Row)>> = HashMap::new();
+    for row in rows {
+        let (root, depth) = root(&row.key, &parents);
+        families.entry(root).or_default().push((depth, row));
+    }
+    let family = |mut members: Vec<(usize, Row)>| {
+        members.sort_by(|a, b| (b.0, &a.1.key).cmp(&(a.0, &b.1.key)));
+        Family {
+            members: members.into_iter().map(|(_, row)| row).collect(),
+        }
+    };
+    families.into_values().map(family).collect()
+}
+
+/// The main session above one, and how far above. A parent that does not exist is none.
+fn root(
+    key: &SessionKey,
+    parents: &HashMap<SessionKey, Option<SessionKey>>,
+) -> (SessionKey, usize) {
+    let (mut at, mut depth) = (key, 0);
+    while let Some(Some(parent)) = parents.get(at) {
+        // A circle has no end: whoever is reached after so many steps stands for it.
+        if !parents.contains_key(parent) || depth > parents.len() {
+            break;
+        }
+        at = parent;
+        depth += 1;
+    }
+    (at.clone(), depth)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> SessionKey {
+        SessionKey::parse(&format!("projects/p/sessions/{name}")).unwrap()
+    }
+
+    fn row(name: &str, parent: &str, modified: i64) -> Row {
+        Row {
+            key: key(name),
+            parent: (!parent.is_empty()).then(|| key(parent)),
+            modified: Timestamp::from_millis(modified),
+            revision: Revision::new(1),
+            incarnation: 1,
+            bytes: 1,
+            is_held: name.starts_with("held"),
+        }
+    }
+
+    #[track_caller]
+    fn check(rows: &[Row], alone: bool, expected: &[&str]) {
+        let found: Vec<String> = families(rows.to_vec(), alone)
+            .iter()
+            .map(|family| {
+                let names = family.members.iter().map(|row| row.key.session.as_str());
+                names.collect::<Vec<_>>().join(" ")
+            })
+            .collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn the_oldest_family_comes_first_and_its_deepest_member() {
+        let rows = [
+            row("a", "", 1),
+            row("sub-of-a", "a", 50),
+            row("deep", "sub-of-a", 2),
+            row("b", "", 10),
+            row("orphan", "gone", 3),
+            row("held", "b", 4),
+        ];
+        check(&rows, false, &["orphan", "held b", "deep sub-of-a a"]);
+        check(
+            &rows,
+            true,
+            &["a", "deep", "orphan", "held", "b", "sub-of-a"],
+        );
+        assert!(families(rows.to_vec(), false)[1].is_held());
+    }
+
+    #[test]
+    fn a_circle_of_parents_ends() {
+        let rows = [row("x", "y", 1), row("y", "x", 2), row("self", "self", 3)];
+        assert_eq!(
+            families(rows.to_vec(), false)
+                .iter()
+                .map(|it| it.members.len())
+                .sum::<usize>(),
+            3
+        );
+    }
+}

@@ -1,0 +1,124 @@
+//! What is done in the background so that data ends when it should: deleted sessions are removed to
+//! their last byte, sessions past their retention are exported and deleted, and files that no event
+//! names are swept.
+//!
+//! Every step can be repeated and nothing is remembered between passes, so it does not matter where
+//! the last one was cut off. A pass rests in proportion to what it works, so calls do not feel it.
+
+mod export;
+mod families;
+pub mod names;
+mod orphans;
+mod pace;
+mod removal;
+mod retention;
+mod stats;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use palimpsest_store::blobs::{BlobError, Blobs};
+use palimpsest_store::place::Place;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{RetentionConfig, SweepConfig};
+use crate::services::Service;
+use crate::sessions::Sessions;
+
+pub use self::orphans::sweep;
+pub use self::pace::Pace;
+pub use self::stats::Stats;
+
+/// How long after a start the first passes begin: who starts a server wants to use it.
+const FIRST: Duration = Duration::from_secs(5);
+
+/// The background work on a store's data.
+#[derive(Debug)]
+pub struct Upkeep {
+    service: Service,
+    sessions: Arc<Sessions>,
+    blobs: Arc<Blobs>,
+    retention: RetentionConfig,
+    sweep: SweepConfig,
+    exports: Option<Place>,
+    stats: Stats,
+}
+
+impl Upkeep {
+    /// Upkeep as it is configured.
+    pub fn new(
+        service: Service,
+        sessions: Arc<Sessions>,
+        blobs: Arc<Blobs>,
+        (retention, sweep): (RetentionConfig, SweepConfig),
+        stats: Stats,
+    ) -> Result<Self, BlobError> {
+        let exports = retention.export_url.as_deref().map(Place::open);
+        Ok(Self {
+            exports: exports.transpose()?,
+            service,
+            sessions,
+            blobs,
+            retention,
+            sweep,
+            stats,
+        })
+    }
+
+    /// Works until `stop`. What is under way then is left to the next process.
+    pub async fn run(self, stop: CancellationToken) {
+        let all = async {
+            tokio::join!(self.remove(), self.retain(), self.sweep());
+        };
+        stop.run_until_cancelled(Box::pin(all)).await;
+    }
+
+    async fn retain(&self) {
+        if !self.retention.is_on() {
+            return;
+        }
+        let every = Duration::from_millis(self.retention.every_ms);
+        sleep(FIRST.min(every)).await;
+        loop {
+            if let Err(error) = self.retention_pass().await {
+                self.stats.failed();
+                tracing::warn!(error = %crate::sessions::told(&error), "failed to look for sessions past their retention; it is tried again");
+            }
+            sleep(every).await;
+        }
+    }
+
+    async fn sweep(&self) {
+        if !self.sweep.enabled {
+            return;
+        }
+        let every = Duration::from_millis(self.sweep.every_ms);
+        sleep(FIRST.min(every)).await;
+        loop {
+            let grace = Duration::from_millis(self.sweep.grace_ms);
+            let pace = self.pace();
+            match sweep(&self.sessions, &self.blobs, grace, &pace).await {
+                Ok(swept) => {
+                    self.stats.swept(swept);
+                    if swept.files > 0 {
+                        tracing::info!(
+                            files = swept.files,
+                            bytes = swept.bytes,
+                            "swept files that no event names"
+                        );
+                    }
+                }
+                Err(error) => {
+                    self.stats.failed();
+                    tracing::warn!(error = %crate::sessions::told(&error), "failed to sweep files that no event names; it is tried again");
+                }
+            }
+            sleep(every).await;
+        }
+    }
+
+    fn pace(&self) -> Pace {
+        Pace::new(self.retention.load_percent)
+    }
+}

@@ -1,0 +1,45 @@
+//! Which files the events of a session name: the one thing that says what a sweep must leave alone.
+
+use std::collections::HashMap;
+
+use palimpsest_core::event::Event;
+use palimpsest_core::ids::{Revision, SessionKey};
+
+use crate::sessions::{READ_BYTES, Sessions, SessionsError};
+
+/// The names of files, each with the SHA-256 of what it holds.
+pub type Names = HashMap<Box<str>, [u8; 32]>;
+
+/// Reads all of a session's log. None of it is kept in memory but the names, and the sessions that are
+/// loaded stay as they are.
+pub async fn of(sessions: &Sessions, key: &SessionKey) -> Result<Names, SessionsError> {
+    let (mut names, mut after) = (Names::new(), Revision::ZERO);
+    loop {
+        let events = sessions.events(key, after, READ_BYTES).await?;
+        let Some((last, _)) = events.last() else {
+            return Ok(names);
+        };
+        after = *last;
+        for (_, recorded) in &events {
+            add(&recorded.event, &mut names);
+        }
+    }
+}
+
+/// Adds what an event names.
+pub fn add(event: &Event, names: &mut Names) {
+    let stored = match event {
+        Event::ResultsPersisted(event) => event.results.as_slice(),
+        Event::ResultsCleared(event) => event.saved.as_slice(),
+        Event::ResultOffered(event) => {
+            if let Some(kept) = &event.offer.kept {
+                names.insert(kept.file.clone(), kept.sha256);
+            }
+            return;
+        }
+        _ => return,
+    };
+    for stored in stored {
+        names.insert(stored.file.clone(), stored.sha256);
+    }
+}

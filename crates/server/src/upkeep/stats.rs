@@ -1,0 +1,93 @@
+//! What upkeep has done since the process began, for metrics.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use palimpsest_store::blobs::Removed;
+
+/// Counters that can be read at any time.
+#[derive(Debug, Clone, Default)]
+pub struct Stats(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    aged_out: AtomicU64,
+    over_quota: AtomicU64,
+    spared: AtomicU64,
+    exported: AtomicU64,
+    export_failures: AtomicU64,
+    swept_files: AtomicU64,
+    swept_bytes: AtomicU64,
+    failures: AtomicU64,
+    removing: AtomicU64,
+}
+
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident;)*) => {
+        impl Stats {
+            $($(#[$doc])*
+            pub fn $name(&self) -> u64 {
+                self.0.$name.load(Ordering::Relaxed)
+            })*
+        }
+    };
+}
+
+counts! {
+    /// Sessions that were deleted because nothing had happened in them for too long.
+    aged_out;
+    /// Sessions that were deleted because their project had too many, or too many bytes.
+    over_quota;
+    /// Times that a session was kept although its time was over: on hold, in use, or not exported.
+    spared;
+    /// Transcripts that were exported before their deletion.
+    exported;
+    /// Exports that failed, so that nothing was deleted.
+    export_failures;
+    /// Files that no event named.
+    swept_files;
+    /// Their bytes.
+    swept_bytes;
+    /// Passes that ended in an error, and deletions that did.
+    failures;
+    /// Deleted sessions of which something is left.
+    removing;
+}
+
+impl Stats {
+    pub(super) fn deleted(&self, by_age: bool) {
+        let counter = if by_age {
+            &self.0.aged_out
+        } else {
+            &self.0.over_quota
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn spare(&self) {
+        self.0.spared.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn export(&self, is_done: bool) {
+        let counter = if is_done {
+            &self.0.exported
+        } else {
+            &self.0.export_failures
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn swept(&self, swept: Removed) {
+        self.0.swept_files.fetch_add(swept.files, Ordering::Relaxed);
+        self.0.swept_bytes.fetch_add(swept.bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn failed(&self) {
+        self.0.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_removing(&self, sessions: usize) {
+        let sessions = u64::try_from(sessions).unwrap_or(u64::MAX);
+        self.0.removing.store(sessions, Ordering::Relaxed);
+    }
+}

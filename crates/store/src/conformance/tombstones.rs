@@ -1,0 +1,102 @@
+//! What stays of a deleted session until everything that belonged to it is gone.
+
+use palimpsest_core::ids::SessionKey;
+
+use super::{Harness, Log, batch, batch_due, bytes, erase, forget, key, lease, time};
+use crate::{DueChange, StoreError, Tombstone};
+
+pub(super) async fn run(harness: &dyn Harness) {
+    a_name_is_kept_until_all_is_gone(harness).await;
+    a_lease_outlives_its_session(harness).await;
+    lists(harness).await;
+}
+
+async fn create(log: &Log, key: &SessionKey) {
+    let created = log.append(key, batch(0, 1, bytes(1, 100))).await;
+    created.expect("appends");
+}
+
+async fn found(log: &Log, key: &SessionKey) -> Option<Tombstone> {
+    log.tombstone(key).await.expect("reads")
+}
+
+async fn a_name_is_kept_until_all_is_gone(harness: &dyn Harness) {
+    let mut log = harness.fresh().await;
+    let (a, b) = (key("p/a"), key("p/b"));
+    create(&log, &a).await;
+    create(&log, &b).await;
+    assert_eq!(found(&log, &a).await, None);
+    let incarnation = super::head(&log, &a).await.incarnation;
+    assert!(log.delete(&a, time(42)).await.expect("deletes"));
+    for again in [false, true] {
+        if again {
+            log = harness.reopen(log).await;
+        }
+        let tombstone = found(&log, &a).await.expect("a deletion leaves one");
+        let expected = Tombstone {
+            key: a.clone(),
+            incarnation,
+            at: time(42),
+            lease: None,
+        };
+        assert_eq!(tombstone, expected);
+        let refused = log.append(&a, batch(0, 1, bytes(2, 10))).await;
+        assert!(matches!(refused, Err(StoreError::Deleting(key)) if key == a));
+        let other = log.forget(&a, incarnation + 1).await;
+        assert!(other.expect("is no failure"), "another incarnation's");
+        assert!(found(&log, &a).await.is_some());
+    }
+    forget(&log, &found(&log, &a).await.expect("still there")).await;
+    assert_eq!(found(&log, &a).await, None);
+    let log = harness.reopen(log).await;
+    assert_eq!(found(&log, &a).await, None, "it stays away");
+    create(&log, &a).await;
+    assert!(log.forget(&a, incarnation).await.expect("is no failure"));
+    assert!(super::head(&log, &a).await.incarnation > incarnation);
+    assert!(erase(&log, &a).await);
+    assert_eq!(super::read_all(&log, &b, 1 << 20).await.len(), 1);
+}
+
+async fn a_lease_outlives_its_session(harness: &dyn Harness) {
+    let log = harness.fresh().await;
+    let a = key("p/a");
+    let due = batch_due(0, DueChange::At(time(5)));
+    log.append(&a, due).await.expect("appends");
+    let claimed = log.claim(&a, lease("w", 90), time(6)).await;
+    assert!(claimed.expect("claims"));
+    assert!(log.delete(&a, time(42)).await.expect("deletes"));
+    let renewed = log.claim(&a, lease("w", 190), time(50)).await;
+    assert!(!renewed.expect("there is nothing to claim"));
+    let log = harness.reopen(log).await;
+    let tombstone = found(&log, &a).await.expect("a deletion leaves one");
+    assert_eq!(tombstone.lease, Some(lease("w", 90)));
+    let foreign = log.release(&a, "v", DueChange::Keep).await;
+    assert!(!foreign.expect("is not the holder"));
+    let given = log.release(&a, "w", DueChange::At(time(60))).await;
+    assert!(given.expect("is the holder"));
+    assert_eq!(found(&log, &a).await.expect("still there").lease, None);
+    assert_eq!(log.due(time(99), 9).await.expect("due"), []);
+}
+
+async fn lists(harness: &dyn Harness) {
+    let log = harness.fresh().await;
+    let mut names: Vec<_> = ["a/x", "a/x.y", "a-b/x", "b/0", "A/x"].map(key).into();
+    for key in &names {
+        create(&log, key).await;
+        assert!(log.delete(key, time(1)).await.expect("deletes"));
+    }
+    create(&log, &key("a/y")).await;
+    names.sort();
+    for limit in [1, 2, 5, 9] {
+        let mut listed: Vec<SessionKey> = Vec::new();
+        loop {
+            let page = log.tombstones(listed.last(), limit).await.expect("lists");
+            assert!(page.len() <= limit);
+            if page.is_empty() {
+                break;
+            }
+            listed.extend(page.into_iter().map(|tombstone| tombstone.key));
+        }
+        assert_eq!(listed, names);
+    }
+}

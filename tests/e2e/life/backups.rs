@@ -1,0 +1,263 @@
+//! A backup of a server at work, put back: the same views, byte for byte, at the revisions that were
+//! backed up.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use palimpsest_proto::context::v1::{ListEventsRequest, ListSessionsRequest, SessionEvent};
+use palimpsest_tests::say::{prepare, user};
+use palimpsest_tests::{Server, binary, name};
+
+use super::{SETTINGS, delete, fails, files, fill, run, succeeds};
+
+async fn view(server: &Server, session: &str) -> (Vec<Bytes>, Bytes) {
+    let mut client = server.context().await;
+    let reply = client.prepare_context(prepare(session, vec![])).await;
+    let reply = reply.unwrap().into_inner();
+    (reply.messages_json, reply.etag)
+}
+
+async fn revisions(server: &Server) -> BTreeMap<String, u64> {
+    let request = ListSessionsRequest {
+        parent: "projects/p".into(),
+        page_size: 1_000,
+        ..ListSessionsRequest::default()
+    };
+    let list = server.sessions().await.list_sessions(request).await;
+    let sessions = list.unwrap().into_inner().sessions.into_iter();
+    sessions.map(|it| (it.name, it.revision)).collect()
+}
+
+async fn events(server: &Server, session: &str) -> Vec<SessionEvent> {
+    let request = ListEventsRequest {
+        session: session.to_owned(),
+        page_size: 1_000,
+        ..ListEventsRequest::default()
+    };
+    let events = server.sessions().await.list_events(request).await;
+    let mut events = events.unwrap().into_inner().events;
+    // What an event did is told as far as the session is known by now, so it depends on what follows.
+    for event in &mut events {
+        event.effect = None;
+    }
+    events
+}
+
+fn backup(server: &Server, place: &Path, extra: &[&str]) -> serde_json::Value {
+    let address = format!("http://{}", server.address());
+    let place = place.to_str().unwrap();
+    let args = [
+        &["backup", "--json", "--server", &address, "--to", place],
+        extra,
+    ];
+    serde_json::from_str(&succeeds(&args.concat())).unwrap()
+}
+
+fn restore(place: &Path, data_dir: &Path, extra: &[&str]) -> String {
+    let (place, data_dir) = (place.to_str().unwrap(), data_dir.to_str().unwrap());
+    let args = [&["restore", "--from", place, "--data-dir", data_dir], extra];
+    succeeds(&args.concat())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_under_load_restores_to_the_same_views() {
+    let root = tempfile::tempdir().unwrap();
+    let (data, place) = (root.path().join("data"), root.path().join("backups"));
+    let server = Arc::new(Server::start(&data, SETTINGS));
+    for session in ["a", "b", "later-gone"] {
+        fill(&server, &name(session), 3).await;
+    }
+    let first = backup(&server, &place, &[]);
+    assert_eq!(
+        (&first["sessions"], &first["results"]),
+        (&3.into(), &9.into())
+    );
+    assert_eq!(first["base"], serde_json::Value::Null);
+
+    // Sessions that grow, come and go while the second one is taken.
+    let done = Arc::new(AtomicBool::new(false));
+    let writers = (0..3).map(|writer| {
+        let (server, done) = (Arc::clone(&server), Arc::clone(&done));
+        tokio::spawn(async move {
+            let mut turns = 0;
+            while !done.load(Ordering::Relaxed) {
+                fill(&server, &name(&format!("busy-{writer}-{}", turns % 3)), 1).await;
+                turns += 1;
+            }
+        })
+    });
+    let writers: Vec<_> = writers.collect();
+    fill(&server, &name("b"), 2).await;
+    let reply = server
+        .sessions()
+        .await
+        .delete_session(delete(&name("later-gone")))
+        .await;
+    assert!(reply.unwrap().into_inner().complete);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let second = {
+        let (server, place) = (Arc::clone(&server), place.clone());
+        tokio::task::spawn_blocking(move || backup(&server, &place, &[]))
+            .await
+            .unwrap()
+    };
+    assert_eq!(second["base"], first["id"]);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    done.store(true, Ordering::Relaxed);
+    for writer in writers {
+        writer.await.unwrap();
+    }
+
+    let whole = ["restore", "--check", "--from", place.to_str().unwrap()];
+    assert!(succeeds(&whole).contains("is whole"));
+    let copy = root.path().join("copy");
+    restore(&place, &copy, &[]);
+    let again = fails(&[
+        "restore",
+        "--from",
+        place.to_str().unwrap(),
+        "--data-dir",
+        copy.to_str().unwrap(),
+    ]);
+    assert!(again.contains("there is a store in"), "{again}");
+    let restored = Server::start(&copy, SETTINGS);
+    let (now, then) = (revisions(&server).await, revisions(&restored).await);
+    assert_eq!(second["sessions"], then.len());
+    assert!(!then.contains_key(&name("later-gone")));
+    assert!(then.len() >= 5, "{then:?}");
+    for (session, revision) in &then {
+        assert!(*revision <= now[session]);
+        let (all, had) = (
+            events(&server, session).await,
+            events(&restored, session).await,
+        );
+        assert_eq!(all[..had.len()], had, "{session}");
+        assert_eq!(had.len() as u64, *revision);
+        if *revision == now[session] {
+            assert_eq!(view(&server, session).await, view(&restored, session).await);
+        }
+    }
+    for session in ["a", "b"] {
+        assert_eq!(
+            then[&name(session)],
+            now[&name(session)],
+            "nobody wrote to it"
+        );
+        assert_eq!(
+            files(&data, session).len(),
+            files(&copy, session).len(),
+            "{session}"
+        );
+        for file in files(&data, session) {
+            let of = |data: &Path| {
+                data.join("blobs/p")
+                    .join(session)
+                    .join("tool-results")
+                    .join(&file)
+            };
+            let [was, is] = [&data, &copy].map(|data| std::fs::read(of(data)).unwrap());
+            assert!(was == is, "{file}");
+        }
+    }
+    // It goes on, and its own backups stand upon the old ones or begin anew where it differs.
+    let mut client = restored.context().await;
+    let said = prepare(&name("a"), vec![user("go on")]);
+    client.prepare_context(said).await.unwrap();
+    let third = backup(&restored, &place, &[]);
+    assert_eq!(third["base"], second["id"]);
+    let other = root.path().join("other");
+    restore(&place, &other, &["--session", &name("a")]);
+    let last = Server::start(&other, SETTINGS);
+    assert_eq!(revisions(&last).await.len(), 1);
+    assert_eq!(
+        view(&last, &name("a")).await,
+        view(&restored, &name("a")).await
+    );
+    // The first two are gone with what only they had; the third is whole.
+    backup(&restored, &place, &["--keep", "1"]);
+    let kept = succeeds(&["backup", "--list", "--to", place.to_str().unwrap()]);
+    assert_eq!(kept.lines().count(), 1, "{kept}");
+    assert!(!place.join("logs/p/later-gone").exists());
+    assert!(succeeds(&whole).contains("is whole"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_that_was_cut_off_is_none() {
+    let root = tempfile::tempdir().unwrap();
+    let (data, place) = (root.path().join("data"), root.path().join("backups"));
+    let server = Server::start(&data, SETTINGS);
+    fill(&server, &name("a"), 2).await;
+    fill(&server, &name("b"), 2).await;
+    let address = format!("http://{}", server.address());
+    let to = place.to_str().unwrap();
+    for point in ["backup.session", "backup.session:2", "backup.read"] {
+        let status = Command::new(binary())
+            .args(["backup", "--server", &address, "--to", to])
+            .env_clear()
+            .env("CRASH_AT", point)
+            .stderr(Stdio::null())
+            .status();
+        assert!(!status.unwrap().success(), "{point}");
+        let none = fails(&["restore", "--check", "--from", to]);
+        assert!(none.contains("there is no backup"), "{point}: {none}");
+    }
+    let taken = backup(&server, &place, &[]);
+    // A restoration that was cut off is no store, and another one begins anew.
+    let copy = root.path().join("copy");
+    for point in ["restore.session", "restore.closed"] {
+        let status = Command::new(binary())
+            .args(["restore", "--from", to, "--keep-blobs", "--data-dir"])
+            .arg(&copy)
+            .env_clear()
+            .env("CRASH_AT", point)
+            .stderr(Stdio::null())
+            .status();
+        assert!(!status.unwrap().success(), "{point}");
+        assert!(!copy.join("log").exists(), "{point}");
+    }
+    restore(&place, &copy, &["--keep-blobs"]);
+    let restored = Server::start(&copy, SETTINGS);
+    assert_eq!(
+        view(&server, &name("a")).await,
+        view(&restored, &name("a")).await
+    );
+
+    // What was changed since it was written is not restored.
+    let id = taken["id"].as_str().unwrap();
+    let log = place.join(format!("logs/p/a/{id}.log"));
+    let good = std::fs::read(&log).unwrap();
+    let mut bad = good.clone();
+    let middle = bad.len() / 2;
+    bad[middle] ^= 1;
+    for (bytes, what) in [(&bad[..], "a byte"), (&good[..good.len() - 1], "its end")] {
+        std::fs::write(&log, bytes).unwrap();
+        let found = fails(&["restore", "--check", "--from", to]);
+        assert!(found.contains("is damaged"), "{what}: {found}");
+        let other = root.path().join("other");
+        let args = [
+            "restore",
+            "--from",
+            to,
+            "--keep-blobs",
+            "--data-dir",
+            other.to_str().unwrap(),
+        ];
+        assert!(!run(&args).status.success());
+        assert!(!other.join("log").exists());
+    }
+    std::fs::write(&log, &good).unwrap();
+    let manifest = place.join(format!("manifests/{id}.jsonl"));
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    let cut = lines[..lines.len() - 1].join("\n");
+    for text in [cut, text.replacen("\"revision\":", "\"revision\":1", 1)] {
+        std::fs::write(&manifest, text).unwrap();
+        let found = fails(&["restore", "--check", "--from", to]);
+        assert!(found.contains("is damaged"), "{found}");
+    }
+}

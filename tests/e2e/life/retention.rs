@@ -1,0 +1,233 @@
+//! Sessions past their retention are exported and go; those that somebody needs stay.
+
+use std::path::Path;
+use std::time::Duration;
+
+use palimpsest_proto::context::v1::{
+    CreateSessionRequest, ListMessagesRequest, ListSessionsRequest, Session, WatchSessionRequest,
+};
+use palimpsest_tests::say::{append, user};
+use palimpsest_tests::{Server, name};
+use tokio::time::Instant;
+
+use super::{SETTINGS, files, fill, succeeds};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn with<'a>(settings: &[&'a str]) -> Vec<&'a str> {
+    let set = settings.iter().flat_map(|setting| ["--set", setting]);
+    let quick = [
+        "--set",
+        "retention.every_ms=200",
+        "--set",
+        "retention.load_percent=100",
+    ];
+    SETTINGS.iter().copied().chain(quick).chain(set).collect()
+}
+
+async fn names(server: &Server) -> Vec<String> {
+    let request = ListSessionsRequest {
+        parent: "projects/p".into(),
+        page_size: 1_000,
+        ..ListSessionsRequest::default()
+    };
+    let list = server.sessions().await.list_sessions(request).await;
+    let sessions = list.unwrap().into_inner().sessions.into_iter();
+    let mut names: Vec<_> = sessions
+        .map(|it| it.name.rsplit('/').next().unwrap().to_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+async fn become_names(server: &Server, expected: &[&str]) {
+    let began = Instant::now();
+    loop {
+        let names = names(server).await;
+        if names == expected {
+            return;
+        }
+        assert!(
+            began.elapsed() < PATIENCE,
+            "{names:?} instead of {expected:?}"
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn create(server: &Server, id: &str, parent: &str, hold: &str) {
+    let request = CreateSessionRequest {
+        parent: "projects/p".into(),
+        session_id: id.into(),
+        session: Some(Session {
+            parent_session: parent.into(),
+            hold: hold.into(),
+            ..Session::default()
+        }),
+        ..CreateSessionRequest::default()
+    };
+    server
+        .sessions()
+        .await
+        .create_session(request)
+        .await
+        .unwrap();
+}
+
+async fn touch(server: &Server, session: &str) {
+    let said = append(&name(session), vec![user("and this")]);
+    server.context().await.append_messages(said).await.unwrap();
+}
+
+fn exported(place: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in walk(place) {
+        let text = std::fs::read_to_string(&entry).unwrap();
+        found.push(text);
+    }
+    found.sort();
+    found
+}
+
+fn walk(dir: &Path) -> Vec<std::path::PathBuf> {
+    let Ok(entries) = dir.read_dir() else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(walk(&path));
+        } else {
+            found.push(path);
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn what_is_too_old_is_exported_and_goes_and_what_is_needed_stays() {
+    let root = tempfile::tempdir().unwrap();
+    let (data, place) = (root.path().join("data"), root.path().join("exports"));
+    let url = format!("retention.export_url=file://{}", place.display());
+    let server = Server::start(&data, SETTINGS);
+    fill(&server, &name("old"), 3).await;
+    let mut client = server.sessions().await;
+    let list = ListMessagesRequest {
+        session: name("old"),
+        ..ListMessagesRequest::default()
+    };
+    let messages = client
+        .list_messages(list)
+        .await
+        .unwrap()
+        .into_inner()
+        .messages;
+    assert_eq!(files(&data, "old").len(), 3);
+    create(&server, "held", "", "case 7").await;
+    create(&server, "parent", "", "").await;
+    create(&server, "young-child", &name("parent"), "").await;
+    create(&server, "watched", "", "").await;
+    server.stop();
+
+    let server = Server::start(&data, &with(&[&url, "retention.max_age=3s"]));
+    let watch = WatchSessionRequest {
+        session: name("watched"),
+        ..WatchSessionRequest::default()
+    };
+    let mut client = server.sessions().await;
+    let watching = client.watch_session(watch).await.unwrap();
+    let began = Instant::now();
+    // The child keeps its parent.
+    while names(&server).await.contains(&"old".to_owned())
+        || began.elapsed() < Duration::from_secs(5)
+    {
+        assert!(began.elapsed() < PATIENCE);
+        touch(&server, "young-child").await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    become_names(&server, &["held", "parent", "watched", "young-child"]).await;
+    let texts = exported(&place);
+    assert_eq!(texts.len(), 1, "one session went");
+    assert_eq!(texts[0].lines().count(), messages.len());
+    for message in &messages {
+        assert!(texts[0].contains(&message.id));
+    }
+    let began = Instant::now();
+    while data.join("blobs/p/old").exists() {
+        assert!(began.elapsed() < PATIENCE);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    drop(watching);
+    become_names(&server, &["held"]).await;
+    assert_eq!(exported(&place).len(), 4);
+    server.stop();
+    let checked = succeeds(&[
+        "verify-store",
+        "--json",
+        "--data-dir",
+        data.to_str().unwrap(),
+    ]);
+    let checked: serde_json::Value = serde_json::from_str(&checked).unwrap();
+    assert_eq!(
+        (
+            &checked["sessions"],
+            &checked["deleting"],
+            &checked["orphans"]
+        ),
+        (&1.into(), &0.into(), &0.into())
+    );
+}
+
+#[tokio::test]
+async fn nothing_is_deleted_that_could_not_be_exported() {
+    let root = tempfile::tempdir().unwrap();
+    let (data, place) = (root.path().join("data"), root.path().join("exports"));
+    let url = format!("retention.export_url=file://{}", place.display());
+    let server = Server::start(&data, &with(&[&url, "retention.max_age=1s"]));
+    // A file lies where the folder of the project would be.
+    std::fs::write(place.join("p"), "in the way").unwrap();
+    fill(&server, &name("kept"), 1).await;
+    let began = Instant::now();
+    let failed = |line: &String| line.contains("failed to export a session");
+    while !server.log().iter().any(failed) {
+        assert!(began.elapsed() < PATIENCE, "{:?}", server.log());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(names(&server).await, ["kept"]);
+    std::fs::remove_file(place.join("p")).unwrap();
+    become_names(&server, &[]).await;
+    assert_eq!(exported(&place).len(), 1);
+}
+
+#[tokio::test]
+async fn a_project_over_its_quota_loses_its_oldest_and_another_does_not() {
+    let root = tempfile::tempdir().unwrap();
+    let data = root.path().join("data");
+    let config = root.path().join("palimpsest.toml");
+    let text = "[retention]\nmax_sessions = 1\nevery_ms = 200\n\
+                [projects.p.retention]\nmax_sessions = 3\n\
+                [projects.free.retention]\nmax_sessions = 0\n";
+    std::fs::write(&config, text).unwrap();
+    let server = Server::start(&data, SETTINGS);
+    for session in ["a", "b", "c", "d", "e"] {
+        touch(&server, session).await;
+        let free = append(
+            &format!("projects/free/sessions/{session}"),
+            vec![user("x")],
+        );
+        server.context().await.append_messages(free).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    touch(&server, "a").await;
+    server.stop();
+    let with_config = [SETTINGS, &["--config", config.to_str().unwrap()]].concat();
+    let server = Server::start(&data, &with_config);
+    become_names(&server, &["a", "d", "e"]).await;
+    let list = ListSessionsRequest {
+        parent: "projects/free".into(),
+        ..ListSessionsRequest::default()
+    };
+    let free = server.sessions().await.list_sessions(list).await.unwrap();
+    assert_eq!(free.into_inner().sessions.len(), 5);
+}
