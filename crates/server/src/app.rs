@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use palimpsest_store::SessionLog;
 use palimpsest_store::blobs::Blobs;
-use palimpsest_store::sled::{SledLog, SledOptions};
+use palimpsest_store::sled::{Observers, SledLog, SledOptions};
 use palimpsest_worker::Worker;
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -18,6 +18,7 @@ use crate::errors::BoxError;
 use crate::grpc::Services;
 use crate::hooks::Hooks;
 use crate::memory;
+use crate::metrics::{Metrics, Sampler};
 use crate::serve::{App, Backend, Context};
 use crate::services::{ContextHandlers, Service, SessionHandlers};
 use crate::sessions::{Policies, Sessions};
@@ -26,7 +27,10 @@ use crate::{BLOB_FOLDER, LOG_FOLDER};
 
 /// Opens the store and builds what is served.
 pub async fn build(context: Context) -> Result<App, BoxError> {
-    let log: Arc<dyn SessionLog> = Arc::new(open(&context.config).await?);
+    let metrics = &context.metrics;
+    let sled = Arc::new(open(&context.config, metrics).await?);
+    metrics.watch_store(&sled);
+    let log: Arc<dyn SessionLog> = sled;
     let limits = Arc::new(context.config.limits.clone());
     let sessions = Sessions::new(
         Arc::clone(&log),
@@ -39,8 +43,16 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
         usize::try_from(context.config.sessions.cache_bytes)?,
     );
     let blobs = Arc::new(open_blobs(&context.config)?);
-    let sessions = Arc::new(sessions.with_blobs(Arc::clone(&blobs)));
-    let models = Models::from_config(&context.config.summarizer)?.map(Arc::new);
+    let sessions = sessions.with_blobs(Arc::clone(&blobs)).with_metrics(metrics.clone());
+    let sessions = Arc::new(sessions);
+    metrics.watch_sessions(&sessions);
+    let models = Models::from_config(&context.config.summarizer, metrics)?.map(Arc::new);
+    if let Some(models) = &models {
+        metrics.watch_models(models);
+    }
+    let folders = (context.config.data_dir.clone(), context.config.data_dir.join(LOG_FOLDER));
+    let clock = Arc::clone(&context.clock);
+    let sampler = Sampler::start(metrics, Arc::clone(&log), clock, folders);
     let config = &context.config.worker;
     let worker = config.enabled.then(|| {
         let (clock, ids) = (&context.clock, &context.ids);
@@ -57,7 +69,8 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
     .with_prices(context.config.prices)
     .with_worker(worker.is_some())
     .with_summarizer(models)
-    .with_hooks(Hooks::from_config(&context.config.hooks));
+    .with_hooks(Hooks::from_config(&context.config.hooks))
+    .with_metrics(context.metrics);
     let handlers = Services {
         context: ContextHandlers(service.clone()),
         sessions: SessionHandlers(service),
@@ -67,14 +80,16 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
         backend: Arc::new(Store {
             log,
             worker: Mutex::new(worker),
+            sampler: Mutex::new(Some(sampler)),
         }),
     })
 }
 
-async fn open(config: &Config) -> Result<SledLog, BoxError> {
+async fn open(config: &Config, metrics: &Metrics) -> Result<SledLog, BoxError> {
     let mut options = SledOptions::new(config.data_dir.join(LOG_FOLDER));
     options.cache_bytes = config.store.cache_bytes;
     options.flush_every_ms = config.store.flush_every_ms;
+    options.observers = Observers::new(metrics.clone());
     tokio::fs::create_dir_all(&config.data_dir).await?;
     Ok(spawn_blocking(move || SledLog::open(&options)).await??)
 }
@@ -90,10 +105,14 @@ fn open_blobs(config: &Config) -> Result<Blobs, BoxError> {
 }
 
 /// Opens the store and the blobs, and runs the worker alone until `stop`.
-pub async fn work(config: Config, stop: CancellationToken) -> Result<(), BoxError> {
+pub async fn work(
+    config: Config,
+    metrics: &Metrics,
+    stop: CancellationToken,
+) -> Result<(), BoxError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let ids = Arc::new(IdSource::random(Arc::clone(&clock)));
-    let log: Arc<dyn SessionLog> = Arc::new(open(&config).await?);
+    let log: Arc<dyn SessionLog> = Arc::new(open(&config, metrics).await?);
     let policies = Policies::new(&config.policy.server, &config.policy.projects)?;
     let sessions = Sessions::new(
         Arc::clone(&log),
@@ -103,8 +122,9 @@ pub async fn work(config: Config, stop: CancellationToken) -> Result<(), BoxErro
         usize::try_from(config.sessions.cache_bytes)?,
     );
     let blobs = Arc::new(open_blobs(&config)?);
-    let sessions = Arc::new(sessions.with_blobs(Arc::clone(&blobs)));
-    let models = Models::from_config(&config.summarizer)?.map(Arc::new);
+    let sessions = sessions.with_blobs(Arc::clone(&blobs)).with_metrics(metrics.clone());
+    let sessions = Arc::new(sessions);
+    let models = Models::from_config(&config.summarizer, metrics)?.map(Arc::new);
     let worker = memory::worker(&sessions, &blobs, &clock, &ids, &config.worker, models);
     tracing::info!(data_dir = %config.data_dir.display(), "working");
     worker.run(stop).await;
@@ -138,6 +158,7 @@ impl Running {
 struct Store {
     log: Arc<dyn SessionLog>,
     worker: Mutex<Option<Running>>,
+    sampler: Mutex<Option<Sampler>>,
 }
 
 #[async_trait]
@@ -150,6 +171,10 @@ impl Backend for Store {
         let worker = self.worker.lock().await.take();
         if let Some(worker) = worker {
             worker.stop().await;
+        }
+        let sampler = self.sampler.lock().await.take();
+        if let Some(sampler) = sampler {
+            sampler.stop().await;
         }
         Ok(self.log.close().await?)
     }

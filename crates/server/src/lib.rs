@@ -12,6 +12,7 @@ pub mod errors;
 pub mod grpc;
 pub mod hooks;
 pub mod memory;
+pub mod metrics;
 pub mod serve;
 pub mod services;
 pub mod sessions;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use palimpsest_worker::Stats;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -19,6 +20,7 @@ use crate::clock::{Clock, IdSource, SystemClock};
 use crate::config::Config;
 use crate::errors::BoxError;
 use crate::grpc::{self, Admission, Edge, Health, Mutations};
+use crate::metrics::Metrics;
 
 /// How long the admin port may take to close: its calls take no time.
 const ADMIN_CLOSE: Duration = Duration::from_secs(1);
@@ -64,6 +66,8 @@ pub struct Context {
     pub draining: CancellationToken,
     /// What the worker has done.
     pub summaries: Stats,
+    /// What is measured.
+    pub metrics: Metrics,
 }
 
 /// What lies behind the services.
@@ -107,6 +111,7 @@ impl Server {
             mutations: Mutations::default(),
             draining: CancellationToken::new(),
             summaries: Stats::default(),
+            metrics: Metrics::default(),
         };
         Ok(Self {
             context,
@@ -120,6 +125,13 @@ impl Server {
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.context.ids = Arc::new(IdSource::random(Arc::clone(&clock)));
         self.context.clock = clock;
+        self
+    }
+
+    /// Measures into these metrics, which are sent somewhere too.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: Metrics) -> Self {
+        self.context.metrics = metrics;
         self
     }
 
@@ -159,6 +171,7 @@ impl Server {
             admission.clone(),
             Arc::clone(&context.clock),
             Arc::clone(&context.ids),
+            context.metrics.clone(),
         );
         let config = Arc::clone(&context.config);
         let closing = CancellationToken::new();
@@ -292,12 +305,15 @@ impl Admin {
         admission: &Admission,
     ) -> Self {
         let stop = CancellationToken::new();
+        context.metrics.watch_server(
+            (health, &context.clock),
+            (admission, &context.mutations),
+            &context.summaries,
+        );
+        context.metrics.watch_runtime(Handle::current().metrics());
         let subject = admin::Subject {
             health: health.clone(),
-            admission: admission.clone(),
-            mutations: context.mutations.clone(),
-            clock: Arc::clone(&context.clock),
-            summaries: context.summaries.clone(),
+            metrics: context.metrics.clone(),
         };
         let serving = tokio::spawn(admin::serve(listener, subject, stop.clone()));
         Self { stop, serving }

@@ -2,7 +2,7 @@
 
 use palimpsest_core::policy::{Preset, ThresholdBasis, WindowHint};
 
-use super::{Config, summarizer};
+use super::{Config, otlp, summarizer};
 
 /// Settings that do not go together.
 pub(super) struct Mismatch {
@@ -58,6 +58,7 @@ pub(super) fn all(config: &Config) -> Vec<Mismatch> {
         &["worker.poll_ms", "worker.lease_ms"],
         "is more than worker.lease_ms: what a dead worker has left would wait longer than it must",
     );
+    otlp::check(&config.otlp, &mut check);
     summarizer::check(&config.summarizer, &mut check);
     budget(config, &mut check);
     found

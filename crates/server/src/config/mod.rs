@@ -11,6 +11,8 @@ mod claude;
 mod file;
 mod hooks;
 mod load;
+mod otel;
+mod otlp;
 mod policy;
 mod problem;
 mod render;
@@ -36,6 +38,7 @@ use palimpsest_core::policy::{Overlay, Prices};
 
 pub use hooks::{EndpointConfig, EndpointName, EndpointUrl, HooksConfig};
 pub use load::{Flags, Loaded, load};
+pub use otlp::{OtlpConfig, OtlpProtocol, Ratio, ResourceAttributes, ServiceName};
 pub use problem::{ConfigErrors, Origin, Problem};
 pub use source::{FixedSource, ProcessSource, Source};
 pub use summarizer::{
@@ -58,6 +61,8 @@ pub struct Config {
     pub blobs: BlobsConfig,
     /// What is logged, and how.
     pub log: LogConfig,
+    /// Where spans and metrics are sent.
+    pub otlp: OtlpConfig,
     /// How much one call may bring.
     pub limits: Limits,
     /// Sessions in memory.
@@ -192,6 +197,7 @@ impl Default for Config {
             },
             blobs: BlobsConfig::default(),
             log: LogConfig::default(),
+            otlp: OtlpConfig::default(),
             limits: Limits::default(),
             sessions: SessionsConfig {
                 cache_bytes: 256 * MIB,

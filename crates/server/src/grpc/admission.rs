@@ -82,6 +82,14 @@ impl Admission {
         }
     }
 
+    /// How many there may be.
+    pub fn most(&self) -> InFlight {
+        InFlight {
+            calls: self.max_calls,
+            watches: self.max_watches,
+        }
+    }
+
     pub(super) fn draining(&self) -> &CancellationToken {
         &self.draining
     }

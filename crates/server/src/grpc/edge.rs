@@ -12,18 +12,20 @@ use http::{Request, Response};
 use tonic::Status;
 use tonic::body::Body;
 use tower::{Layer, Service};
-use tracing::{Instrument as _, field};
+use tracing::Instrument as _;
 
 use super::admission::{Admission, Kind};
-use super::answer::{Answer, Record, code_of};
+use super::answer::{Answer, Record};
 use super::bare;
 use super::deadline::{Deadline, asked_for};
 use super::size::Limited;
+use super::span::CallSpans;
 use super::ticket::Ticket;
-use super::trace::TraceId;
+use super::trace::Caller;
 use crate::clock::{Clock, IdSource};
 use crate::config::{Config, GrpcConfig};
 use crate::errors::ServiceError;
+use crate::metrics::{Method, Metrics};
 
 /// What surrounds every call. It is one layer and not one for each step, so that the order of the
 /// steps can be read in one function, and a call is boxed once.
@@ -37,6 +39,7 @@ struct Shared {
     admission: Admission,
     clock: Arc<dyn Clock>,
     ids: Arc<IdSource>,
+    metrics: Metrics,
 }
 
 impl Edge {
@@ -46,6 +49,7 @@ impl Edge {
         admission: Admission,
         clock: Arc<dyn Clock>,
         ids: Arc<IdSource>,
+        metrics: Metrics,
     ) -> Self {
         Self(Arc::new(Shared {
             grpc: config.grpc.clone(),
@@ -53,6 +57,7 @@ impl Edge {
             admission,
             clock,
             ids,
+            metrics,
         }))
     }
 }
@@ -105,8 +110,8 @@ impl Shared {
         S::Future: Send,
     {
         let kind = Kind::of(request.uri().path());
-        let mut record = self.record(&request);
-        let (trace, span) = (record.trace, record.span.clone());
+        let mut record = self.record(&request, kind);
+        let (trace, span) = (record.trace, record.spans.inner().clone());
 
         let outcome = match self.admission.admit(kind) {
             Ok(permit) => {
@@ -116,11 +121,11 @@ impl Shared {
             Err(refused) => Err(refused),
         };
         let response = outcome.unwrap_or_else(|error| {
-            let _entered = record.span.enter();
+            let _entered = record.spans.inner().enter();
             trace.within(|| Status::from(error)).into_http()
         });
 
-        record.code = code_of(response.headers());
+        record.note(response.headers());
         let draining = self.admission.draining();
         let end = (kind == Kind::Watch).then(|| draining.clone().cancelled_owned());
         response.map(|body| Answer::new(body, record, end))
@@ -138,8 +143,8 @@ impl Shared {
         S::Future: Send,
     {
         let deadline = Deadline::after(self.grpc.timeout(asked_for(request.headers())));
-        let limit = self.max_request_bytes;
-        let mut request = request.map(|body| Body::new(Limited::new(body, limit)));
+        let (limit, seen) = (self.max_request_bytes, Arc::clone(&record.request_bytes));
+        let mut request = request.map(|body| Body::new(Limited::new(body, limit, seen)));
         request.extensions_mut().insert(deadline);
         request.extensions_mut().insert(record.ticket.clone());
 
@@ -159,25 +164,26 @@ impl Shared {
         }
     }
 
-    fn record(&self, request: &Request<Body>) -> Record {
-        let method = request.uri().path().trim_start_matches('/').to_owned();
-        let trace = TraceId::of(request.headers(), &self.ids);
-        let span = tracing::info_span!(
-            "call",
-            method,
-            trace_id = %trace,
-            // Handlers fill it in. It stays on the span: as a label it would be one per session.
-            session = field::Empty,
-        );
+    fn record(&self, request: &Request<Body>, kind: Kind) -> Record {
+        let path = request.uri().path().trim_start_matches('/').to_owned();
+        let caller = Caller::of(request.headers(), &self.ids);
+        let method = Method::of(&path);
+        let spans = CallSpans::begin(&caller, &path, method);
         Record {
-            method,
-            span,
-            trace,
+            method: path,
+            known: method,
+            is_timed: kind == Kind::Call,
+            ticket: Ticket::new(spans.clone()),
+            spans,
+            trace: caller.trace,
             clock: Arc::clone(&self.clock),
+            metrics: self.metrics.clone(),
             started: self.clock.monotonic(),
             code: None,
+            reason: None,
+            request_bytes: Arc::default(),
+            response_bytes: 0,
             permit: None,
-            ticket: Ticket::default(),
         }
     }
 }

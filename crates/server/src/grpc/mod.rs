@@ -12,6 +12,7 @@ mod health;
 mod incoming;
 mod mutations;
 mod size;
+mod span;
 mod ticket;
 pub(crate) mod trace;
 
@@ -37,7 +38,7 @@ pub use edge::Edge;
 pub use health::{Health, LIVENESS, READINESS};
 pub use mutations::Mutations;
 pub use ticket::Ticket;
-pub use trace::TraceId;
+pub use trace::{TraceId, outgoing};
 
 /// Replies may be larger than requests: a page of messages, each of which was a request.
 const MAX_REPLY_BYTES: usize = 64 * 1024 * 1024;

@@ -4,6 +4,8 @@
 //! the other hand, reaches the caller as the status that it is.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -25,16 +27,19 @@ pub(super) struct Limited {
     filled: usize,
     /// Bytes of the current message that are still to come.
     remaining: usize,
+    /// Bytes so far.
+    seen: Arc<AtomicU64>,
 }
 
 impl Limited {
-    pub(super) fn new(inner: Body, limit: usize) -> Self {
+    pub(super) fn new(inner: Body, limit: usize, seen: Arc<AtomicU64>) -> Self {
         Self {
             inner,
             limit,
             prefix: [0; PREFIX_BYTES],
             filled: 0,
             remaining: 0,
+            seen,
         }
     }
 
@@ -78,6 +83,7 @@ impl http_body::Body for Limited {
         let checked = frame.map(|frame| {
             let frame = frame?;
             if let Some(data) = frame.data_ref() {
+                self.seen.fetch_add(data.len() as u64, Relaxed);
                 self.check(data)?;
             }
             Ok(frame)

@@ -5,7 +5,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use palimpsest_core::ids::ProjectId;
+use palimpsest_core::ids::{ProjectId, SessionKey};
+
+use super::span::CallSpans;
 
 /// One call's. Every request carries one among its extensions.
 #[derive(Debug, Clone, Default)]
@@ -14,9 +16,25 @@ pub struct Ticket(Arc<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     project: OnceLock<ProjectId>,
+    spans: Option<CallSpans>,
 }
 
 impl Ticket {
+    /// The ticket of a call with these spans.
+    pub(super) fn new(spans: CallSpans) -> Self {
+        let project = OnceLock::new();
+        let spans = Some(spans);
+        Self(Arc::new(Inner { project, spans }))
+    }
+
+    /// Says which session the call is about. It stays on the spans: as a label of a metric it would be one for
+    /// each session.
+    pub fn about(&self, session: &SessionKey) {
+        if let Some(spans) = &self.0.spans {
+            spans.about(session);
+        }
+    }
+
     /// Says which project the call is about. A call is about one.
     pub fn enter(&self, project: ProjectId) {
         let _ = self.0.project.set(project);

@@ -68,8 +68,12 @@ impl Service {
     /// Lets a call in, and gives its request. Every handler begins with this.
     pub(super) fn enter<R: Names>(&self, request: Request<R>) -> Result<R, Status> {
         // A name that is none is told by the handler, with its field; it leads nowhere.
-        if let Some(project) = project_of(request.get_ref().name()) {
-            let ticket = request.extensions().get::<Ticket>();
+        let name = request.get_ref().name();
+        let ticket = request.extensions().get::<Ticket>();
+        if let (Some(ticket), Ok(session)) = (ticket, SessionKey::parse(name)) {
+            ticket.about(&session);
+        }
+        if let Some(project) = project_of(name) {
             self.admit(ticket, project)?;
         }
         Ok(request.into_inner())

@@ -52,6 +52,7 @@ use crate::clock::IdSource;
 use crate::errors::ServiceError;
 use crate::grpc::Mutations;
 use crate::hooks::Hooks;
+use crate::metrics::Metrics;
 use crate::sessions::{Missing, Sessions};
 use crate::summarizer::Models;
 
@@ -73,6 +74,7 @@ pub struct Service {
     /// When this process began to serve.
     born: Timestamp,
     hooks: Arc<Hooks>,
+    metrics: Metrics,
 }
 
 impl Service {
@@ -96,6 +98,7 @@ impl Service {
             has_worker: false,
             models: None,
             hooks: Arc::default(),
+            metrics: Metrics::default(),
         }
     }
 
@@ -124,6 +127,13 @@ impl Service {
     #[must_use]
     pub fn with_hooks(mut self, hooks: Hooks) -> Self {
         self.hooks = Arc::new(hooks);
+        self
+    }
+
+    /// The same where what it does is measured.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: Metrics) -> Self {
+        self.metrics = metrics;
         self
     }
 

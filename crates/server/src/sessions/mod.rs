@@ -26,12 +26,15 @@ use palimpsest_store::{Head, SessionLog, StoreError, crash_point};
 use tokio::sync::Notify;
 
 use self::cache::Cache;
+pub use self::cache::Cached;
 pub use self::handle::{Change, Watcher};
 pub use self::load::Past;
 pub use self::policies::Policies;
 use self::transaction::NewBlob;
 pub use self::transaction::{Outcome, Transaction};
 use crate::clock::Clock;
+use crate::metrics::{Metrics, Tally};
+use crate::telemetry::SPANS;
 
 /// How often a change is decided again because somebody else committed first.
 const MAX_ATTEMPTS: usize = 8;
@@ -84,6 +87,7 @@ pub struct Sessions {
     policies: Policies,
     blobs: Option<Arc<Blobs>>,
     wake: Arc<Notify>,
+    metrics: Metrics,
 }
 
 impl fmt::Debug for Sessions {
@@ -109,6 +113,7 @@ impl Sessions {
             policies,
             blobs: None,
             wake: Arc::default(),
+            metrics: Metrics::default(),
         }
     }
 
@@ -116,6 +121,13 @@ impl Sessions {
     #[must_use]
     pub fn with_blobs(mut self, blobs: Arc<Blobs>) -> Self {
         self.blobs = Some(blobs);
+        self
+    }
+
+    /// The same where what is committed is counted.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: Metrics) -> Self {
+        self.metrics = metrics;
         self
     }
 
@@ -144,9 +156,9 @@ impl Sessions {
         &*self.clock
     }
 
-    /// How many bytes of sessions are loaded, roughly, and how many sessions.
-    pub fn loaded(&self) -> (usize, usize) {
-        self.cache.loaded()
+    /// How full the memory for sessions is.
+    pub fn cached(&self) -> Cached {
+        self.cache.cached()
     }
 
     /// Looks at a session.
@@ -202,7 +214,8 @@ impl Sessions {
             if let (None, Missing::Create(create)) = (transaction.session(), missing) {
                 transaction.create(create.clone())?;
             }
-            let decided = match decide(&mut transaction) {
+            let deciding = tracing::debug_span!(target: SPANS, "decide");
+            let decided = match deciding.in_scope(|| decide(&mut transaction)) {
                 Ok(decided) => decided,
                 Err(Rejection::NotHeld) => {
                     // What was applied so far is thrown away with its session, unless nothing was.
@@ -224,11 +237,14 @@ impl Sessions {
                 continue;
             }
             crash_point("session.stored");
+            let tally = Tally::of(transaction.events());
             match state.commit(&self.log, key, transaction, &self.wake).await {
                 Ok(loaded) => {
                     crash_point("session.committed");
+                    self.metrics.committed(&tally);
                     handle.announce(loaded.session.revision());
-                    let mut answer = finish(&loaded.session, &decided);
+                    let rendering = tracing::debug_span!(target: SPANS, "render");
+                    let mut answer = rendering.in_scope(|| finish(&loaded.session, &decided));
                     if answer.is_err() {
                         state.fill(&*self.log, key).await?;
                         let loaded = state.load(&*self.log, key).await?;

@@ -9,10 +9,12 @@ use std::time::Instant;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::sync::oneshot;
+use tracing::Span;
 
 use super::files::Files;
 use super::garbage;
 use super::group::{Counts, Group, Stop};
+use super::queued::{Observers, Queued};
 use super::shared::Shared;
 use crate::{Batch, DueChange, Lease, Snapshot, StoreError, crash_point};
 
@@ -106,7 +108,10 @@ pub(super) struct Committer {
     files: Files,
     counts: Counts,
     garbage: VecDeque<Vec<u8>>,
-    queue: mpsc::Receiver<Job>,
+    queue: mpsc::Receiver<Queued>,
+    observers: Observers,
+    /// The spans of the changes under way: they end with the answers.
+    spans: Vec<Span>,
 }
 
 impl Committer {
@@ -114,7 +119,7 @@ impl Committer {
         shared: Arc<Shared>,
         files: Files,
         counts: Counts,
-        queue: mpsc::Receiver<Job>,
+        (queue, observers): (mpsc::Receiver<Queued>, Observers),
     ) -> Result<Self, StoreError> {
         let garbage = garbage::journal(&shared.db).map_err(|e| StoreError::Read(e.to_string()))?;
         Ok(Self {
@@ -123,6 +128,8 @@ impl Committer {
             counts,
             garbage: garbage.into(),
             queue,
+            observers,
+            spans: Vec::new(),
         })
     }
 
@@ -131,6 +138,7 @@ impl Committer {
         let _guard = FailOnPanic(Arc::clone(&self.shared));
         while let Some(jobs) = self.next_group() {
             if let Some(reason) = self.shared.failure() {
+                self.spans.clear();
                 for job in jobs {
                     job.refuse(&reason);
                 }
@@ -153,13 +161,15 @@ impl Committer {
         let mut bytes = 0;
         let idle_work = !self.garbage.is_empty() && self.shared.failure().is_none();
         if !idle_work {
-            let job = self.queue.blocking_recv()?;
+            let queued = self.queue.blocking_recv()?;
+            let job = self.take(queued);
             bytes += job.bytes();
             jobs.push(job);
         }
         while jobs.len() < MAX_GROUP && bytes < MAX_GROUP_BYTES {
             match self.queue.try_recv() {
-                Ok(job) => {
+                Ok(queued) => {
+                    let job = self.take(queued);
                     bytes += job.bytes();
                     jobs.push(job);
                 }
@@ -172,6 +182,14 @@ impl Committer {
         Some(jobs)
     }
 
+    fn take(&mut self, queued: Queued) -> Job {
+        let (job, span) = queued.take(&self.observers);
+        if !span.is_disabled() {
+            self.spans.push(span);
+        }
+        job
+    }
+
     fn commit(&mut self, jobs: Vec<Job>) {
         let mut answers = Vec::with_capacity(jobs.len());
         let outcome = self.write(jobs, &mut answers);
@@ -179,6 +197,8 @@ impl Committer {
         if failure.is_none() {
             self.shared.reveal();
         }
+        // Before the answers: whoever has one may be done with its own span at once.
+        self.spans.clear();
         for answer in answers {
             answer(failure.as_deref());
         }
@@ -228,7 +248,11 @@ impl Committer {
         self.files
             .write_mark(self.counts.sequence)
             .map_err(|e| e.to_string())?;
-        let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let took = begun.elapsed();
+        if commits > 0 {
+            self.observers.synced(commits, took);
+        }
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.shared.counters.synced(commits, micros);
         Ok(())
     }

@@ -10,6 +10,7 @@ mod garbage;
 mod group;
 mod keys;
 mod open;
+mod queued;
 mod read;
 mod shared;
 mod stats;
@@ -28,11 +29,13 @@ use tokio::task::spawn_blocking;
 use self::commit::{Committer, Job, Reply};
 use self::files::Files;
 use self::group::Counts;
+use self::queued::Queued;
 use self::shared::Shared;
 use crate::record::{check_batch, check_lease, check_snapshot};
 use crate::{Batch, Due, DueChange, Frame, Head, Lease, SessionLog, Snapshot, StoreError};
 
 pub use self::compact::{Compacted, compact_store};
+pub use self::queued::{Observer, Observers};
 pub use self::stats::Stats;
 
 /// The most changes that wait: beyond that, callers wait to be let in, which is what makes a slow disk
@@ -49,6 +52,8 @@ pub struct SledOptions {
     /// How often sled cleans up after itself. It decides nothing about durability; without it space
     /// would never be used again.
     pub flush_every_ms: u64,
+    /// Who is told how long things take.
+    pub observers: Observers,
 }
 
 impl SledOptions {
@@ -58,6 +63,7 @@ impl SledOptions {
             dir: dir.into(),
             cache_bytes: 48 << 20,
             flush_every_ms: 200,
+            observers: Observers::default(),
         }
     }
 }
@@ -65,7 +71,7 @@ impl SledOptions {
 /// A log in a local folder. Dropping it waits for what was accepted.
 #[derive(Debug)]
 pub struct SledLog {
-    queue: Mutex<Option<mpsc::Sender<Job>>>,
+    queue: Mutex<Option<mpsc::Sender<Queued>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     shared: Arc<Shared>,
 }
@@ -91,7 +97,12 @@ impl SledLog {
     ) -> Result<Self, StoreError> {
         let shared = Arc::new(shared);
         let (sender, queue) = mpsc::channel(QUEUE);
-        let committer = Committer::new(Arc::clone(&shared), files, counts, queue)?;
+        let committer = Committer::new(
+            Arc::clone(&shared),
+            files,
+            counts,
+            (queue, options.observers.clone()),
+        )?;
         let thread = thread::Builder::new()
             .name("store-commit".into())
             .spawn(move || committer.run())
@@ -122,7 +133,7 @@ impl SledLog {
             .ok_or(StoreError::Closed)?;
         let (reply, answer) = oneshot::channel();
         self.shared.counters.queued();
-        if queue.send(job(reply)).await.is_err() {
+        if queue.send(Queued::new(job(reply))).await.is_err() {
             self.shared.counters.unqueued(1);
             return Err(self.ended());
         }

@@ -1,21 +1,36 @@
-//! Logs: structured, on stderr, and never with what a conversation says.
+//! What the server says about itself: logs on stderr, spans and metrics to a collector where one is configured, and
+//! never what a conversation says.
 //!
-//! Traces and metrics over OTLP join the subscriber that [`init`] builds; their shutdown belongs
-//! into [`Telemetry::shutdown`].
+//! All spans that leave have the target [`SPANS`]: nothing of a library leaves by chance, least of all of the
+//! exporter's own transport. Without a collector nobody listens to that target, so a span is one comparison.
+
+pub(crate) mod exported;
+mod ids;
+mod otlp;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal as _};
 use std::panic;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use opentelemetry_otlp::ExporterBuildError;
+use opentelemetry_sdk::Resource;
 use tracing::Subscriber;
-use tracing_subscriber::filter::ParseError;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
 
-use crate::config::{LogConfig, LogFormat};
+pub(crate) use self::exported::Exported;
+use self::otlp::Otlp;
+use crate::config::{Config, LogFormat};
+use crate::metrics::Metrics;
+
+/// The target of the spans that leave. Other crates name it as text: `palimpsest::span`.
+pub(crate) const SPANS: &str = "palimpsest::span";
 
 /// Why logging could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -26,27 +41,68 @@ pub enum TelemetryError {
     /// The process logs elsewhere already.
     #[error("failed to set up logging: {0}")]
     Init(#[from] TryInitError),
+    /// No runtime for the exporter.
+    #[error("failed to start the threads that export telemetry: {0}")]
+    Runtime(#[source] io::Error),
+    /// The collector's address is none.
+    #[error("failed to use otlp.endpoint: {0}")]
+    Endpoint(String),
+    /// The headers for the collector cannot be read.
+    #[error("failed to read the headers for the collector: {0}")]
+    Headers(&'static str),
+    /// The exporter refuses its settings.
+    #[error("failed to set up the export to otlp.endpoint: {0}")]
+    Exporter(#[from] ExporterBuildError),
 }
 
 /// What must be shut down last, so that nothing said on the way is lost.
-#[derive(Debug)]
 #[must_use]
-pub struct Telemetry(());
-
-impl Telemetry {
-    /// Sends what is still to be sent. Logs are written at once, so that today nothing is.
-    pub fn shutdown(self) {}
+pub struct Telemetry {
+    metrics: Metrics,
+    otlp: Option<Otlp>,
 }
 
-/// Sets up logging for the process, and the panic hook.
-pub fn init(config: &LogConfig) -> Result<Telemetry, TelemetryError> {
+impl Telemetry {
+    /// What the server measures.
+    pub fn metrics(&self) -> Metrics {
+        self.metrics.clone()
+    }
+
+    /// Sends what is still to be sent, for as long as `otlp.timeout_ms`. Logs are written at once.
+    pub fn shutdown(self) {
+        if let Some(otlp) = self.otlp {
+            otlp.shutdown(&self.metrics);
+        }
+    }
+}
+
+/// Sets up logging for the process, the way to the collector, and the panic hook.
+pub fn init(config: &Config) -> Result<Telemetry, TelemetryError> {
     let is_terminal = io::stderr().is_terminal();
-    let filter = EnvFilter::try_new(directives(config.level.as_str()))?;
-    Registry::default()
-        .with(lines(config.format, is_terminal, io::stderr).with_filter(filter))
-        .try_init()?;
+    let filter = EnvFilter::try_new(directives(config.log.level.as_str()))?;
+    let lines = lines(config.log.format, is_terminal, io::stderr).with_filter(filter);
+    let endpoint = config.otlp.endpoint.as_ref();
+    let otlp = endpoint.map(|url| Otlp::start(&config.otlp, url.as_str())).transpose()?;
+    let (otlp, reader) = otlp.unzip();
+    let resource = otlp.as_ref().map(|_| otlp::resource(&config.otlp));
+    let resource = resource.unwrap_or_else(|| Resource::builder_empty().build());
+    let metrics = Metrics::new(resource, reader);
+    let spans = otlp.as_ref().map(|otlp| {
+        metrics.watch_exports(&otlp.exported);
+        tracing_opentelemetry::layer()
+            .with_tracer(otlp.tracer())
+            // Where the code stands and which thread ran it says nothing to who reads traces, and each costs.
+            .with_location(false)
+            .with_threads(false)
+            .with_target(false)
+            .with_level(false)
+            .with_tracked_inactivity(false)
+            .with_context_activation(false)
+            .with_filter(Targets::new().with_target(SPANS, LevelFilter::DEBUG))
+    });
+    Registry::default().with(lines).with(spans).try_init()?;
     panic::set_hook(Box::new(log_panic));
-    Ok(Telemetry(()))
+    Ok(Telemetry { metrics, otlp })
 }
 
 /// A bare `debug` means our own: the transport's frames would bury it. Naming modules still shows
@@ -54,7 +110,7 @@ pub fn init(config: &LogConfig) -> Result<Telemetry, TelemetryError> {
 fn directives(level: &str) -> String {
     let is_bare = |name: &str| level.trim().eq_ignore_ascii_case(name);
     if is_bare("debug") || is_bare("trace") {
-        format!("{level},h2=info,hyper=info,hyper_util=info,tonic=info,tower=info")
+        format!("{level},h2=info,hyper=info,hyper_util=info,tonic=info,tower=info,{SPANS}=off")
     } else {
         level.to_owned()
     }
@@ -78,8 +134,16 @@ where
     }
 }
 
+static PANICS: AtomicU64 = AtomicU64::new(0);
+
+/// How often the code panicked, in this process.
+pub(crate) fn panics() -> u64 {
+    PANICS.load(Relaxed)
+}
+
 /// One event for a panic. Its text is left out: it may quote whatever the code was working on.
 fn log_panic(info: &panic::PanicHookInfo<'_>) {
+    PANICS.fetch_add(1, Relaxed);
     let location = info.location().map(ToString::to_string).unwrap_or_default();
     let thread = std::thread::current();
     let backtrace = Backtrace::capture();
