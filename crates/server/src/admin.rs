@@ -51,5 +51,8 @@ async fn ready(State(subject): State<Subject>) -> impl IntoResponse {
 
 async fn metrics(State(subject): State<Subject>) -> impl IntoResponse {
     let content_type = "text/plain; version=0.0.4; charset=utf-8";
-    ([(header::CONTENT_TYPE, content_type)], subject.metrics.exposition())
+    (
+        [(header::CONTENT_TYPE, content_type)],
+        subject.metrics.exposition(),
+    )
 }

@@ -43,14 +43,19 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
         usize::try_from(context.config.sessions.cache_bytes)?,
     );
     let blobs = Arc::new(open_blobs(&context.config)?);
-    let sessions = sessions.with_blobs(Arc::clone(&blobs)).with_metrics(metrics.clone());
+    let sessions = sessions
+        .with_blobs(Arc::clone(&blobs))
+        .with_metrics(metrics.clone());
     let sessions = Arc::new(sessions);
     metrics.watch_sessions(&sessions);
     let models = Models::from_config(&context.config.summarizer, metrics)?.map(Arc::new);
     if let Some(models) = &models {
         metrics.watch_models(models);
     }
-    let folders = (context.config.data_dir.clone(), context.config.data_dir.join(LOG_FOLDER));
+    let folders = (
+        context.config.data_dir.clone(),
+        context.config.data_dir.join(LOG_FOLDER),
+    );
     let clock = Arc::clone(&context.clock);
     let sampler = Sampler::start(metrics, Arc::clone(&log), clock, folders);
     let config = &context.config.worker;
@@ -122,7 +127,9 @@ pub async fn work(
         usize::try_from(config.sessions.cache_bytes)?,
     );
     let blobs = Arc::new(open_blobs(&config)?);
-    let sessions = sessions.with_blobs(Arc::clone(&blobs)).with_metrics(metrics.clone());
+    let sessions = sessions
+        .with_blobs(Arc::clone(&blobs))
+        .with_metrics(metrics.clone());
     let sessions = Arc::new(sessions);
     let models = Models::from_config(&config.summarizer, metrics)?.map(Arc::new);
     let worker = memory::worker(&sessions, &blobs, &clock, &ids, &config.worker, models);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use palimpsest_summarize::{
-    Anthropic, Auth, BreakerSettings, Chain, Endpoint, Error, Link, OpenAi, OutputCap,
-    Reply, Request, SecretSource, Stop, Summarizer,
+    Anthropic, Auth, BreakerSettings, Chain, Endpoint, Error, Link, OpenAi, OutputCap, Reply,
+    Request, SecretSource, Stop, Summarizer,
 };
 use tokio::time::Instant;
 
@@ -53,7 +53,8 @@ impl Summarizer for Measured {
             Err(error) => (error.name(), None),
         };
         let purpose = request.purpose.name();
-        self.metrics.asked_model(self.endpoint, purpose, outcome, began.elapsed());
+        self.metrics
+            .asked_model(self.endpoint, purpose, outcome, began.elapsed());
         result
     }
 }
@@ -87,7 +88,9 @@ impl Models {
         let has_fallback = fallback.model.is_some();
         Ok(Some(Self {
             main: one(("main", metrics), &config.main, config)?,
-            fallback: has_fallback.then(|| one(("fallback", metrics), &fallback, config)).transpose()?,
+            fallback: has_fallback
+                .then(|| one(("fallback", metrics), &fallback, config))
+                .transpose()?,
             window_tokens: config.window_tokens,
             max_output_tokens: config.max_output_tokens,
             timeout: Duration::from_millis(config.timeout_ms),
@@ -98,7 +101,8 @@ impl Models {
     pub fn breakers(&self) -> Vec<(&'static str, bool)> {
         let main = std::iter::once(("main", &self.main));
         let all = main.chain(self.fallback.iter().map(|one| ("fallback", one)));
-        all.map(|(endpoint, one)| (endpoint, one.chain.rests())).collect()
+        all.map(|(endpoint, one)| (endpoint, one.chain.rests()))
+            .collect()
     }
 
     /// The name of the main model.

@@ -109,7 +109,10 @@ impl Loader {
     /// Variables that other programs know too.
     fn others_variables(&mut self, vars: &BTreeMap<String, String>) {
         let value_of = |name: &str| vars.get(name).cloned();
-        for (name, meant) in claude::settings(value_of).into_iter().chain(otel::settings(value_of)) {
+        for (name, meant) in claude::settings(value_of)
+            .into_iter()
+            .chain(otel::settings(value_of))
+        {
             match meant {
                 Ok(settings) => {
                     for (key, raw) in settings {

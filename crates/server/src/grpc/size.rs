@@ -117,7 +117,7 @@ mod tests {
         let too_large = [fitting.clone(), message(11)].concat();
         for size in 1..too_large.len() {
             let check = |bytes: &[u8]| {
-                let mut body = Limited::new(Body::empty(), 10);
+                let mut body = Limited::new(Body::empty(), 10, Arc::default());
                 bytes.chunks(size).try_for_each(|chunk| body.check(chunk))
             };
             assert!(check(&fitting).is_ok(), "{size}");

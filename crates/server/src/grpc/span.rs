@@ -3,8 +3,8 @@
 //! They are two because they say different things: lines of a log repeat their span's fields, of which the exported
 //! one has many.
 
-use palimpsest_core::ids::SessionKey;
 use opentelemetry::trace::TraceContextExt as _;
+use palimpsest_core::ids::SessionKey;
 use tonic::Code;
 use tracing::{Span, field};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;

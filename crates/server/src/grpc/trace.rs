@@ -30,7 +30,10 @@ pub(super) struct Caller {
 impl Caller {
     /// The trace that the caller names, or a new one.
     pub(super) fn of(headers: &HeaderMap, ids: &IdSource) -> Self {
-        let parent = headers.contains_key(HEADER).then(|| extract(headers)).flatten();
+        let parent = headers
+            .contains_key(HEADER)
+            .then(|| extract(headers))
+            .flatten();
         let named = parent.as_ref().map(|parent| {
             let id = parent.span().span_context().trace_id();
             TraceId(u128::from_be_bytes(id.to_bytes()))
@@ -43,7 +46,8 @@ impl Caller {
 }
 
 fn extract(headers: &HeaderMap) -> Option<Context> {
-    let context = TraceContextPropagator::new().extract_with_context(&Context::new(), &Headers(headers));
+    let context =
+        TraceContextPropagator::new().extract_with_context(&Context::new(), &Headers(headers));
     let is_valid = context.span().span_context().is_valid();
     is_valid.then_some(context)
 }

@@ -26,7 +26,8 @@ pub(crate) struct Method {
 static METHODS: LazyLock<HashMap<String, Method>> = LazyLock::new(|| {
     let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap_or_default();
     let methods = pool.services().flat_map(|service| {
-        let (full, short): (Arc<str>, Arc<str>) = (service.full_name().into(), service.name().into());
+        let (full, short): (Arc<str>, Arc<str>) =
+            (service.full_name().into(), service.name().into());
         let methods: Vec<_> = service.methods().collect();
         methods.into_iter().map(move |method| {
             let path = format!("{full}/{}", method.name());
@@ -109,7 +110,8 @@ impl Calls {
         self.request_bytes.add(call.request_bytes, &labels);
         self.response_bytes.add(call.response_bytes, &labels);
         if let Some(reason) = call.reason {
-            self.errors.add(1, &[method, KeyValue::new("reason", reason)]);
+            self.errors
+                .add(1, &[method, KeyValue::new("reason", reason)]);
         }
     }
 }
@@ -145,7 +147,10 @@ mod tests {
     fn only_methods_of_the_contract_have_a_name_of_their_own() {
         let path = "palimpsest.context.v1.ContextService/PrepareContext";
         let method = Method::of(path);
-        assert_eq!((&*method.service, &*method.name), ("ContextService", "PrepareContext"));
+        assert_eq!(
+            (&*method.service, &*method.name),
+            ("ContextService", "PrepareContext")
+        );
         assert_eq!(&*Method::of("somebody.elses/Method").name, "other");
     }
 }

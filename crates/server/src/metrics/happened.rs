@@ -33,7 +33,11 @@ impl Tally {
         let mut items = Vec::with_capacity(2 * events.len());
         for Recorded { event, .. } in events {
             items.push(Item::Event(event_name(event)));
-            items.extend(event.change_kind().map(|kind| Item::Change(kind_name(kind))));
+            items.extend(
+                event
+                    .change_kind()
+                    .map(|kind| Item::Change(kind_name(kind))),
+            );
             items.extend(level(event));
             items.extend(compaction(event));
             let usages = event.messages().iter().filter_map(|one| one.message.usage);
@@ -66,11 +70,18 @@ impl Happened {
             compaction_duration: histogram(meter, &names::COMPACTION_DURATION),
         };
         // From zero on, so that the first of them is seen as an increase.
-        for level in ["tool_results", "snip", "microcompact", "collapse", "autocompact"] {
+        for level in [
+            "tool_results",
+            "snip",
+            "microcompact",
+            "collapse",
+            "autocompact",
+        ] {
             new.freed.add(0, &[KeyValue::new("level", level)]);
         }
         for kind in KINDS {
-            new.changes.add(0, &[KeyValue::new("kind", kind_name(kind))]);
+            new.changes
+                .add(0, &[KeyValue::new("kind", kind_name(kind))]);
         }
         new.used(&Usage::default());
         new
@@ -85,8 +96,11 @@ impl Happened {
                 Item::Level(level, asked, how, freed) => {
                     let level = KeyValue::new("level", *level);
                     self.freed.add(*freed, std::slice::from_ref(&level));
-                    let labels =
-                        [level, KeyValue::new("asked", *asked), KeyValue::new("how", *how)];
+                    let labels = [
+                        level,
+                        KeyValue::new("asked", *asked),
+                        KeyValue::new("how", *how),
+                    ];
                     self.levels.add(1, &labels);
                 }
                 Item::Compaction(source, outcome, took) => {
@@ -95,7 +109,8 @@ impl Happened {
                         let labels = std::slice::from_ref(&source);
                         self.compaction_duration.record(took.as_secs_f64(), labels);
                     }
-                    self.compactions.add(1, &[source, KeyValue::new("outcome", *outcome)]);
+                    self.compactions
+                        .add(1, &[source, KeyValue::new("outcome", *outcome)]);
                 }
             }
         }
@@ -116,12 +131,13 @@ impl Happened {
 /// What a level did: which, who asked, how, and how many tokens left.
 fn level(event: &Event) -> Option<Item> {
     let (level, asked, how, freed) = match event {
-        Event::ResultsPersisted(event) => {
-            ("tool_results", "auto", "stored", event.results.iter().map(freed).sum())
-        }
-        Event::ContentSnipped(event) => {
-            ("snip", asked(event.asked), "removed", event.freed_tokens)
-        }
+        Event::ResultsPersisted(event) => (
+            "tool_results",
+            "auto",
+            "stored",
+            event.results.iter().map(freed).sum(),
+        ),
+        Event::ContentSnipped(event) => ("snip", asked(event.asked), "removed", event.freed_tokens),
         Event::ResultsCleared(event) => (
             "microcompact",
             asked(event.asked),

@@ -31,8 +31,8 @@ use tokio::runtime::RuntimeMetrics;
 
 use self::calls::Calls;
 pub(crate) use self::calls::{CallEnded, Method, code_name};
-pub(crate) use self::happened::Tally;
 use self::happened::Happened;
+pub(crate) use self::happened::Tally;
 use self::make::histogram;
 use self::others::Others;
 pub(crate) use self::sampler::Sampler;
@@ -110,7 +110,9 @@ impl Metrics {
     pub fn exposition(&self) -> String {
         let families = self.0.registry.gather();
         // Only a name that is none fails, and a test reads all of them.
-        TextEncoder::new().encode_to_string(&families).unwrap_or_default()
+        TextEncoder::new()
+            .encode_to_string(&families)
+            .unwrap_or_default()
     }
 
     /// Sends what was measured since the last time, and nothing more.
@@ -165,3 +167,6 @@ impl Observer for Metrics {
         self.0.store.sync.record(time.as_secs_f64(), &[]);
     }
 }
+
+#[cfg(test)]
+mod tests;

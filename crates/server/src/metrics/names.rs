@@ -146,15 +146,15 @@ metrics! {
         "How long compactions took that gave a summary.";
     SUMMARIES_IN_WORK = Gauge, "palimpsest.summaries.in_work", "", [],
         "Sessions whose running summaries are looked at.";
-    SUMMARY_LAG = Gauge, "palimpsest.summary.lag", "s", [],
+    SUMMARY_LAG = Gauge, "palimpsest.summaries.lag", "s", [],
         "How long the oldest running summary is due.";
-    SUMMARY_UPDATES = Counter, "palimpsest.summary.updates", "", [],
+    SUMMARY_UPDATES = Counter, "palimpsest.summaries.updates", "", [],
         "Versions of running summaries that were written.";
-    SUMMARY_FAILURES = Counter, "palimpsest.summary.failures", "", [],
+    SUMMARY_FAILURES = Counter, "palimpsest.summaries.failures", "", [],
         "Updates that came to nothing, and models that did not write one.";
-    SUMMARY_FILE_FAILURES = Counter, "palimpsest.summary.file_failures", "", [],
+    SUMMARY_FILE_FAILURES = Counter, "palimpsest.summaries.file_failures", "", [],
         "Times that a summary.md could not be written.";
-    SUMMARY_EDITS = Counter, "palimpsest.summary.edits", "", [],
+    SUMMARY_EDITS = Counter, "palimpsest.summaries.edits", "", [],
         "Summaries edited by hand that were taken in.";
 
     PROVIDER_DURATION = Histogram(MODELS), "palimpsest.provider.request.duration", "s",

@@ -46,12 +46,16 @@ impl Others {
             ("cache_read", usage.cache_read),
             ("cache_write", usage.cache_write),
         ] {
-            self.tokens.add(tokens, &[endpoint.clone(), KeyValue::new("kind", kind)]);
+            self.tokens
+                .add(tokens, &[endpoint.clone(), KeyValue::new("kind", kind)]);
         }
     }
 
     pub(super) fn hook(&self, hook: &'static str, outcome: &'static str, took: Duration) {
-        let labels = [KeyValue::new("hook", hook), KeyValue::new("outcome", outcome)];
+        let labels = [
+            KeyValue::new("hook", hook),
+            KeyValue::new("outcome", outcome),
+        ];
         self.hook.record(took.as_secs_f64(), &labels);
     }
 }

@@ -18,7 +18,9 @@ const TICKS_PER_SECOND: f64 = 100.0;
 pub(super) fn watch_process(meter: &Meter) {
     let page = number(rustix::param::page_size() as u64);
     watch(meter, &names::PROCESS_CPU, || some(cpu_seconds()));
-    watch(meter, &names::PROCESS_MEMORY, move || some(resident_pages().map(|pages| pages * page)));
+    watch(meter, &names::PROCESS_MEMORY, move || {
+        some(resident_pages().map(|pages| pages * page))
+    });
     watch(meter, &names::PROCESS_FDS, || some(open_files()));
     watch(meter, &names::PROCESS_MAX_FDS, || some(max_files()));
     let started = started();
@@ -30,9 +32,13 @@ pub(super) fn watch_runtime(meter: &Meter, runtime: RuntimeMetrics) {
     let workers = runtime.num_workers();
     watch_one(meter, &names::RUNTIME_WORKERS, move || size(workers));
     let of = runtime.clone();
-    watch_one(meter, &names::RUNTIME_TASKS, move || size(of.num_alive_tasks()));
+    watch_one(meter, &names::RUNTIME_TASKS, move || {
+        size(of.num_alive_tasks())
+    });
     let of = runtime.clone();
-    watch_one(meter, &names::RUNTIME_QUEUE, move || size(of.global_queue_depth()));
+    watch_one(meter, &names::RUNTIME_QUEUE, move || {
+        size(of.global_queue_depth())
+    });
     watch_one(meter, &names::RUNTIME_BUSY, move || {
         let busy = |worker| runtime.worker_total_busy_duration(worker).as_secs_f64();
         (0..workers).map(busy).sum()
@@ -71,11 +77,18 @@ fn resident_pages() -> Option<f64> {
 
 fn open_files() -> Option<f64> {
     // The folder itself is open while it is read.
-    Some(size(fs::read_dir("/proc/self/fd").ok()?.count().saturating_sub(1)))
+    Some(size(
+        fs::read_dir("/proc/self/fd")
+            .ok()?
+            .count()
+            .saturating_sub(1),
+    ))
 }
 
 fn max_files() -> Option<f64> {
     let limits = fs::read_to_string("/proc/self/limits").ok()?;
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().next()?.parse().ok()
 }

@@ -117,8 +117,10 @@ async fn look(
     let disk = spawn_blocking(move || {
         of.store.store(bytes_in(&log_dir, 0), Relaxed);
         if let Ok(disk) = rustix::fs::statvfs(&data_dir) {
-            of.disk.store(disk.f_blocks.saturating_mul(disk.f_frsize), Relaxed);
-            of.disk_free.store(disk.f_bavail.saturating_mul(disk.f_frsize), Relaxed);
+            of.disk
+                .store(disk.f_blocks.saturating_mul(disk.f_frsize), Relaxed);
+            of.disk_free
+                .store(disk.f_bavail.saturating_mul(disk.f_frsize), Relaxed);
         }
     });
     // It cannot panic; when the runtime ends, nobody looks any more.

@@ -31,9 +31,13 @@ impl Metrics {
         let labels = vec![KeyValue::new("version", env!("CARGO_PKG_VERSION"))];
         watch(meter, &names::BUILD, move || vec![(1.0, labels.clone())]);
         let clock = Arc::clone(clock);
-        watch_one(meter, &names::UPTIME, move || clock.monotonic().as_secs_f64());
+        watch_one(meter, &names::UPTIME, move || {
+            clock.monotonic().as_secs_f64()
+        });
         let health = health.clone();
-        watch_one(meter, &names::READY, move || f64::from(u8::from(health.is_ready())));
+        watch_one(meter, &names::READY, move || {
+            f64::from(u8::from(health.is_ready()))
+        });
         watch_one(meter, &names::PANICS, || number(panics()));
         let mutations = mutations.clone();
         watch_one(meter, &names::MUTATIONS, move || size(mutations.count()));
@@ -41,11 +45,17 @@ impl Metrics {
         let of = admission.clone();
         watch(meter, &names::RPC_IN_FLIGHT, move || {
             let now = of.in_flight();
-            vec![(size(now.calls), kind("call")), (size(now.watches), kind("watch"))]
+            vec![
+                (size(now.calls), kind("call")),
+                (size(now.watches), kind("watch")),
+            ]
         });
         let most = admission.most();
         watch(meter, &names::RPC_IN_FLIGHT_MAX, move || {
-            vec![(size(most.calls), kind("call")), (size(most.watches), kind("watch"))]
+            vec![
+                (size(most.calls), kind("call")),
+                (size(most.watches), kind("watch")),
+            ]
         });
         self.watch_summaries(summaries);
     }
@@ -71,7 +81,9 @@ impl Metrics {
             watch(meter, metric, move || {
                 // A store that is closed is not kept open by who watches it.
                 let log = of.upgrade();
-                log.map(|log| (number(read(&log.stats())), Vec::new())).into_iter().collect()
+                log.map(|log| (number(read(&log.stats())), Vec::new()))
+                    .into_iter()
+                    .collect()
             });
         };
         count(&names::STORE_QUEUE, |stats| stats.queue_depth);
@@ -96,7 +108,10 @@ impl Metrics {
         watch(meter, &names::CACHE_LOOKUPS, move || {
             let outcome = |name: &'static str| vec![KeyValue::new("outcome", name)];
             let both = |now: crate::sessions::Cached| {
-                [(number(now.hits), outcome("hit")), (number(now.misses), outcome("miss"))]
+                [
+                    (number(now.hits), outcome("hit")),
+                    (number(now.misses), outcome("miss")),
+                ]
             };
             look().map(both).into_iter().flatten().collect()
         });
@@ -107,7 +122,10 @@ impl Metrics {
         let of = Arc::clone(models);
         watch(self.meter(), &names::BREAKER_OPEN, move || {
             let state = |(endpoint, rests): (&'static str, bool)| {
-                (f64::from(u8::from(rests)), vec![KeyValue::new("endpoint", endpoint)])
+                (
+                    f64::from(u8::from(rests)),
+                    vec![KeyValue::new("endpoint", endpoint)],
+                )
             };
             of.breakers().into_iter().map(state).collect()
         });
@@ -118,7 +136,10 @@ impl Metrics {
         let one = |metric, read: fn(&Samples) -> Option<u64>| {
             let of = Arc::clone(samples);
             watch(self.meter(), metric, move || {
-                read(&of).map(|value| (number(value), Vec::new())).into_iter().collect()
+                read(&of)
+                    .map(|value| (number(value), Vec::new()))
+                    .into_iter()
+                    .collect()
             });
         };
         one(&names::STORE_SIZE, Samples::store_bytes);
@@ -127,7 +148,9 @@ impl Metrics {
         let of = Arc::clone(samples);
         watch(self.meter(), &names::SUMMARY_LAG, move || {
             let lag = of.summary_lag_ms();
-            lag.map(|ms| (number(ms) / 1_000.0, Vec::new())).into_iter().collect()
+            lag.map(|ms| (number(ms) / 1_000.0, Vec::new()))
+                .into_iter()
+                .collect()
         });
     }
 
@@ -137,12 +160,16 @@ impl Metrics {
         let of = Arc::clone(exported);
         watch_one(meter, &names::SPANS, move || number(of.spans_ended()));
         let of = Arc::clone(exported);
-        watch_one(meter, &names::SPANS_EXPORTED, move || number(of.spans_exported()));
+        watch_one(meter, &names::SPANS_EXPORTED, move || {
+            number(of.spans_exported())
+        });
         let of = Arc::clone(exported);
         watch(meter, &names::EXPORTS, move || {
             let labels = |(signal, outcome, count): (&'static str, &'static str, u64)| {
-                let labels =
-                    vec![KeyValue::new("signal", signal), KeyValue::new("outcome", outcome)];
+                let labels = vec![
+                    KeyValue::new("signal", signal),
+                    KeyValue::new("outcome", outcome),
+                ];
                 (number(count), labels)
             };
             of.outcomes().into_iter().map(labels).collect()

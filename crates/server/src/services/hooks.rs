@@ -131,7 +131,9 @@ pub(super) async fn ask<Q: Question, T>(
             "failed"
         }
     };
-    service.metrics.called_hook(name, outcome, Duration::from_millis(took_ms));
+    service
+        .metrics
+        .called_hook(name, outcome, Duration::from_millis(took_ms));
     let call = HookCall {
         hook: Q::HOOK,
         result,

@@ -116,7 +116,9 @@ impl<E> Watched<E> {
         let timeout = self.timeout;
         let bounded = async move {
             let late = |_| Err(OTelSdkError::Timeout(timeout));
-            tokio::time::timeout(timeout, export).await.unwrap_or_else(late)
+            tokio::time::timeout(timeout, export)
+                .await
+                .unwrap_or_else(late)
         };
         TokioContext::new(bounded, self.runtime.clone()).await
     }

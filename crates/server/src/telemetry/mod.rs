@@ -82,7 +82,9 @@ pub fn init(config: &Config) -> Result<Telemetry, TelemetryError> {
     let filter = EnvFilter::try_new(directives(config.log.level.as_str()))?;
     let lines = lines(config.log.format, is_terminal, io::stderr).with_filter(filter);
     let endpoint = config.otlp.endpoint.as_ref();
-    let otlp = endpoint.map(|url| Otlp::start(&config.otlp, url.as_str())).transpose()?;
+    let otlp = endpoint
+        .map(|url| Otlp::start(&config.otlp, url.as_str()))
+        .transpose()?;
     let (otlp, reader) = otlp.unzip();
     let resource = otlp.as_ref().map(|_| otlp::resource(&config.otlp));
     let resource = resource.unwrap_or_else(|| Resource::builder_empty().build());

@@ -71,7 +71,9 @@ impl Otlp {
             .with_max_export_batch_size(BATCH_SPANS)
             .with_scheduled_delay(BATCH_EVERY)
             .build();
-        let queue = BatchSpanProcessor::builder(spans).with_batch_config(batches).build();
+        let queue = BatchSpanProcessor::builder(spans)
+            .with_batch_config(batches)
+            .build();
         let tracers = SdkTracerProvider::builder()
             .with_resource(resource(config))
             .with_id_generator(Ids::default())
@@ -113,7 +115,8 @@ impl Otlp {
 /// What all spans and metrics say of where they are from.
 pub(super) fn resource(config: &OtlpConfig) -> Resource {
     let attributes = config.resource_attributes.pairs();
-    let attributes = attributes.map(|(name, value)| KeyValue::new(name.to_owned(), value.to_owned()));
+    let attributes =
+        attributes.map(|(name, value)| KeyValue::new(name.to_owned(), value.to_owned()));
     Resource::builder_empty()
         .with_attributes(attributes)
         .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
@@ -147,7 +150,10 @@ fn exporters(
         }
         OtlpProtocol::HttpProtobuf => {
             let text = |(name, value): (&HeaderName, &HeaderValue)| {
-                (name.to_string(), value.to_str().unwrap_or_default().to_owned())
+                (
+                    name.to_string(),
+                    value.to_str().unwrap_or_default().to_owned(),
+                )
             };
             let headers: HashMap<String, String> = headers.iter().map(text).collect();
             let endpoint = endpoint.trim_end_matches('/');
@@ -188,10 +194,13 @@ fn channel(endpoint: &str, timeout: Duration) -> Result<Channel, TelemetryError>
 /// The headers that show who sends: `name=value`, with commas or line ends between.
 fn headers(config: &OtlpConfig) -> Result<HeaderMap, TelemetryError> {
     let from_env = config.headers_env.as_ref().map(|name| {
-        std::env::var(name.as_str()).map_err(|_| TelemetryError::Headers("otlp.headers_env names a variable that is not set"))
+        std::env::var(name.as_str()).map_err(|_| {
+            TelemetryError::Headers("otlp.headers_env names a variable that is not set")
+        })
     });
     let from_file = config.headers_file.as_ref().map(|path| {
-        std::fs::read_to_string(path).map_err(|_| TelemetryError::Headers("the file of otlp.headers_file cannot be read"))
+        std::fs::read_to_string(path)
+            .map_err(|_| TelemetryError::Headers("the file of otlp.headers_file cannot be read"))
     });
     let Some(text) = from_env.or(from_file).transpose()? else {
         return Ok(HeaderMap::new());
@@ -203,7 +212,10 @@ fn headers(config: &OtlpConfig) -> Result<HeaderMap, TelemetryError> {
 }
 
 fn parse_headers(text: &str) -> Option<HeaderMap> {
-    let parts = text.split([',', '\n']).map(str::trim).filter(|part| !part.is_empty());
+    let parts = text
+        .split([',', '\n'])
+        .map(str::trim)
+        .filter(|part| !part.is_empty());
     let header = |part: &str| {
         let (name, value) = part.split_once('=')?;
         let name: HeaderName = name.trim().to_ascii_lowercase().parse().ok()?;

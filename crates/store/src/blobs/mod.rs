@@ -206,7 +206,12 @@ impl Blobs {
     }
 
     /// All of a blob.
-    #[tracing::instrument(target = "palimpsest::span", level = "debug", name = "blob.get", skip_all)]
+    #[tracing::instrument(
+        target = "palimpsest::span",
+        level = "debug",
+        name = "blob.get",
+        skip_all
+    )]
     pub async fn get(&self, path: &str) -> Result<Bytes, BlobError> {
         let found = self.store.get(&self.path(path)?).await;
         let bytes = found.map_err(|e| lost(e, path))?.bytes().await;
@@ -239,7 +244,12 @@ impl Blobs {
     }
 
     /// A part of a blob, for readers of large results. It must lie within; an empty one always does.
-    #[tracing::instrument(target = "palimpsest::span", level = "debug", name = "blob.get", skip_all)]
+    #[tracing::instrument(
+        target = "palimpsest::span",
+        level = "debug",
+        name = "blob.get",
+        skip_all
+    )]
     pub async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes, BlobError> {
         let at = self.path(path)?;
         if range.is_empty() {
