@@ -1,6 +1,7 @@
 //! What the server shows: spans and metrics at a collector, metrics at a scrape, and no word of what was said.
 
 mod collector;
+mod cost;
 mod dashboards;
 mod receiver;
 mod secrets;

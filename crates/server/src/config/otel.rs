@@ -41,3 +41,56 @@ fn sampler(set: impl Fn(&str) -> Option<String>) -> Option<Meant> {
     };
     Some((name, meant))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{FixedSource, Flags, Loaded, OtlpProtocol, load};
+
+    fn with(vars: &[(&str, &str)]) -> Result<Loaded, String> {
+        let source = vars
+            .iter()
+            .fold(FixedSource::default(), |source, (name, value)| {
+                source.var(name, value)
+            });
+        load(&Flags::default(), &source).map_err(|errors| errors.to_string())
+    }
+
+    #[test]
+    fn the_usual_variables_are_settings_and_our_own_win() {
+        let loaded = with(&[
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector:4318"),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+            ("OTEL_SERVICE_NAME", "theirs"),
+            ("PALIMPSEST_OTLP_SERVICE_NAME", "ours"),
+            ("OTEL_RESOURCE_ATTRIBUTES", "a=1,b=2"),
+            ("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"),
+            ("OTEL_TRACES_SAMPLER_ARG", "0.25"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer secret"),
+        ])
+        .unwrap();
+        let otlp = &loaded.config.otlp;
+        assert_eq!(
+            otlp.endpoint.as_ref().unwrap().as_str(),
+            "https://collector:4318"
+        );
+        assert_eq!(otlp.protocol, OtlpProtocol::HttpProtobuf);
+        assert_eq!(otlp.service_name.as_str(), "ours");
+        assert!((otlp.sample_ratio.get() - 0.25).abs() < 1e-9);
+        let pairs: Vec<_> = otlp.resource_attributes.pairs().collect();
+        assert_eq!(pairs, [("a", "1"), ("b", "2")]);
+        assert!(!loaded.to_toml().contains("secret"));
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_refused() {
+        let refused = with(&[("OTEL_TRACES_SAMPLER", "always_on")]).unwrap_err();
+        assert!(refused.contains("OTEL_TRACES_SAMPLER"), "{refused}");
+        let refused = with(&[("PALIMPSEST_OTLP_HEADERS_ENV", "KEY")]).unwrap_err();
+        assert!(
+            refused.contains("otlp.headers_env has no effect"),
+            "{refused}"
+        );
+        let refused = with(&[("PALIMPSEST_OTLP_SAMPLE_RATIO", "1.5")]).unwrap_err();
+        assert!(refused.contains("from 0 to 1"), "{refused}");
+    }
+}

@@ -130,7 +130,11 @@ where
         LogFormat::Json => true,
     };
     if json {
-        base.json().flatten_event(true).boxed()
+        // The spans above the current one are told once: it has their trace.
+        base.json()
+            .flatten_event(true)
+            .with_span_list(false)
+            .boxed()
     } else {
         base.boxed()
     }
@@ -205,7 +209,7 @@ mod tests {
         // The hook is the process's: another test's panic may have come between.
         let ours = text
             .lines()
-            .find(|line| line.contains("telemetry.rs"))
+            .find(|line| line.contains("telemetry/mod.rs"))
             .unwrap();
         assert!(
             ours.starts_with('{') && ours.contains("\"level\":\"ERROR\""),
