@@ -125,12 +125,13 @@ pub(crate) async fn call(
                 headers.extend((endpoint.trace)());
                 http.post(url, headers, body(), request.deadline).await
             };
-            let answer = post.instrument(span.clone()).await.inspect_err(|_| {
+            let mut answer = post.instrument(span.clone()).await.inspect_err(|_| {
                 span.record("otel.status_code", "ERROR");
             })?;
             span.record("http.response.status_code", answer.status);
             if !(200..300).contains(&answer.status) {
                 span.record("otel.status_code", "ERROR");
+                answer.hide(headers);
             }
             tracing::debug!(
                 purpose = request.purpose.name(),

@@ -27,7 +27,7 @@ async fn told() -> (Told, String) {
     world
         .compact("s", Level::Autocompact, CompactionStrategy::Model)
         .await;
-    world.prepare("t", work("horn")).await;
+    world.prepare("t", reads()).await;
     world
         .compact("t", Level::Microcompact, CompactionStrategy::Unspecified)
         .await;

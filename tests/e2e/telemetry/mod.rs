@@ -8,12 +8,11 @@ mod secrets;
 mod traces;
 
 use palimpsest_fake_provider::FakeProvider;
-use palimpsest_proto::context::v1::{
-    CompactRequest, CompactionOverrides, CompactionStrategy, Level, MessageInput,
-};
-use palimpsest_tests::say::{assistant, assistant_call, prepare, result, user};
+use palimpsest_proto::context::v1::{CompactRequest, CompactionStrategy, Level, MessageInput};
+use palimpsest_tests::say::{anthropic, assistant, assistant_call, prepare, result, user};
 use palimpsest_tests::server::{Context, Sessions};
 use palimpsest_tests::{Server, name};
+use serde_json::json;
 use tempfile::TempDir;
 
 use self::receiver::Receiver;
@@ -45,7 +44,7 @@ impl World {
             "otlp.sample_ratio=1".to_owned(),
             "worker.poll_ms=50".to_owned(),
             "worker.settle_ms=0".to_owned(),
-            "policy.session_memory.init_tokens=100".to_owned(),
+            "policy.session_memory.start_tokens=100".to_owned(),
             "policy.autocompact.min_input_tokens=100".to_owned(),
             format!("hooks.endpoints.own.url={}", hook.url),
             "hooks.default_endpoint=own".to_owned(),
@@ -81,11 +80,24 @@ impl World {
             session: name(session),
             level: level.into(),
             strategy: strategy.into(),
-            overrides: Some(CompactionOverrides::default()),
             ..CompactRequest::default()
         };
         self.client.compact(request).await.unwrap();
     }
+}
+
+/// Results that level 3 may clear by hand.
+fn reads() -> Vec<MessageInput> {
+    let mut messages = vec![user("Read them all.")];
+    for number in 0..12 {
+        let id = format!("r{number}");
+        let call =
+            json!({"type": "tool_use", "id": id, "name": "Read", "input": {"file_path": id}});
+        messages.push(anthropic(&json!({"role": "assistant", "content": [call]})));
+        messages.push(result(&id, &"a line of a file\n".repeat(200)));
+    }
+    messages.push(assistant("I have read them."));
+    messages
 }
 
 /// A conversation with large results, that is worth a summary.

@@ -18,7 +18,7 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 use super::admission::Permit;
-use super::span::CallSpans;
+use super::span::CallSpan;
 use super::ticket::Ticket;
 use super::trace::TraceId;
 use crate::clock::Clock;
@@ -32,7 +32,7 @@ pub(super) struct Record {
     pub(super) known: &'static Method,
     /// Whether how long it takes is ours and not the caller's choice.
     pub(super) is_timed: bool,
-    pub(super) spans: CallSpans,
+    pub(super) span: CallSpan,
     pub(super) trace: TraceId,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) metrics: Metrics,
@@ -52,8 +52,8 @@ impl Drop for Record {
         let duration = self.clock.monotonic().saturating_sub(self.started);
         // Without a code, the caller went away before it was told one.
         let code = self.code.unwrap_or(Code::Cancelled);
-        let _entered = self.spans.inner().enter();
-        self.spans.end(code, self.reason.as_deref());
+        let _entered = self.span.span().enter();
+        self.span.end(code, self.reason.as_deref());
         let request_bytes = self.request_bytes.load(Relaxed);
         tracing::debug!(
             status = ?code,
@@ -131,7 +131,7 @@ impl Answer {
     fn poll_inner(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let Self { inner, record, .. } = self;
         let polled = record.trace.within(|| {
-            let _entered = record.spans.inner().enter();
+            let _entered = record.span.span().enter();
             catch_unwind(AssertUnwindSafe(|| Pin::new(inner).poll_frame(cx)))
         });
         polled.unwrap_or_else(|_| {

@@ -19,7 +19,7 @@ use super::answer::{Answer, Record};
 use super::bare;
 use super::deadline::{Deadline, asked_for};
 use super::size::Limited;
-use super::span::CallSpans;
+use super::span::CallSpan;
 use super::ticket::Ticket;
 use super::trace::Caller;
 use crate::clock::{Clock, IdSource};
@@ -111,7 +111,7 @@ impl Shared {
     {
         let kind = Kind::of(request.uri().path());
         let mut record = self.record(&request, kind);
-        let (trace, span) = (record.trace, record.spans.inner().clone());
+        let (trace, span) = (record.trace, record.span.span().clone());
 
         let outcome = match self.admission.admit(kind) {
             Ok(permit) => {
@@ -121,7 +121,7 @@ impl Shared {
             Err(refused) => Err(refused),
         };
         let response = outcome.unwrap_or_else(|error| {
-            let _entered = record.spans.inner().enter();
+            let _entered = record.span.span().enter();
             trace.within(|| Status::from(error)).into_http()
         });
 
@@ -168,13 +168,13 @@ impl Shared {
         let path = request.uri().path().trim_start_matches('/').to_owned();
         let caller = Caller::of(request.headers(), &self.ids);
         let method = Method::of(&path);
-        let spans = CallSpans::begin(&caller, &path, method);
+        let span = CallSpan::begin(&caller, &path, method);
         Record {
             method: path,
             known: method,
             is_timed: kind == Kind::Call,
-            ticket: Ticket::new(spans.clone()),
-            spans,
+            ticket: Ticket::new(span.clone()),
+            span,
             trace: caller.trace,
             clock: Arc::clone(&self.clock),
             metrics: self.metrics.clone(),

@@ -1,9 +1,7 @@
-//! The spans of a call: one that the log shows, and within it one that leaves for a collector.
-//!
-//! They are two because they say different things: lines of a log repeat their span's fields, of which the exported
-//! one has many.
+//! The span of a call: lines of the log show its few fields, and a collector gets it with what the conventions for
+//! rpcs ask for. Those are attributes and no fields, which every line would repeat.
 
-use opentelemetry::trace::TraceContextExt as _;
+use opentelemetry::trace::{Status, TraceContextExt as _};
 use palimpsest_core::ids::SessionKey;
 use tonic::Code;
 use tracing::{Span, field};
@@ -13,76 +11,68 @@ use super::trace::Caller;
 use crate::metrics::{Method, code_name};
 use crate::telemetry::SPANS;
 
-/// The spans of a call.
+/// The span of a call.
 #[derive(Debug, Clone)]
-pub(super) struct CallSpans {
-    logged: Span,
-    /// Nothing while nobody exports spans.
-    exported: Span,
+pub(super) struct CallSpan {
+    span: Span,
+    /// Whether a collector gets it.
+    is_exported: bool,
 }
 
-impl CallSpans {
-    /// Begins them, within the caller's trace.
+impl CallSpan {
+    /// Begins it, within the caller's trace.
     pub(super) fn begin(caller: &Caller, path: &str, method: &Method) -> Self {
-        let logged = tracing::info_span!(
+        let span = tracing::info_span!(
+            target: SPANS,
             "call",
+            otel.kind = "server",
             method = path,
             trace_id = %caller.trace,
             span_id = field::Empty,
             // The handler fills it in.
             session = field::Empty,
         );
-        let exported = tracing::debug_span!(
-            target: SPANS,
-            parent: &logged,
-            "rpc",
-            otel.name = if method.is_known() { path } else { "other" },
-            otel.kind = "server",
-            otel.status_code = field::Empty,
-            error.r#type = field::Empty,
-            rpc.system = "grpc",
-            rpc.service = &*method.full_service,
-            rpc.method = &*method.name,
-            rpc.grpc.status_code = field::Empty,
-            session = field::Empty,
-        );
-        if !exported.is_disabled() {
-            if let Some(parent) = &caller.parent {
-                // It has not begun, so that it can still be put there.
-                let _ = exported.set_parent(parent.clone());
-            }
-            // This begins it: with the trace's id, which has to be known here.
-            let context = caller.trace.within(|| exported.context());
-            let context = context.span().span_context().clone();
-            if context.is_valid() {
-                logged.record("span_id", field::display(context.span_id()));
-            }
+        if let Some(parent) = &caller.parent {
+            // Where nobody exports there is no such span, and nothing to be done about it.
+            let _ = span.set_parent(parent.clone());
         }
-        Self { logged, exported }
+        // This begins it: with the trace's id, which has to be known here.
+        let context = caller.trace.within(|| span.context());
+        let begun = context.span();
+        let is_exported = begun.span_context().is_sampled();
+        if begun.span_context().is_valid() {
+            span.record("span_id", field::display(begun.span_context().span_id()));
+        }
+        if is_exported {
+            begun.update_name(if method.is_known() { path } else { "other" }.to_owned());
+            span.set_attribute("rpc.system", "grpc");
+            span.set_attribute("rpc.service", method.full_service.to_string());
+            span.set_attribute("rpc.method", method.name.to_string());
+        }
+        Self { span, is_exported }
     }
 
     /// The span to work in.
-    pub(super) fn inner(&self) -> &Span {
-        if self.exported.is_disabled() {
-            &self.logged
-        } else {
-            &self.exported
-        }
+    pub(super) fn span(&self) -> &Span {
+        &self.span
     }
 
     pub(super) fn about(&self, session: &SessionKey) {
-        self.logged.record("session", field::display(session));
-        self.exported.record("session", field::display(session));
+        self.span.record("session", field::display(session));
     }
 
     /// Says how the call ended. Only faults of the service are errors of a server's span.
     pub(super) fn end(&self, code: Code, reason: Option<&str>) {
-        self.exported.record("rpc.grpc.status_code", code as i64);
-        if let Some(reason) = reason {
-            self.exported.record("error.type", reason);
-        } else if code != Code::Ok {
-            self.exported.record("error.type", code_name(code));
+        if !self.is_exported {
+            return;
         }
+        let span = &self.span;
+        span.set_attribute("rpc.grpc.status_code", i64::from(i32::from(code)));
+        if code == Code::Ok {
+            return;
+        }
+        let reason = reason.unwrap_or(code_name(code)).to_owned();
+        span.set_attribute("error.type", reason);
         if matches!(
             code,
             Code::Unknown
@@ -92,7 +82,7 @@ impl CallSpans {
                 | Code::Unavailable
                 | Code::DataLoss
         ) {
-            self.exported.record("otel.status_code", "ERROR");
+            span.set_status(Status::error(code_name(code)));
         }
     }
 }

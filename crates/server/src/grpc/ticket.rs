@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use palimpsest_core::ids::{ProjectId, SessionKey};
 
-use super::span::CallSpans;
+use super::span::CallSpan;
 
 /// One call's. Every request carries one among its extensions.
 #[derive(Debug, Clone, Default)]
@@ -16,22 +16,22 @@ pub struct Ticket(Arc<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     project: OnceLock<ProjectId>,
-    spans: Option<CallSpans>,
+    span: Option<CallSpan>,
 }
 
 impl Ticket {
-    /// The ticket of a call with these spans.
-    pub(super) fn new(spans: CallSpans) -> Self {
+    /// The ticket of a call with this span.
+    pub(super) fn new(span: CallSpan) -> Self {
         let project = OnceLock::new();
-        let spans = Some(spans);
-        Self(Arc::new(Inner { project, spans }))
+        let span = Some(span);
+        Self(Arc::new(Inner { project, span }))
     }
 
-    /// Says which session the call is about. It stays on the spans: as a label of a metric it would be one for
+    /// Says which session the call is about. It stays on the span: as a label of a metric it would be one for
     /// each session.
     pub fn about(&self, session: &SessionKey) {
-        if let Some(spans) = &self.0.spans {
-            spans.about(session);
+        if let Some(span) = &self.0.span {
+            span.about(session);
         }
     }
 

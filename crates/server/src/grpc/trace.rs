@@ -39,7 +39,7 @@ impl Caller {
             TraceId(u128::from_be_bytes(id.to_bytes()))
         });
         Self {
-            trace: named.unwrap_or_else(|| TraceId(ids.uuid().as_u128())),
+            trace: named.unwrap_or_else(|| TraceId::new(ids)),
             parent,
         }
     }
@@ -94,6 +94,13 @@ tokio::task_local! {
 }
 
 impl TraceId {
+    /// A new one. Samplers look at the first bits of its second half, where a version 7 UUID has its variant and a
+    /// counter: its random end comes there instead.
+    fn new(ids: &IdSource) -> Self {
+        let (time, random) = ids.uuid().as_u64_pair();
+        Self(u128::from(time) << 64 | u128::from(random.rotate_left(32)))
+    }
+
     /// The id as a number.
     pub fn get(self) -> u128 {
         self.0
@@ -124,6 +131,24 @@ impl fmt::Display for TraceId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sampler_takes_its_share_of_new_traces() {
+        use std::sync::Arc;
+
+        use opentelemetry::trace::{SamplingDecision, SpanKind};
+        use opentelemetry_sdk::trace::{Sampler, ShouldSample as _};
+
+        let ids = IdSource::random(Arc::new(crate::clock::SystemClock::new()));
+        let sampler = Sampler::TraceIdRatioBased(0.1);
+        let taken = (0..10_000).filter(|_| {
+            let id = TraceId::new(&ids).get().into();
+            let result = sampler.should_sample(None, id, "rpc", &SpanKind::Server, &[], &[]);
+            result.decision == SamplingDecision::RecordAndSample
+        });
+        let taken = taken.count();
+        assert!((800..1_200).contains(&taken), "{taken}");
+    }
 
     #[test]
     fn trace_context_is_read_or_ignored() {

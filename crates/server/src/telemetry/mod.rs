@@ -107,14 +107,14 @@ pub fn init(config: &Config) -> Result<Telemetry, TelemetryError> {
     Ok(Telemetry { metrics, otlp })
 }
 
-/// A bare `debug` means our own: the transport's frames would bury it. Naming modules still shows
-/// whatever is named.
+/// A bare `debug` means our own: the transport's frames would bury it. Naming modules still shows whatever is named.
+/// Of the spans the log shows those of calls, whatever its level is: a warning without its trace leads nowhere.
 fn directives(level: &str) -> String {
     let is_bare = |name: &str| level.trim().eq_ignore_ascii_case(name);
     if is_bare("debug") || is_bare("trace") {
-        format!("{level},h2=info,hyper=info,hyper_util=info,tonic=info,tower=info,{SPANS}=off")
+        format!("{level},h2=info,hyper=info,hyper_util=info,tonic=info,tower=info,{SPANS}=info")
     } else {
-        level.to_owned()
+        format!("{level},{SPANS}=info")
     }
 }
 
@@ -187,7 +187,7 @@ mod tests {
     fn a_bare_debug_leaves_the_transport_out() {
         assert!(directives("debug").starts_with("debug,h2=info,"));
         for other in ["info", "warn", "debug,h2=trace", "palimpsest_server=debug"] {
-            assert_eq!(directives(other), other);
+            assert_eq!(directives(other), format!("{other},palimpsest::span=info"));
         }
         assert!(EnvFilter::try_new(directives("trace")).is_ok());
     }
