@@ -24,13 +24,7 @@ fn file(path: &str) -> PathBuf {
 async fn told() -> (Told, String) {
     let mut world = World::new(&[]).await;
     world.prepare("s", work("lamp")).await;
-    world
-        .compact("s", Level::Autocompact, CompactionStrategy::Model)
-        .await;
-    world.prepare("t", reads()).await;
-    world
-        .compact("t", Level::Microcompact, CompactionStrategy::Unspecified)
-        .await;
+    world.compact("s", CompactionStrategy::Model).await;
     let bad = ListEventsRequest::default();
     assert!(world.sessions.list_events(bad).await.is_err());
     let bad = SnipRequest::default();

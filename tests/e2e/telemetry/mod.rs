@@ -8,11 +8,10 @@ mod secrets;
 mod traces;
 
 use palimpsest_fake_provider::FakeProvider;
-use palimpsest_proto::context::v1::{CompactRequest, CompactionStrategy, Level, MessageInput};
-use palimpsest_tests::say::{anthropic, assistant, assistant_call, prepare, result, user};
+use palimpsest_proto::context::v1::{CompactRequest, CompactionStrategy, MessageInput};
+use palimpsest_tests::say::{assistant, assistant_call, prepare, result, user};
 use palimpsest_tests::server::{Context, Sessions};
 use palimpsest_tests::{Server, name};
-use serde_json::json;
 use tempfile::TempDir;
 
 use self::receiver::Receiver;
@@ -75,29 +74,14 @@ impl World {
         self.client.prepare_context(request).await.unwrap();
     }
 
-    async fn compact(&mut self, session: &str, level: Level, strategy: CompactionStrategy) {
+    async fn compact(&mut self, session: &str, strategy: CompactionStrategy) {
         let request = CompactRequest {
             session: name(session),
-            level: level.into(),
             strategy: strategy.into(),
             ..CompactRequest::default()
         };
         self.client.compact(request).await.unwrap();
     }
-}
-
-/// Results that level 3 may clear by hand.
-fn reads() -> Vec<MessageInput> {
-    let mut messages = vec![user("Read them all.")];
-    for number in 0..12 {
-        let id = format!("r{number}");
-        let call =
-            json!({"type": "tool_use", "id": id, "name": "Read", "input": {"file_path": id}});
-        messages.push(anthropic(&json!({"role": "assistant", "content": [call]})));
-        messages.push(result(&id, &"a line of a file\n".repeat(200)));
-    }
-    messages.push(assistant("I have read them."));
-    messages
 }
 
 /// A conversation with large results, that is worth a summary.

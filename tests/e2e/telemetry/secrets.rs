@@ -248,9 +248,13 @@ async fn no_key_and_no_word_of_a_conversation_comes_out() {
     let mut messages = work(WORD);
     messages.push(user(&format!("My key is {KEY}, tell nobody.")));
     world.prepare("s", messages).await;
-    world
-        .compact("s", Level::Autocompact, CompactionStrategy::Model)
-        .await;
+    // The model is asked for, and fails; the view stays as it was.
+    let compact = CompactRequest {
+        session: name("s"),
+        strategy: CompactionStrategy::Model.into(),
+        ..CompactRequest::default()
+    };
+    said.note(world.client.compact(compact).await);
     // The worker asks the same provider, and falls back.
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     call_everything(&mut world, &mut said).await;

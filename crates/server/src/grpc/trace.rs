@@ -78,6 +78,10 @@ struct Into<'a>(&'a mut HeaderMap);
 
 impl Injector for Into<'_> {
     fn set(&mut self, key: &str, value: String) {
+        // Without any state its header is left out.
+        if value.is_empty() {
+            return;
+        }
         let name = HeaderName::try_from(key);
         if let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(value)) {
             self.0.insert(name, value);
