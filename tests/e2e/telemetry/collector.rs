@@ -1,8 +1,9 @@
 //! A collector that is there, that is slow, and that is not there.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use palimpsest_tests::say::append;
+use tokio::time::Instant;
 
 use super::*;
 
@@ -70,7 +71,7 @@ async fn what_is_left_is_sent_when_the_server_goes_down() {
 #[tokio::test]
 async fn a_slow_collector_slows_no_call_and_is_told_once() {
     let mut world = World::new(&["worker.enabled=false"]).await;
-    world.receiver.delay(Duration::from_secs(3_600));
+    world.receiver.delay(Duration::from_hours(1));
     let slowest = slowest(&mut world.client, 2_000).await;
     // An export takes a second until it is given up.
     assert!(slowest < Duration::from_millis(900), "{slowest:?}");

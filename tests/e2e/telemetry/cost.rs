@@ -1,9 +1,10 @@
 //! What telemetry costs: two servers of the same binary, one of which exports, asked in turns.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use palimpsest_tests::say::append;
 use tempfile::TempDir;
+use tokio::time::Instant;
 
 use super::*;
 

@@ -2,6 +2,7 @@
 //! keeps them.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -105,7 +106,10 @@ pub(super) fn names(spans: &[Span]) -> Vec<&str> {
 }
 
 pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// An attribute as text.

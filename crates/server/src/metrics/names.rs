@@ -63,7 +63,7 @@ const GROUPS: &[f64] = &[
 macro_rules! metrics {
     ($($id:ident = $kind:expr, $name:literal, $unit:literal, [$($label:literal),*], $help:literal;)*) => {
         $(
-            #[doc = $help]
+            #[doc = concat!("`", $name, "`.")]
             pub const $id: Metric = Metric {
                 name: $name,
                 kind: $kind,

@@ -21,7 +21,7 @@ use tokio_util::context::TokioContext;
 #[derive(Debug, Default)]
 pub(crate) struct Exported {
     spans_ended: AtomicU64,
-    spans_exported: AtomicU64,
+    spans_taken: AtomicU64,
     traces: Signal,
     metrics: Signal,
 }
@@ -39,7 +39,7 @@ impl Exported {
     }
 
     pub(crate) fn spans_exported(&self) -> u64 {
-        self.spans_exported.load(Relaxed)
+        self.spans_taken.load(Relaxed)
     }
 
     /// Exports by signal and outcome.
@@ -135,7 +135,7 @@ impl<E: SpanExporter> SpanExporter for Watched<E> {
         let spans = u64::try_from(batch.len()).unwrap_or(u64::MAX);
         let result = self.within(self.inner.export(batch)).await;
         if result.is_ok() {
-            self.exported.spans_exported.fetch_add(spans, Relaxed);
+            self.exported.spans_taken.fetch_add(spans, Relaxed);
         }
         self.exported.traces.ended("traces", &result);
         result
