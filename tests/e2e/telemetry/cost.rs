@@ -44,7 +44,7 @@ async fn calls(server: &Server, round: usize) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "measures, and wants the machine for itself"]
 async fn telemetry_costs_at_most_a_twentieth() {
-    let receiver = Receiver::start();
+    let receiver = Receiver::start_light();
     let endpoint = format!("otlp.endpoint={}", receiver.url);
     let (one, other): (TempDir, TempDir) =
         (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -140,8 +140,8 @@ mod tests {
     fn a_sampler_takes_its_share_of_new_traces() {
         use std::sync::Arc;
 
-        use opentelemetry::trace::{SamplingDecision, SpanKind};
-        use opentelemetry_sdk::trace::{Sampler, ShouldSample as _};
+        use opentelemetry::trace::SpanKind;
+        use opentelemetry_sdk::trace::{Sampler, SamplingDecision, ShouldSample as _};
 
         let ids = IdSource::random(Arc::new(crate::clock::SystemClock::new()));
         let sampler = Sampler::TraceIdRatioBased(0.1);
