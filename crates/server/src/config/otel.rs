@@ -65,7 +65,10 @@ mod tests {
             ("OTEL_RESOURCE_ATTRIBUTES", "a=1,b=2"),
             ("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"),
             ("OTEL_TRACES_SAMPLER_ARG", "0.25"),
-            ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer secret"),
+            (
+                "OTEL_EXPORTER_OTLP_HEADERS",
+                "authorization=Bearer hush-hush",
+            ),
         ])
         .unwrap();
         let otlp = &loaded.config.otlp;
@@ -78,7 +81,7 @@ mod tests {
         assert!((otlp.sample_ratio.get() - 0.25).abs() < 1e-9);
         let pairs: Vec<_> = otlp.resource_attributes.pairs().collect();
         assert_eq!(pairs, [("a", "1"), ("b", "2")]);
-        assert!(!loaded.to_toml().contains("secret"));
+        assert!(!loaded.to_toml().contains("hush-hush"));
     }
 
     #[test]
