@@ -39,6 +39,7 @@ mod sessions;
 mod shutdown;
 mod skeleton;
 mod stream;
+mod telemetry;
 mod tools;
 mod transcripts;
 mod waiting;

@@ -1,6 +1,7 @@
 //! The real binary as a process.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
@@ -26,6 +27,7 @@ const NO_LIMIT: usize = usize::MAX;
 pub struct Server {
     child: Child,
     address: String,
+    admin: String,
     log: Arc<Mutex<Vec<String>>>,
 }
 
@@ -90,15 +92,17 @@ impl Server {
         let mut server = Self {
             child,
             address: String::new(),
+            admin: String::new(),
             log,
         };
         loop {
             let line = received.recv_timeout(PATIENCE);
             let line = line.unwrap_or_else(|_| panic!("not ready: {:?}", server.log()));
             match text_of(&line, "message") {
-                Some("serving") => text_of(&line, "grpc")
-                    .unwrap()
-                    .clone_into(&mut server.address),
+                Some("serving") => {
+                    let text = |key| text_of(&line, key).unwrap().to_owned();
+                    (server.address, server.admin) = (text("grpc"), text("admin"));
+                }
                 Some("ready") => return server,
                 _ => {}
             }
@@ -113,6 +117,18 @@ impl Server {
     /// The number of its process.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// What Prometheus would read now.
+    pub fn scrape(&self) -> String {
+        let mut stream = TcpStream::connect(&self.admin).unwrap();
+        let request = "GET /metrics HTTP/1.1\r\nhost: palimpsest\r\nconnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+        body.to_owned()
     }
 
     /// What it logged so far.

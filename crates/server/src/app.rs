@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use palimpsest_store::SessionLog;
 use palimpsest_store::blobs::Blobs;
-use palimpsest_store::sled::{SledLog, SledOptions};
+use palimpsest_store::sled::{Observers, SledLog, SledOptions};
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio_util::sync::CancellationToken;
@@ -18,6 +18,7 @@ use crate::errors::BoxError;
 use crate::grpc::{Mutations, Services};
 use crate::hooks::Hooks;
 use crate::memory;
+use crate::metrics::{Metrics, Sampler};
 use crate::quotas::Quotas;
 use crate::serve::{App, Backend, Context};
 use crate::services::{AdminHandlers, ContextHandlers, Service, SessionHandlers};
@@ -28,7 +29,10 @@ use crate::{BLOB_FOLDER, LOG_FOLDER};
 
 /// Opens the store and builds what is served.
 pub async fn build(context: Context) -> Result<App, BoxError> {
-    let log: Arc<dyn SessionLog> = Arc::new(open(&context.config).await?);
+    let metrics = &context.metrics;
+    let sled = Arc::new(open(&context.config, metrics).await?);
+    metrics.watch_store(&sled);
+    let log: Arc<dyn SessionLog> = sled;
     let limits = Arc::new(context.config.limits.clone());
     let sessions = Sessions::new(
         Arc::clone(&log),
@@ -43,9 +47,22 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
     let blobs = Arc::new(open_blobs(&context.config)?);
     let clock = Arc::clone(&context.clock);
     let quotas = Arc::new(Quotas::new(context.config.quotas.clone(), clock));
-    let sessions = sessions.with_blobs(Arc::clone(&blobs));
-    let sessions = Arc::new(sessions.with_quotas(Arc::clone(&quotas)));
-    let models = Models::from_config(&context.config.summarizer)?.map(Arc::new);
+    let sessions = sessions
+        .with_blobs(Arc::clone(&blobs))
+        .with_quotas(Arc::clone(&quotas))
+        .with_metrics(metrics.clone());
+    let sessions = Arc::new(sessions);
+    metrics.watch_sessions(&sessions);
+    let models = Models::from_config(&context.config.summarizer, metrics)?.map(Arc::new);
+    if let Some(models) = &models {
+        metrics.watch_models(models);
+    }
+    let folders = (
+        context.config.data_dir.clone(),
+        context.config.data_dir.join(LOG_FOLDER),
+    );
+    let clock = Arc::clone(&context.clock);
+    let sampler = Sampler::start(metrics, Arc::clone(&log), clock, folders);
     let config = &context.config.worker;
     let worker = config.enabled.then(|| {
         let (clock, ids) = (&context.clock, &context.ids);
@@ -66,6 +83,7 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
     .with_worker(worker.is_some())
     .with_summarizer(models)
     .with_hooks(Hooks::from_config(&context.config.hooks))
+    .with_metrics(context.metrics)
     .with_authentication(context.config.auth.is_on());
     let upkeep = Upkeep::new(
         service.clone(),
@@ -88,15 +106,17 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
         backend: Arc::new(Store {
             log,
             background: Mutex::new([worker, Some(upkeep)]),
+            sampler: Mutex::new(Some(sampler)),
         }),
     })
 }
 
-async fn open(config: &Config) -> Result<SledLog, BoxError> {
+async fn open(config: &Config, metrics: &Metrics) -> Result<SledLog, BoxError> {
     let mut options = SledOptions::new(config.data_dir.join(LOG_FOLDER));
     options.cache_bytes = config.store.cache_bytes;
     options.flush_every_ms = config.store.flush_every_ms;
     options.min_free_bytes = config.store.min_free_bytes;
+    options.observers = Observers::new(metrics.clone());
     tokio::fs::create_dir_all(&config.data_dir).await?;
     Ok(spawn_blocking(move || SledLog::open(&options)).await??)
 }
@@ -112,10 +132,14 @@ fn open_blobs(config: &Config) -> Result<Blobs, BoxError> {
 }
 
 /// Opens the store and the blobs, and runs the worker alone until `stop`.
-pub async fn work(config: Config, stop: CancellationToken) -> Result<(), BoxError> {
+pub async fn work(
+    config: Config,
+    metrics: &Metrics,
+    stop: CancellationToken,
+) -> Result<(), BoxError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let ids = Arc::new(IdSource::random(Arc::clone(&clock)));
-    let log: Arc<dyn SessionLog> = Arc::new(open(&config).await?);
+    let log: Arc<dyn SessionLog> = Arc::new(open(&config, metrics).await?);
     let policies = Policies::new(&config.policy.server, &config.policy.projects)?;
     let sessions = Sessions::new(
         Arc::clone(&log),
@@ -125,8 +149,11 @@ pub async fn work(config: Config, stop: CancellationToken) -> Result<(), BoxErro
         usize::try_from(config.sessions.cache_bytes)?,
     );
     let blobs = Arc::new(open_blobs(&config)?);
-    let sessions = Arc::new(sessions.with_blobs(Arc::clone(&blobs)));
-    let models = Models::from_config(&config.summarizer)?.map(Arc::new);
+    let sessions = sessions
+        .with_blobs(Arc::clone(&blobs))
+        .with_metrics(metrics.clone());
+    let sessions = Arc::new(sessions);
+    let models = Models::from_config(&config.summarizer, metrics)?.map(Arc::new);
     let worker = memory::worker(&sessions, &blobs, &clock, &ids, &config.worker, models);
     // Its handlers are what an export is read by; nobody calls them here.
     let service = Service::new(
@@ -175,6 +202,7 @@ impl Running {
 struct Store {
     log: Arc<dyn SessionLog>,
     background: Mutex<[Option<Running>; 2]>,
+    sampler: Mutex<Option<Sampler>>,
 }
 
 #[async_trait]
@@ -187,6 +215,10 @@ impl Backend for Store {
         let running = std::mem::take(&mut *self.background.lock().await);
         for running in running.into_iter().flatten() {
             running.stop().await;
+        }
+        let sampler = self.sampler.lock().await.take();
+        if let Some(sampler) = sampler {
+            sampler.stop().await;
         }
         Ok(self.log.close().await?)
     }

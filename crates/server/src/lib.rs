@@ -14,6 +14,7 @@ pub mod errors;
 pub mod grpc;
 pub mod hooks;
 pub mod memory;
+pub mod metrics;
 pub mod quotas;
 pub mod serve;
 pub mod services;

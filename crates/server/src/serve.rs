@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use palimpsest_worker::Stats;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -20,6 +21,7 @@ use crate::clock::{Clock, IdSource, SystemClock};
 use crate::config::Config;
 use crate::errors::BoxError;
 use crate::grpc::{self, Admission, Edge, Gate, Health, Mutations, Tls};
+use crate::metrics::Metrics;
 use crate::upkeep;
 
 /// How long the admin port may take to close: its calls take no time.
@@ -68,6 +70,8 @@ pub struct Context {
     pub summaries: Stats,
     /// What upkeep has done.
     pub upkeep: upkeep::Stats,
+    /// What is measured.
+    pub metrics: Metrics,
 }
 
 /// What lies behind the services.
@@ -112,6 +116,7 @@ impl Server {
             draining: CancellationToken::new(),
             summaries: Stats::default(),
             upkeep: upkeep::Stats::default(),
+            metrics: Metrics::default(),
         };
         Ok(Self {
             context,
@@ -125,6 +130,13 @@ impl Server {
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.context.ids = Arc::new(IdSource::random(Arc::clone(&clock)));
         self.context.clock = clock;
+        self
+    }
+
+    /// Measures into these metrics, which are sent somewhere too.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: Metrics) -> Self {
+        self.context.metrics = metrics;
         self
     }
 
@@ -167,6 +179,7 @@ impl Server {
             Arc::clone(&context.clock),
             Arc::clone(&context.ids),
             Gate::new(access),
+            context.metrics.clone(),
         );
         let config = Arc::clone(&context.config);
         let closing = CancellationToken::new();
@@ -337,12 +350,15 @@ impl Admin {
         admission: &Admission,
     ) -> Self {
         let stop = CancellationToken::new();
+        context.metrics.watch_server(
+            (health, &context.clock),
+            (admission, &context.mutations),
+            &context.summaries,
+        );
+        context.metrics.watch_runtime(Handle::current().metrics());
         let subject = admin::Subject {
             health: health.clone(),
-            admission: admission.clone(),
-            mutations: context.mutations.clone(),
-            clock: Arc::clone(&context.clock),
-            summaries: context.summaries.clone(),
+            metrics: context.metrics.clone(),
         };
         let serving = tokio::spawn(admin::serve(listener, subject, stop.clone()));
         Self { stop, serving }

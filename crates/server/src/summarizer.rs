@@ -4,12 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use palimpsest_summarize::{
-    Anthropic, Auth, BreakerSettings, Chain, Endpoint, Error, Link, OpenAi, OutputCap,
-    SecretSource, Summarizer,
+    Anthropic, Auth, BreakerSettings, Chain, Endpoint, Error, Link, OpenAi, OutputCap, Reply,
+    Request, SecretSource, Stop, Summarizer,
 };
+use tokio::time::Instant;
 
 use crate::config::{ModelConfig, ModelProvider, SummarizerConfig};
+use crate::grpc::outgoing;
+use crate::metrics::Metrics;
 
 /// The models that write summaries: the main one, and perhaps one that is asked after it.
 pub struct Models {
@@ -27,7 +31,32 @@ pub struct Models {
 #[derive(Clone)]
 struct One {
     name: Box<str>,
+    chain: Arc<Chain>,
     summarizer: Arc<dyn Summarizer>,
+}
+
+/// Asks a model, and measures how that went.
+struct Measured {
+    endpoint: &'static str,
+    chain: Arc<Chain>,
+    metrics: Metrics,
+}
+
+#[async_trait]
+impl Summarizer for Measured {
+    async fn summarize(&self, request: &Request) -> Result<Reply, Error> {
+        let began = Instant::now();
+        let result = self.chain.summarize(request).await;
+        let outcome = match &result {
+            Ok(reply) if reply.stop == Stop::Refused => ("refused", Some(reply.usage)),
+            Ok(reply) => ("ok", Some(reply.usage)),
+            Err(error) => (error.name(), None),
+        };
+        let purpose = request.purpose.name();
+        self.metrics
+            .asked_model(self.endpoint, purpose, outcome, began.elapsed());
+        result
+    }
 }
 
 /// Whom to ask, in this order, and by which name of a model.
@@ -40,7 +69,10 @@ pub struct Attempt {
 
 impl Models {
     /// The configured models; none without a provider. No connection is made yet.
-    pub fn from_config(config: &SummarizerConfig) -> Result<Option<Self>, Error> {
+    pub fn from_config(
+        config: &SummarizerConfig,
+        metrics: &Metrics,
+    ) -> Result<Option<Self>, Error> {
         if config.main.provider == ModelProvider::None {
             return Ok(None);
         }
@@ -55,12 +87,22 @@ impl Models {
         };
         let has_fallback = fallback.model.is_some();
         Ok(Some(Self {
-            main: one(&config.main, config)?,
-            fallback: has_fallback.then(|| one(&fallback, config)).transpose()?,
+            main: one(("main", metrics), &config.main, config)?,
+            fallback: has_fallback
+                .then(|| one(("fallback", metrics), &fallback, config))
+                .transpose()?,
             window_tokens: config.window_tokens,
             max_output_tokens: config.max_output_tokens,
             timeout: Duration::from_millis(config.timeout_ms),
         }))
+    }
+
+    /// The endpoints, and whether each is given a rest.
+    pub fn breakers(&self) -> Vec<(&'static str, bool)> {
+        let main = std::iter::once(("main", &self.main));
+        let all = main.chain(self.fallback.iter().map(|one| ("fallback", one)));
+        all.map(|(endpoint, one)| (endpoint, one.chain.rests()))
+            .collect()
     }
 
     /// The name of the main model.
@@ -94,7 +136,11 @@ impl fmt::Debug for Models {
     }
 }
 
-fn one(model: &ModelConfig, config: &SummarizerConfig) -> Result<One, Error> {
+fn one(
+    (endpoint_name, metrics): (&'static str, &Metrics),
+    model: &ModelConfig,
+    config: &SummarizerConfig,
+) -> Result<One, Error> {
     let name = model.model.as_ref().map_or("", |name| name.as_str());
     let (own_place, own_key) = match model.provider {
         ModelProvider::OpenAi => (OpenAi::BASE_URL, "OPENAI_API_KEY"),
@@ -114,6 +160,7 @@ fn one(model: &ModelConfig, config: &SummarizerConfig) -> Result<One, Error> {
         .as_ref()
         .map_or(own_place, |url| url.as_str());
     let mut endpoint = Endpoint::new(base_url, auth, name)?;
+    endpoint.trace = outgoing;
     endpoint.http.call_timeout = Duration::from_millis(config.timeout_ms);
     let asks: Arc<dyn Summarizer> = match model.provider {
         ModelProvider::OpenAi => Arc::new(OpenAi::new(endpoint, OutputCap::default())?),
@@ -126,8 +173,15 @@ fn one(model: &ModelConfig, config: &SummarizerConfig) -> Result<One, Error> {
         summarizer: asks,
         breaker: BreakerSettings::default(),
     };
+    let chain = Arc::new(Chain::new(vec![link], config.concurrency));
+    let measured = Measured {
+        endpoint: endpoint_name,
+        chain: Arc::clone(&chain),
+        metrics: metrics.clone(),
+    };
     Ok(One {
         name: name.into(),
-        summarizer: Arc::new(Chain::new(vec![link], config.concurrency)),
+        chain,
+        summarizer: Arc::new(measured),
     })
 }

@@ -56,6 +56,11 @@ impl Breaker {
         None
     }
 
+    /// Whether the endpoint is given a rest: until it has answered again.
+    pub(crate) fn is_open(&self) -> bool {
+        self.state().rests_until.is_some()
+    }
+
     pub(crate) fn succeeded(&self) {
         *self.state() = State::default();
     }

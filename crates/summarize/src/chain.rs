@@ -49,6 +49,11 @@ impl Chain {
             slots: Semaphore::new(concurrency.clamp(1, Semaphore::MAX_PERMITS)),
         }
     }
+
+    /// Whether all of its models are given a rest, for telemetry.
+    pub fn rests(&self) -> bool {
+        self.links.iter().all(|link| link.breaker.is_open())
+    }
 }
 
 #[async_trait]

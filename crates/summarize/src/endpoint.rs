@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::ExposeSecret as _;
+use tracing::{Instrument as _, Span, field};
 use url::Url;
 
 use crate::error::Error;
@@ -27,6 +28,8 @@ pub struct Endpoint {
     pub retry: RetrySettings,
     /// The randomness of the waits in between.
     pub jitter: Jitter,
+    /// The headers that make a call a part of the trace of the current span.
+    pub trace: fn() -> HeaderMap,
 }
 
 /// How to show who asks.
@@ -56,6 +59,7 @@ impl Endpoint {
             http: HttpSettings::default(),
             retry: RetrySettings::default(),
             jitter: Jitter::default(),
+            trace: HeaderMap::new,
         })
     }
 
@@ -115,9 +119,20 @@ pub(crate) async fn call(
         &endpoint.jitter,
         request.deadline,
         |number| async move {
-            let answer = http
-                .post(url, headers.clone(), body(), request.deadline)
-                .await?;
+            let span = chat(endpoint, request, number);
+            let post = async {
+                let mut headers = headers.clone();
+                headers.extend((endpoint.trace)());
+                http.post(url, headers, body(), request.deadline).await
+            };
+            let mut answer = post.instrument(span.clone()).await.inspect_err(|_| {
+                span.record("otel.status_code", "ERROR");
+            })?;
+            span.record("http.response.status_code", answer.status);
+            if !(200..300).contains(&answer.status) {
+                span.record("otel.status_code", "ERROR");
+                answer.hide(headers);
+            }
             tracing::debug!(
                 purpose = request.purpose.name(),
                 attempt = number,
@@ -131,6 +146,24 @@ pub(crate) async fn call(
         },
     )
     .await
+}
+
+/// The span of one request, by the conventions for generative models. Nothing of what is said is in it.
+fn chat(endpoint: &Endpoint, request: &Request, attempt: u32) -> Span {
+    let model = request.model.as_deref().unwrap_or(&endpoint.model);
+    tracing::debug_span!(
+        target: "palimpsest::span",
+        "chat",
+        otel.kind = "client",
+        otel.status_code = field::Empty,
+        gen_ai.operation.name = "chat",
+        gen_ai.request.model = model,
+        gen_ai.request.max_tokens = request.max_output_tokens,
+        server.address = endpoint.base_url.host_str(),
+        purpose = request.purpose.name(),
+        attempt,
+        http.response.status_code = field::Empty,
+    )
 }
 
 /// A good status with a body that is not the provider's JSON: cut off on the way, or not that API.

@@ -136,6 +136,19 @@ impl Answer {
         self.headers.get(name)?.to_str().ok()
     }
 
+    /// Takes out of a refusal what was shown to the provider as a secret: some gateways say it again, and what a
+    /// provider says is told to callers and logs.
+    pub(crate) fn hide(&mut self, sent: &HeaderMap) {
+        let secrets = sent.values().filter(|value| value.is_sensitive());
+        for secret in secrets.filter_map(|value| value.to_str().ok()) {
+            let secret = secret.strip_prefix("Bearer ").unwrap_or(secret);
+            let body = String::from_utf8_lossy(&self.body);
+            if !secret.is_empty() && body.contains(secret) {
+                self.body = Bytes::from(body.replace(secret, "[key]"));
+            }
+        }
+    }
+
     /// When the provider wants to be asked again. A date is read against the answer's own `Date`, so no
     /// clock of ours is needed and none can be wrong.
     pub(crate) fn retry_after(&self) -> Option<Duration> {

@@ -12,6 +12,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use crate::host::{Host, HostError};
 use crate::lease::later;
@@ -256,7 +257,11 @@ impl Round {
             match self.shared.log.claim(&key, lease, now).await {
                 Ok(true) => {
                     let (shared, of) = (Arc::clone(&self.shared), key.clone());
-                    let task = self.running.spawn(async move { work(&shared, &of).await });
+                    let span = tracing::debug_span!(
+                        target: "palimpsest::span", "worker.pass", session = %of
+                    );
+                    let pass = async move { work(&shared, &of).await };
+                    let task = self.running.spawn(pass.instrument(span));
                     self.keys.insert(task.id(), key);
                 }
                 // Somebody else has it.

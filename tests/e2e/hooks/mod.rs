@@ -1,7 +1,7 @@
 //! The user's own hooks: a real service is called around compactions, and what it says holds.
 
 mod failures;
-mod service;
+pub(crate) mod service;
 mod words;
 
 use std::time::Duration;

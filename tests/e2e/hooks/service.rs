@@ -16,25 +16,25 @@ use tonic::{Request, Response, Status};
 
 /// What it answers.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Answers {
-    pub(super) pre: PreCompactResponse,
-    pub(super) post: PostCompactResponse,
-    pub(super) start: SessionStartResponse,
+pub(crate) struct Answers {
+    pub(crate) pre: PreCompactResponse,
+    pub(crate) post: PostCompactResponse,
+    pub(crate) start: SessionStartResponse,
     /// Before every answer.
-    pub(super) delay: Duration,
+    pub(crate) delay: Duration,
     /// Nothing is answered before this.
-    pub(super) gate: Option<Arc<Notify>>,
+    pub(crate) gate: Option<Arc<Notify>>,
     /// This instead of every answer.
-    pub(super) status: Option<Status>,
+    pub(crate) status: Option<Status>,
 }
 
 /// What it was asked.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
-    pub(super) pre: Vec<PreCompactRequest>,
-    pub(super) post: Vec<PostCompactRequest>,
-    pub(super) start: Vec<SessionStartRequest>,
-    pub(super) metadata: Vec<MetadataMap>,
+pub(crate) struct Asked {
+    pub(crate) pre: Vec<PreCompactRequest>,
+    pub(crate) post: Vec<PostCompactRequest>,
+    pub(crate) start: Vec<SessionStartRequest>,
+    pub(crate) metadata: Vec<MetadataMap>,
 }
 
 #[derive(Debug, Default)]
@@ -45,18 +45,18 @@ struct State {
 
 /// A running one; it ends with the runtime of its test.
 #[derive(Debug, Clone)]
-pub(super) struct Hook {
+pub(crate) struct Hook {
     state: Arc<State>,
-    pub(super) url: String,
+    pub(crate) url: String,
 }
 
 impl Hook {
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::start_at("127.0.0.1:0")
     }
 
     /// The same at an address.
-    pub(super) fn start_at(address: &str) -> Self {
+    pub(crate) fn start_at(address: &str) -> Self {
         let incoming = TcpIncoming::bind(address.parse().unwrap()).unwrap();
         let url = format!("http://{}", incoming.local_addr().unwrap());
         let state = Arc::new(State::default());
@@ -69,7 +69,7 @@ impl Hook {
 
     /// The same behind TLS, with a certificate for this machine that the authority of the tests signed. Its
     /// key is in the repository, so nothing but tests may trust that.
-    pub(super) fn start_with_tls() -> Self {
+    pub(crate) fn start_with_tls() -> Self {
         let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let url = format!("https://{}", incoming.local_addr().unwrap());
         let state = Arc::new(State::default());
@@ -84,17 +84,17 @@ impl Hook {
     }
 
     /// What it answers from now on.
-    pub(super) fn answers(&self, answers: Answers) {
+    pub(crate) fn answers(&self, answers: Answers) {
         *self.state.answers.lock().unwrap() = answers;
     }
 
     /// What it was asked since the last look.
-    pub(super) fn asked(&self) -> Asked {
+    pub(crate) fn asked(&self) -> Asked {
         std::mem::take(&mut self.state.asked.lock().unwrap())
     }
 
     /// How often each hook was asked.
-    pub(super) fn count(&self) -> (usize, usize, usize) {
+    pub(crate) fn count(&self) -> (usize, usize, usize) {
         let asked = self.state.asked.lock().unwrap();
         (asked.pre.len(), asked.post.len(), asked.start.len())
     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_proto::context::v1::admin_service_client::AdminServiceClient;
@@ -13,12 +14,14 @@ use palimpsest_proto::context::v1::{
 };
 use palimpsest_store::crash_point;
 use palimpsest_store::place::{Place, Writer, hex};
-use tonic::transport::Channel;
+use tonic::body::Body;
+use tonic::client::GrpcService;
 use tonic::{Code, Status};
 
 use super::manifest::{Backup, Draft, Entry, FORMAT, LogFile, Manifest, ResultFile};
 use super::manifest::{latest, log_path, result_path};
 use super::{BackupError, damaged};
+use crate::errors::BoxError;
 
 /// Sessions that are read at one time.
 const PARALLEL: usize = 4;
@@ -42,10 +45,35 @@ pub struct Taken {
     pub bytes: u64,
 }
 
+/// What reaches a server: a channel, with a credential or without.
+pub trait Wire:
+    GrpcService<
+        Body,
+        Error: Into<BoxError>,
+        Future: Send,
+        ResponseBody: http_body::Body<Data = Bytes, Error: Into<BoxError> + Send> + Send + 'static,
+    > + Clone
+    + Send
+{
+}
+
+impl<T> Wire for T where
+    T: GrpcService<
+            Body,
+            Error: Into<BoxError>,
+            Future: Send,
+            ResponseBody: http_body::Body<Data = Bytes, Error: Into<BoxError> + Send>
+                              + Send
+                              + 'static,
+        > + Clone
+        + Send
+{
+}
+
 /// Takes a backup. `now` and `random` make its name; with `full`, it stands by itself.
-pub async fn take(
+pub async fn take<W: Wire>(
     place: &Place,
-    client: AdminServiceClient<Channel>,
+    client: AdminServiceClient<W>,
     (now, random): (Timestamp, u64),
     full: bool,
 ) -> Result<Taken, BackupError> {
@@ -173,9 +201,9 @@ impl Before {
     }
 }
 
-struct Run<'a> {
+struct Run<'a, W> {
     place: &'a Place,
-    client: AdminServiceClient<Channel>,
+    client: AdminServiceClient<W>,
     id: &'a str,
 }
 
@@ -186,7 +214,7 @@ struct Session {
     bytes: u64,
 }
 
-impl Run<'_> {
+impl<W: Wire> Run<'_, W> {
     /// Reads what is new of a session; none when it is gone.
     async fn session(
         &self,

@@ -29,13 +29,14 @@ pub(super) struct Serve {
 impl Serve {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let loaded = self.settings.load()?;
-        let telemetry = telemetry::init(&loaded.config.log)?;
+        let telemetry = telemetry::init(&loaded.config)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()?;
         let outcome = runtime.block_on(async {
             let stop = signals::stop_on_signals()?;
             let server = Server::bind(loaded.config).await?;
+            let server = server.with_metrics(telemetry.metrics());
             Ok(server.run(app::build, stop).await?)
         });
         runtime.shutdown_timeout(RUNTIME_CLOSE);

@@ -30,13 +30,14 @@ pub(super) struct Work {
 impl Work {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let loaded = self.settings.load()?;
-        let telemetry = telemetry::init(&loaded.config.log)?;
+        let telemetry = telemetry::init(&loaded.config)?;
+        let metrics = telemetry.metrics();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()?;
         let outcome = runtime.block_on(async {
             let stop = signals::stop_on_signals()?;
-            let worked = app::work(loaded.config, stop).await;
+            let worked = app::work(loaded.config, &metrics, stop).await;
             worked.map_err(|error| match error.downcast_ref::<StoreError>() {
                 Some(StoreError::Locked { .. }) => anyhow::anyhow!(
                     "{error}: a server that runs on it keeps its summaries itself, unless its \

@@ -2,7 +2,7 @@
 
 use palimpsest_core::policy::{Preset, ThresholdBasis, WindowHint};
 
-use super::{Config, auth, summarizer};
+use super::{Config, auth, otlp, summarizer};
 
 /// Settings that do not go together.
 pub(super) struct Mismatch {
@@ -52,6 +52,7 @@ pub(super) fn all(config: &Config) -> Vec<Mismatch> {
         "is more than worker.lease_ms: what a dead worker has left would wait longer than it must",
     );
     auth::check(config, &mut check);
+    otlp::check(&config.otlp, &mut check);
     summarizer::check(&config.summarizer, &mut check);
     budget(config, &mut check);
     found

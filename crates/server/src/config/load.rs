@@ -11,7 +11,7 @@ use super::quotas::GivenQuota;
 use super::settings::{SETTINGS, Setting, VARIABLE_PREFIX, by_key, by_variable, did_you_mean};
 use super::source::Source;
 use super::value::Raw;
-use super::{Config, checks, claude, file, hooks, quotas, retention};
+use super::{Config, checks, claude, file, hooks, otel, quotas, retention};
 use crate::convert::{PolicyField, policy_fields};
 
 /// The variable that names the file.
@@ -68,7 +68,7 @@ pub fn load(flags: &Flags, source: &dyn Source) -> Result<Loaded, ConfigErrors> 
     let vars = source.vars();
     let mut loader = Loader::default();
     loader.file(flags, &vars, source);
-    loader.claude_code(&vars);
+    loader.others_variables(&vars);
     loader.environment(&vars);
     loader.flags(flags);
     loader.finish()
@@ -124,8 +124,13 @@ impl Loader {
         }
     }
 
-    fn claude_code(&mut self, vars: &BTreeMap<String, String>) {
-        for (name, meant) in claude::settings(|name| vars.get(name).cloned()) {
+    /// Variables that other programs know too.
+    fn others_variables(&mut self, vars: &BTreeMap<String, String>) {
+        let value_of = |name: &str| vars.get(name).cloned();
+        for (name, meant) in claude::settings(value_of)
+            .into_iter()
+            .chain(otel::settings(value_of))
+        {
             match meant {
                 Ok(settings) => {
                     for (key, raw) in settings {

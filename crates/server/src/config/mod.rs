@@ -12,6 +12,8 @@ mod claude;
 mod file;
 mod hooks;
 mod load;
+mod otel;
+mod otlp;
 mod policy;
 mod problem;
 mod quotas;
@@ -40,6 +42,7 @@ use palimpsest_core::policy::{Overlay, Prices};
 pub use auth::{AuthConfig, JwtConfig, Text, TlsConfig};
 pub use hooks::{EndpointConfig, EndpointName, EndpointUrl, HooksConfig};
 pub use load::{Flags, Loaded, load};
+pub use otlp::{OtlpConfig, OtlpProtocol, Ratio, ResourceAttributes, ServiceName};
 pub use problem::{ConfigErrors, Origin, Problem};
 pub use quotas::{Quotas, QuotasConfig};
 pub use retention::{Age, Keep, OwnKeep, RetentionConfig, SweepConfig};
@@ -68,6 +71,8 @@ pub struct Config {
     pub blobs: BlobsConfig,
     /// What is logged, and how.
     pub log: LogConfig,
+    /// Where spans and metrics are sent.
+    pub otlp: OtlpConfig,
     /// How much one call may bring.
     pub limits: Limits,
     /// What projects may use.
@@ -223,6 +228,7 @@ impl Default for Config {
             tls: TlsConfig::default(),
             blobs: BlobsConfig::default(),
             log: LogConfig::default(),
+            otlp: OtlpConfig::default(),
             limits: Limits::default(),
             quotas: QuotasConfig::default(),
             sessions: SessionsConfig {

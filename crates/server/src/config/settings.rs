@@ -97,6 +97,24 @@ settings! {
         "auto (pretty on a terminal, else JSON), pretty or json.";
     "log.level" => log.level,
         "error, warn, info, debug, trace, or levels by module such as info,h2=debug.";
+    "otlp.endpoint" => otlp.endpoint,
+        "Where spans and metrics are sent: a collector that speaks OTLP. Without it: nowhere; /metrics is there anyway.";
+    "otlp.protocol" => otlp.protocol,
+        "grpc or http/protobuf.";
+    "otlp.headers_env" => otlp.headers_env,
+        "The variable that holds headers for the collector, such as its key: name=value,name=value.";
+    "otlp.headers_file" => otlp.headers_file,
+        "The file that holds them.";
+    "otlp.sample_ratio" => otlp.sample_ratio,
+        "Of calls that come without a trace, how many are traced, from 0 to 1. A caller's trace is followed as it says.";
+    "otlp.timeout_ms" => otlp.timeout_ms in 100..=60_000,
+        "How long one export may take, and the last one when the process ends.";
+    "otlp.metrics_every_ms" => otlp.metrics_every_ms in 100..=HOUR_MS,
+        "How often metrics are sent.";
+    "otlp.service_name" => otlp.service_name,
+        "The service.name of spans and metrics.";
+    "otlp.resource_attributes" => otlp.resource_attributes,
+        "What else they say of where they are from: name=value,name=value.";
     "limits.max_request_bytes" => limits.max_request_bytes in 1_024..=(1 << 31),
         "Bytes of one call.";
     "limits.max_message_bytes" => limits.max_message_bytes in 1_024..=(1 << 31),

@@ -241,6 +241,8 @@ macro_rules! choices {
     };
 }
 
+pub(super) use choices;
+
 choices! {
     /// How a line of the log looks.
     LogFormat {

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::budget::{Budget, Share};
 use super::deadline::Deadline;
 use super::pace::{Lane, Pace, Refused};
+use super::span::CallSpan;
 use super::ticket::Ticket;
 use crate::config::GrpcConfig;
 use crate::errors::ServiceError;
@@ -108,6 +109,14 @@ impl Admission {
         }
     }
 
+    /// How many there may be.
+    pub fn most(&self) -> InFlight {
+        InFlight {
+            calls: self.max_calls,
+            watches: self.max_watches,
+        }
+    }
+
     /// How many calls may be worked on at one time, as it is now.
     pub fn limit(&self) -> usize {
         self.pace.limit()
@@ -126,9 +135,8 @@ impl Admission {
     /// The ticket of a call that has its permit, if it is also to be worked on now.
     pub(super) fn ticket(
         &self,
-        kind: Kind,
-        method: &str,
-        deadline: Deadline,
+        (kind, method, deadline): (Kind, &str, Deadline),
+        span: CallSpan,
     ) -> Result<Ticket, ServiceError> {
         let patience = deadline.remaining();
         let place = kind
@@ -136,7 +144,13 @@ impl Admission {
             .map(|lane| self.pace.place(lane, method, patience))
             .transpose()?;
         let share = Share::of(&self.requests);
-        Ok(Ticket::new(share, place, kind == Kind::Watch, deadline))
+        Ok(Ticket::new(
+            span,
+            share,
+            place,
+            kind == Kind::Watch,
+            deadline,
+        ))
     }
 
     pub(super) fn draining(&self) -> &CancellationToken {

@@ -4,6 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,23 +15,34 @@ use http_body::{Body as _, Frame, SizeHint};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::body::Body;
 use tonic::{Code, Status};
-use tracing::Span;
+use tonic_types::StatusExt as _;
 
 use super::admission::Permit;
+use super::span::CallSpan;
 use super::ticket::Ticket;
 use super::trace::TraceId;
 use crate::clock::Clock;
 use crate::errors::ServiceError;
+use crate::metrics::{CallEnded, Method, Metrics};
 
 /// What is known of a call from its beginning to its end.
 pub(super) struct Record {
     pub(super) method: String,
-    pub(super) span: Span,
+    /// The same among the methods of the contract.
+    pub(super) known: &'static Method,
+    /// Whether how long it takes is ours and not the caller's choice.
+    pub(super) is_timed: bool,
+    pub(super) span: CallSpan,
     pub(super) trace: TraceId,
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) metrics: Metrics,
     pub(super) started: Duration,
     /// How it went, once that is known.
     pub(super) code: Option<Code>,
+    /// Why it failed, as the caller is told.
+    pub(super) reason: Option<String>,
+    pub(super) request_bytes: Arc<AtomicU64>,
+    pub(super) response_bytes: u64,
     pub(super) permit: Permit,
     pub(super) ticket: Ticket,
 }
@@ -38,13 +50,43 @@ pub(super) struct Record {
 impl Drop for Record {
     fn drop(&mut self) {
         let duration = self.clock.monotonic().saturating_sub(self.started);
-        let _entered = self.span.enter();
         // Without a code, the caller went away before it was told one.
+        let code = self.code.unwrap_or(Code::Cancelled);
+        let _entered = self.span.span().enter();
+        self.span.end(code, self.reason.as_deref());
+        let request_bytes = self.request_bytes.load(Relaxed);
         tracing::debug!(
-            status = ?self.code.unwrap_or(Code::Cancelled),
+            status = ?code,
+            reason = self.reason,
+            request_bytes,
+            response_bytes = self.response_bytes,
             duration_us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX),
             "call"
         );
+        self.metrics.call_ended(CallEnded {
+            method: self.known,
+            code,
+            reason: self.reason.take(),
+            took: self.is_timed.then_some(duration),
+            request_bytes,
+            response_bytes: self.response_bytes,
+        });
+    }
+}
+
+impl Record {
+    /// Takes in what headers or trailers say of the outcome.
+    pub(super) fn note(&mut self, headers: &HeaderMap) {
+        let Some(code) = code_of(headers) else {
+            return;
+        };
+        self.code = Some(code);
+        if code != Code::Ok {
+            let status = Status::from_header_map(headers);
+            let info = status.and_then(|status| status.get_details_error_info());
+            // Reasons are names of an enum of the contract; whatever else it may be is none.
+            self.reason = info.map(|info| info.reason);
+        }
     }
 }
 
@@ -97,13 +139,14 @@ impl Answer {
         if let Err(status) = status.add_header(&mut trailers) {
             tracing::error!(code = ?status.code(), "a status does not fit into headers");
         }
+        self.record.note(&trailers);
         Frame::trailers(trailers)
     }
 
     fn poll_inner(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let Self { inner, record, .. } = self;
         let polled = record.trace.within(|| {
-            let _entered = record.span.enter();
+            let _entered = record.span.span().enter();
             catch_unwind(AssertUnwindSafe(|| Pin::new(inner).poll_frame(cx)))
         });
         polled.unwrap_or_else(|_| {
@@ -131,8 +174,11 @@ impl http_body::Body for Answer {
         let polled = self.poll_inner(cx);
         match &polled {
             Poll::Ready(Some(Ok(frame))) => {
-                let code = frame.trailers_ref().and_then(code_of);
-                self.record.code = code.or(self.record.code);
+                if let Some(data) = frame.data_ref() {
+                    self.record.response_bytes += data.len() as u64;
+                } else if let Some(trailers) = frame.trailers_ref() {
+                    self.record.note(trailers);
+                }
             }
             Poll::Pending => {
                 let end = self.end.as_mut().map(|end| end.0.poll_unpin(cx));

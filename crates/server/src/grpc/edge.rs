@@ -13,7 +13,7 @@ use http::{Request, Response};
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
-use tracing::{Instrument as _, field};
+use tracing::Instrument as _;
 
 use super::admission::{Admission, Kind};
 use super::answer::{Answer, End, Record, code_of};
@@ -21,11 +21,13 @@ use super::bare;
 use super::deadline::{Deadline, asked_for};
 use super::gate::Gate;
 use super::size::Limited;
+use super::span::CallSpan;
 use super::ticket::Ticket;
-use super::trace::TraceId;
+use super::trace::Caller;
 use crate::clock::{Clock, IdSource};
 use crate::config::{Config, GrpcConfig};
 use crate::errors::ServiceError;
+use crate::metrics::{Method, Metrics};
 
 /// What surrounds every call. It is one layer and not one for each step, so that the order of the
 /// steps can be read in one function, and a call is boxed once.
@@ -40,6 +42,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     ids: Arc<IdSource>,
     gate: Gate,
+    metrics: Metrics,
 }
 
 impl Edge {
@@ -50,6 +53,7 @@ impl Edge {
         clock: Arc<dyn Clock>,
         ids: Arc<IdSource>,
         gate: Gate,
+        metrics: Metrics,
     ) -> Self {
         Self(Arc::new(Shared {
             grpc: config.grpc.clone(),
@@ -58,6 +62,7 @@ impl Edge {
             clock,
             ids,
             gate,
+            metrics,
         }))
     }
 }
@@ -110,14 +115,15 @@ impl Shared {
         S::Future: Send,
     {
         let kind = Kind::of(request.uri().path());
-        let mut record = self.record(&request);
-        let (trace, span) = (record.trace, record.span.clone());
+        let mut record = self.record(&request, kind);
+        let (trace, span) = (record.trace, record.span.span().clone());
 
         let outcome = match self.admission.admit(kind) {
             Ok(permit) => {
                 record.permit = permit;
                 let deadline = Deadline::after(self.grpc.timeout(asked_for(request.headers())));
-                match self.admission.ticket(kind, &record.method, deadline) {
+                let place = (kind, record.method.as_str(), deadline);
+                match self.admission.ticket(place, record.span.clone()) {
                     Ok(ticket) => {
                         record.ticket = ticket;
                         self.run(inner, request, deadline, &record)
@@ -130,11 +136,11 @@ impl Shared {
             Err(refused) => Err(refused),
         };
         let response = outcome.unwrap_or_else(|error| {
-            let _entered = record.span.enter();
+            let _entered = record.span.span().enter();
             trace.within(|| Status::from(error)).into_http()
         });
 
-        record.code = code_of(response.headers());
+        record.note(response.headers());
         let draining = self.admission.draining();
         let end = (kind == Kind::Watch).then(|| {
             let lapsed = self.gate.clone().lapsed(record.ticket.clone());
@@ -156,7 +162,7 @@ impl Shared {
         S::Future: Send,
     {
         self.gate.identify(&mut request, &record.ticket)?;
-        let limit = self.max_request_bytes;
+        let (limit, seen) = (self.max_request_bytes, Arc::clone(&record.request_bytes));
         // Whoever watches, or asks reflection, may be silent for as long as it likes.
         let stall = if record.ticket.need().watch {
             Duration::MAX
@@ -165,7 +171,7 @@ impl Shared {
         };
         let ticket = record.ticket.clone();
         let mut request =
-            request.map(|body| Body::new(Limited::new(body, limit, ticket.clone(), stall)));
+            request.map(|body| Body::new(Limited::new(body, limit, ticket.clone(), stall, seen)));
         request.extensions_mut().insert(deadline);
         request.extensions_mut().insert(record.ticket.clone());
 
@@ -199,25 +205,26 @@ impl Shared {
         }
     }
 
-    fn record(&self, request: &Request<Body>) -> Record {
-        let method = request.uri().path().trim_start_matches('/').to_owned();
-        let trace = TraceId::of(request.headers(), &self.ids);
-        let span = tracing::info_span!(
-            "call",
-            method,
-            trace_id = %trace,
-            // Handlers fill it in. It stays on the span: as a label it would be one per session.
-            session = field::Empty,
-        );
+    fn record(&self, request: &Request<Body>, kind: Kind) -> Record {
+        let path = request.uri().path().trim_start_matches('/').to_owned();
+        let caller = Caller::of(request.headers(), &self.ids);
+        let method = Method::of(&path);
+        let span = CallSpan::begin(&caller, &path, method);
         Record {
-            method,
+            method: path,
+            known: method,
+            is_timed: kind == Kind::Call,
+            ticket: Ticket::default(),
             span,
-            trace,
+            trace: caller.trace,
             clock: Arc::clone(&self.clock),
+            metrics: self.metrics.clone(),
             started: self.clock.monotonic(),
             code: None,
+            reason: None,
+            request_bytes: Arc::default(),
+            response_bytes: 0,
             permit: None,
-            ticket: Ticket::default(),
         }
     }
 }

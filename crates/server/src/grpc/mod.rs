@@ -15,6 +15,7 @@ mod incoming;
 mod mutations;
 mod pace;
 mod size;
+mod span;
 mod ticket;
 mod tls;
 pub(crate) mod trace;
@@ -44,7 +45,7 @@ pub use health::{Health, LIVENESS, READINESS};
 pub use mutations::Mutations;
 pub use ticket::{Ticket, Turn};
 pub use tls::Tls;
-pub use trace::TraceId;
+pub use trace::{TraceId, outgoing};
 
 /// Replies may be larger than requests: a page of messages, each of which was a request.
 const MAX_REPLY_BYTES: usize = 64 * 1024 * 1024;

@@ -4,6 +4,8 @@
 //! the other hand, reaches the caller as the status that it is.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -35,10 +37,18 @@ pub(super) struct Limited {
     filled: usize,
     /// Bytes of the current message that are still to come.
     remaining: usize,
+    /// Bytes so far.
+    seen: Arc<AtomicU64>,
 }
 
 impl Limited {
-    pub(super) fn new(inner: Body, limit: usize, ticket: Ticket, stall: Duration) -> Self {
+    pub(super) fn new(
+        inner: Body,
+        limit: usize,
+        ticket: Ticket,
+        stall: Duration,
+        seen: Arc<AtomicU64>,
+    ) -> Self {
         Self {
             inner,
             limit,
@@ -48,6 +58,7 @@ impl Limited {
             prefix: [0; PREFIX_BYTES],
             filled: 0,
             remaining: 0,
+            seen,
         }
     }
 
@@ -111,6 +122,7 @@ impl http_body::Body for Limited {
         let checked = frame.map(|frame| {
             let frame = frame?;
             if let Some(data) = frame.data_ref() {
+                self.seen.fetch_add(data.len() as u64, Relaxed);
                 self.check(data)?;
                 self.ticket.received(data.len())?;
             }
@@ -145,7 +157,13 @@ mod tests {
         let too_large = [fitting.clone(), message(11)].concat();
         for size in 1..too_large.len() {
             let check = |bytes: &[u8]| {
-                let mut body = Limited::new(Body::empty(), 10, Ticket::default(), Duration::MAX);
+                let mut body = Limited::new(
+                    Body::empty(),
+                    10,
+                    Ticket::default(),
+                    Duration::MAX,
+                    Arc::default(),
+                );
                 bytes.chunks(size).try_for_each(|chunk| body.check(chunk))
             };
             assert!(check(&fitting).is_ok(), "{size}");

@@ -7,7 +7,9 @@ use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use palimpsest_core::ids::ProjectId;
+use palimpsest_core::ids::{ProjectId, SessionKey};
+
+use super::span::CallSpan;
 
 use super::budget::Share;
 use super::deadline::Deadline;
@@ -33,6 +35,7 @@ struct Inner {
     watch: bool,
     deadline: Option<Deadline>,
     began: AtomicBool,
+    span: Option<CallSpan>,
 }
 
 tokio::task_local! {
@@ -41,14 +44,29 @@ tokio::task_local! {
 
 impl Ticket {
     /// The ticket of a call that was let in.
-    pub(super) fn new(share: Share, place: Option<Place>, watch: bool, deadline: Deadline) -> Self {
+    pub(super) fn new(
+        span: CallSpan,
+        share: Share,
+        place: Option<Place>,
+        watch: bool,
+        deadline: Deadline,
+    ) -> Self {
         Self(Arc::new(Inner {
+            span: Some(span),
             share,
             place,
             watch,
             deadline: Some(deadline),
             ..Inner::default()
         }))
+    }
+
+    /// Says which session the call is about. It stays on the span: as a label of a metric it would be one for
+    /// each session.
+    pub fn about(&self, session: &SessionKey) {
+        if let Some(span) = &self.0.span {
+            span.about(session);
+        }
     }
 
     /// Says which project the call is about. A call is about one.

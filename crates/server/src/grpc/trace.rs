@@ -1,16 +1,93 @@
-//! Which trace a call belongs to: the caller's, by W3C trace context, or one of its own.
+//! Which trace a call belongs to: the caller's, by W3C trace context, or one of its own; and how it is handed on to
+//! those who are asked outside.
 //!
-//! The exporter of traces plugs in here; until then the id ties a refused call to the log.
+//! Its id ties a refused call to the log whether or not spans are exported.
 
 use std::fmt;
 use std::future::Future;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use opentelemetry::Context;
+use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator as _};
+use opentelemetry::trace::TraceContextExt as _;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use tracing::Span;
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use crate::clock::IdSource;
 
 /// The header that carries the trace context.
 const HEADER: &str = "traceparent";
+
+/// The trace that a call is a part of.
+#[derive(Debug, Clone)]
+pub(super) struct Caller {
+    pub(super) trace: TraceId,
+    /// The caller's span, where it named one.
+    pub(super) parent: Option<Context>,
+}
+
+impl Caller {
+    /// The trace that the caller names, or a new one.
+    pub(super) fn of(headers: &HeaderMap, ids: &IdSource) -> Self {
+        let parent = headers
+            .contains_key(HEADER)
+            .then(|| extract(headers))
+            .flatten();
+        let named = parent.as_ref().map(|parent| {
+            let id = parent.span().span_context().trace_id();
+            TraceId(u128::from_be_bytes(id.to_bytes()))
+        });
+        Self {
+            trace: named.unwrap_or_else(|| TraceId::new(ids)),
+            parent,
+        }
+    }
+}
+
+fn extract(headers: &HeaderMap) -> Option<Context> {
+    let context =
+        TraceContextPropagator::new().extract_with_context(&Context::new(), &Headers(headers));
+    let is_valid = context.span().span_context().is_valid();
+    is_valid.then_some(context)
+}
+
+/// The headers that make who is asked a part of the trace of the current span; none when it is not exported.
+pub fn outgoing() -> HeaderMap {
+    let context = Span::current().context();
+    let mut headers = HeaderMap::new();
+    if context.span().span_context().is_valid() {
+        TraceContextPropagator::new().inject_context(&context, &mut Into(&mut headers));
+    }
+    headers
+}
+
+struct Headers<'a>(&'a HeaderMap);
+
+impl Extractor for Headers<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key)?.to_str().ok()
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.0.keys().map(HeaderName::as_str).collect()
+    }
+}
+
+struct Into<'a>(&'a mut HeaderMap);
+
+impl Injector for Into<'_> {
+    fn set(&mut self, key: &str, value: String) {
+        // Without any state its header is left out.
+        if value.is_empty() {
+            return;
+        }
+        let name = HeaderName::try_from(key);
+        if let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(value)) {
+            self.0.insert(name, value);
+        }
+    }
+}
 
 /// The id of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,12 +98,16 @@ tokio::task_local! {
 }
 
 impl TraceId {
-    /// The trace that the caller names, or a new one.
-    pub fn of(headers: &HeaderMap, ids: &IdSource) -> Self {
-        headers
-            .get(HEADER)
-            .and_then(|value| parse(value.to_str().ok()?))
-            .unwrap_or_else(|| Self(ids.uuid().as_u128()))
+    /// A new one. Samplers look at the first bits of its second half, where a version 7 UUID has its variant and a
+    /// counter: its random end comes there instead.
+    fn new(ids: &IdSource) -> Self {
+        let (time, random) = ids.uuid().as_u64_pair();
+        Self(u128::from(time) << 64 | u128::from(random.rotate_left(32)))
+    }
+
+    /// The id as a number.
+    pub fn get(self) -> u128 {
+        self.0
     }
 
     /// The trace of the call that the current task works on.
@@ -51,32 +132,38 @@ impl fmt::Display for TraceId {
     }
 }
 
-/// Reads `version-trace-parent-flags`; a later version may add fields at the end.
-fn parse(text: &str) -> Option<TraceId> {
-    let hex = |part: &str, len: usize| {
-        part.len() == len && part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-    };
-    let mut parts = text.split('-');
-    let (version, trace) = (parts.next()?, parts.next()?);
-    let (parent, flags) = (parts.next()?, parts.next()?);
-    let complete = version != "00" || parts.next().is_none();
-    let well_formed = hex(version, 2) && hex(trace, 32) && hex(parent, 16) && hex(flags, 2);
-    if !(complete && well_formed && version != "ff") {
-        return None;
-    }
-    let id = u128::from_str_radix(trace, 16).ok()?;
-    (id != 0).then_some(TraceId(id))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn a_sampler_takes_its_share_of_new_traces() {
+        use std::sync::Arc;
+
+        use opentelemetry::trace::SpanKind;
+        use opentelemetry_sdk::trace::{Sampler, SamplingDecision, ShouldSample as _};
+
+        let ids = IdSource::random(Arc::new(crate::clock::SystemClock::new()));
+        let sampler = Sampler::TraceIdRatioBased(0.1);
+        let taken = (0..10_000).filter(|_| {
+            let id = TraceId::new(&ids).get().into();
+            let result = sampler.should_sample(None, id, "rpc", &SpanKind::Server, &[], &[]);
+            result.decision == SamplingDecision::RecordAndSample
+        });
+        let taken = taken.count();
+        assert!((800..1_200).contains(&taken), "{taken}");
+    }
+
+    #[test]
     fn trace_context_is_read_or_ignored() {
         let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
         let good = format!("00-{trace}-00f067aa0ba902b7-01");
-        assert_eq!(parse(&good).unwrap().to_string(), trace);
+        let parse = |text: &str| {
+            let headers = HeaderMap::from_iter([(HEADER.parse().unwrap(), text.parse().unwrap())]);
+            let context = extract(&headers)?;
+            Some(context.span().span_context().trace_id().to_string())
+        };
+        assert_eq!(parse(&good).unwrap(), trace);
         assert!(parse(&format!("cc-{trace}-00f067aa0ba902b7-01-more")).is_some());
         for bad in [
             "",

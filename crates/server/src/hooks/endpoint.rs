@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use http::HeaderMap;
 use palimpsest_proto::context::v1::hook_service_client::HookServiceClient;
 use palimpsest_summarize::SecretSource;
 use secrecy::ExposeSecret as _;
@@ -90,7 +91,7 @@ impl Endpoint {
     pub async fn request<T>(
         &self,
         message: T,
-        trace: Option<String>,
+        trace: HeaderMap,
         timeout: Duration,
     ) -> Result<Request<T>, String> {
         let mut request = Request::new(message);
@@ -104,9 +105,7 @@ impl Endpoint {
             value.set_sensitive(true);
             metadata.insert("authorization", value);
         }
-        if let Some(trace) = trace.and_then(|trace| trace.parse().ok()) {
-            metadata.insert("traceparent", trace);
-        }
+        metadata.as_mut().extend(trace);
         Ok(request)
     }
 }

@@ -16,6 +16,7 @@ use super::adopt::Adopted;
 use crate::convert::{self, PrefixTokens};
 use crate::errors::ServiceError;
 use crate::sessions::{Outcome, Transaction};
+use crate::telemetry::SPANS;
 
 /// What a call appends.
 #[derive(Debug, Clone)]
@@ -235,7 +236,9 @@ pub(super) async fn append(
         adopted_compaction,
         ..
     } = request;
-    let mut incoming = Incoming::read(service, messages, expected_revision, stamp)?;
+    let converting = tracing::debug_span!(target: SPANS, "convert");
+    let read = || Incoming::read(service, messages, expected_revision, stamp);
+    let mut incoming = converting.in_scope(read)?;
     let messages = incoming.messages.len();
     let adopted = adopted_compaction.map(|said| Adopted::read(service, &said, messages));
     incoming.adopted = adopted.transpose()?;

@@ -75,6 +75,9 @@ impl Service {
         let place = Place::of(request.get_ref().name());
         self.authorize(ticket, place.as_ref())?;
         // A name that is none is told by the handler, with its field; it leads nowhere.
+        if let (Some(ticket), Some(Place::Session(session))) = (ticket, &place) {
+            ticket.about(session);
+        }
         if let Some(place) = place {
             self.admit(ticket, place.into_project())?;
         }

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use http::{HeaderMap, HeaderName};
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_core::policy::{HookFailureMode, HookPolicy, HookRule};
 use palimpsest_core::session::{Hook, HookCall, HookResult, Session};
@@ -16,10 +17,12 @@ use palimpsest_proto::context::v1::{
 use tokio::time::{Instant, timeout_at};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
+use tracing::{Instrument as _, field};
 
 use super::Service;
-use crate::grpc::{Deadline, TraceId, Turn};
+use crate::grpc::{Deadline, TraceId, Turn, outgoing};
 use crate::hooks::{Endpoint, cut, failed};
+use crate::telemetry::SPANS;
 
 /// A question that a hook answers.
 #[async_trait]
@@ -95,15 +98,15 @@ pub(super) async fn ask<Q: Question, T>(
     let rule = rule(policy, Q::HOOK);
     let endpoint = service.hooks.of(policy).filter(|_| rule.enabled)?;
     let began = service.sessions.clock().now();
+    let name = name(Q::HOOK);
+    let span = tracing::debug_span!(
+        target: SPANS, "hook", otel.kind = "client", hook = name, otel.status_code = field::Empty
+    );
     let answered = match endpoint {
         Ok(endpoint) => {
-            put(
-                service,
-                endpoint,
-                time_for(service, rule, expires),
-                question,
-            )
-            .await
+            let time = time_for(service, rule, expires);
+            let asked = put(service, endpoint, time, question);
+            asked.instrument(span.clone()).await
         }
         Err(missing) => Err(missing),
     };
@@ -119,11 +122,23 @@ pub(super) async fn ask<Q: Question, T>(
             (result, detail, None)
         }
     };
+    let took_ms = service.sessions.clock().now().millis_since(began);
+    let outcome = match result {
+        HookResult::Continued => "continued",
+        HookResult::Vetoed => "vetoed",
+        HookResult::FailedContinued | HookResult::FailedStopped => {
+            span.record("otel.status_code", "ERROR");
+            "failed"
+        }
+    };
+    service
+        .metrics
+        .called_hook(name, outcome, Duration::from_millis(took_ms));
     let call = HookCall {
         hook: Q::HOOK,
         result,
         detail: cut(&detail).into(),
-        took_ms: service.sessions.clock().now().millis_since(began),
+        took_ms,
         messages: Vec::new(),
     };
     Some((call, answer))
@@ -168,9 +183,27 @@ fn time_for(service: &Service, rule: &HookRule, expires: Timestamp) -> Duration 
     Duration::from_millis(rule.timeout.get()).min(left / 2)
 }
 
-/// The trace of the call that is worked on, for the next service.
-fn trace(service: &Service) -> Option<String> {
-    let trace = TraceId::current()?;
-    let (_, span) = service.ids.uuid().as_u64_pair();
-    Some(format!("00-{trace}-{:016x}-01", span | 1))
+/// The trace of the call that is worked on, for the next service; where no spans are exported, with a span of its
+/// own that nobody has.
+fn trace(service: &Service) -> HeaderMap {
+    let mut headers = outgoing();
+    if headers.is_empty()
+        && let Some(trace) = TraceId::current()
+    {
+        let (_, span) = service.ids.uuid().as_u64_pair();
+        let context = format!("00-{trace}-{:016x}-01", span | 1);
+        headers.extend(context.parse().ok().map(|context| (TRACE, context)));
+    }
+    headers
+}
+
+/// The header of a trace's context.
+const TRACE: HeaderName = HeaderName::from_static("traceparent");
+
+const fn name(hook: Hook) -> &'static str {
+    match hook {
+        Hook::PreCompact => "pre_compact",
+        Hook::PostCompact => "post_compact",
+        Hook::SessionStart => "session_start",
+    }
 }

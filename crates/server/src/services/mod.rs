@@ -56,6 +56,7 @@ use crate::clock::IdSource;
 use crate::errors::ServiceError;
 use crate::grpc::Mutations;
 use crate::hooks::Hooks;
+use crate::metrics::Metrics;
 use crate::quotas::Quotas;
 use crate::sessions::{Missing, Sessions};
 use crate::summarizer::Models;
@@ -83,6 +84,7 @@ pub struct Service {
     /// Whether callers have to say who they are.
     asks_who: bool,
     quotas: Option<Arc<Quotas>>,
+    metrics: Metrics,
 }
 
 impl Service {
@@ -108,6 +110,7 @@ impl Service {
             hooks: Arc::default(),
             asks_who: false,
             quotas: None,
+            metrics: Metrics::default(),
         }
     }
 
@@ -150,6 +153,13 @@ impl Service {
     #[must_use]
     pub fn with_quotas(mut self, quotas: Arc<Quotas>) -> Self {
         self.quotas = Some(quotas);
+        self
+    }
+
+    /// The same where what it does is measured.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: Metrics) -> Self {
+        self.metrics = metrics;
         self
     }
 

@@ -28,6 +28,26 @@ struct Inner {
     order: BTreeMap<u64, SessionKey>,
     uses: u64,
     bytes: usize,
+    hits: u64,
+    misses: u64,
+    evictions: u64,
+}
+
+/// How full the cache is, and what it was good for.
+#[derive(Debug, Clone, Copy)]
+pub struct Cached {
+    /// Sessions in memory.
+    pub sessions: usize,
+    /// What they take, roughly.
+    pub bytes: usize,
+    /// What they may take.
+    pub max_bytes: usize,
+    /// Sessions that were in memory when they were wanted.
+    pub hits: u64,
+    /// Sessions that were not.
+    pub misses: u64,
+    /// Sessions that left to make room.
+    pub evictions: u64,
 }
 
 #[derive(Debug)]
@@ -53,11 +73,13 @@ impl Cache {
         if let Some(slot) = inner.slots.get_mut(key) {
             let handle = Arc::clone(&slot.handle);
             let before = std::mem::replace(&mut slot.used, now);
+            inner.hits += 1;
             if let Some(key) = inner.order.remove(&before) {
                 inner.order.insert(now, key);
             }
             return handle;
         }
+        inner.misses += 1;
         let handle = Arc::new(Handle::new());
         inner.slots.insert(
             key.clone(),
@@ -92,9 +114,16 @@ impl Cache {
         slot.is_some_and(|slot| Arc::strong_count(&slot.handle) > 1)
     }
 
-    pub(super) fn loaded(&self) -> (usize, usize) {
+    pub(super) fn cached(&self) -> Cached {
         let inner = self.lock();
-        (inner.bytes, inner.slots.len())
+        Cached {
+            sessions: inner.slots.len(),
+            bytes: inner.bytes,
+            max_bytes: self.max_bytes,
+            hits: inner.hits,
+            misses: inner.misses,
+            evictions: inner.evictions,
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
@@ -127,6 +156,7 @@ impl Inner {
                 .and_then(|key| self.slots.remove(&key))
             {
                 self.bytes -= slot.bytes;
+                self.evictions += 1;
             }
         }
     }
@@ -151,11 +181,15 @@ mod tests {
         cache.weigh(&key(2), 3_000);
         // 0 is in use, so 1 went.
         assert!(Arc::ptr_eq(&held, &cache.handle(&key(0))));
-        let (bytes, sessions) = cache.loaded();
-        assert_eq!((bytes, sessions), (4_000 + 3_000 + 2 * ENTRY_BYTES, 2));
+        let now = cache.cached();
+        assert_eq!(
+            (now.bytes, now.sessions),
+            (4_000 + 3_000 + 2 * ENTRY_BYTES, 2)
+        );
+        assert_eq!((now.hits, now.misses, now.evictions), (1, 3, 1));
         drop(held);
         cache.weigh(&key(2), 9_000);
-        assert_eq!(cache.loaded().1, 1);
+        assert_eq!(cache.cached().sessions, 1);
     }
 
     #[test]
@@ -164,6 +198,6 @@ mod tests {
         for n in 0..10_000 {
             cache.handle(&key(n));
         }
-        assert!(cache.loaded().1 <= 100);
+        assert!(cache.cached().sessions <= 100);
     }
 }

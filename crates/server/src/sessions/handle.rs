@@ -10,9 +10,11 @@ use palimpsest_store::encoding::encode_snapshot;
 use palimpsest_store::{Batch, DueChange, SessionLog, Snapshot, StoreError};
 use tokio::sync::{Mutex, MutexGuard, Notify, watch};
 use tokio::task::spawn_blocking;
+use tracing::Instrument as _;
 
 use super::transaction::Transaction;
 use super::{SessionsError, load, row};
+use crate::telemetry::SPANS;
 
 /// Below this much log, replaying is as fast as a snapshot.
 const MIN_TAIL_BYTES: u64 = 128 * 1024;
@@ -99,7 +101,8 @@ impl State {
     ) -> Result<Option<&Loaded>, SessionsError> {
         if self.0.is_none() {
             // On the heap: most calls find the session in memory and should not carry this.
-            self.0 = Box::pin(load::load(log, key)).await?;
+            let loading = tracing::debug_span!(target: SPANS, "session.load");
+            self.0 = Box::pin(load::load(log, key).instrument(loading)).await?;
         }
         Ok(self.0.as_ref())
     }
@@ -161,7 +164,9 @@ impl State {
                 due: due.map_or(DueChange::Keep, DueChange::At),
                 blob_bytes,
             };
-            log.append(key, batch).await?;
+            let appending =
+                tracing::debug_span!(target: SPANS, "store.append", bytes = frame_bytes);
+            log.append(key, batch).instrument(appending).await?;
             if due.is_some_and(|due| due <= now) {
                 wake.notify_one();
             }

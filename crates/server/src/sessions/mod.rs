@@ -28,6 +28,7 @@ use palimpsest_store::{Head, SessionLog, StoreError, crash_point};
 use tokio::sync::Notify;
 
 use self::cache::Cache;
+pub use self::cache::Cached;
 pub use self::handle::{Change, Watcher};
 pub use self::load::Past;
 pub use self::policies::Policies;
@@ -36,7 +37,9 @@ use self::transaction::NewBlob;
 pub use self::transaction::{Outcome, Transaction};
 use crate::clock::Clock;
 use crate::grpc::Turn;
+use crate::metrics::{Metrics, Tally};
 use crate::quotas::{Exceeded, Quotas};
+use crate::telemetry::SPANS;
 
 /// How often a change is decided again because somebody else committed first.
 const MAX_ATTEMPTS: usize = 8;
@@ -102,6 +105,7 @@ pub struct Sessions {
     /// Told whenever a session was deleted: what it leaves is to be removed.
     deletions: Arc<Notify>,
     in_hand: removal::InHand,
+    metrics: Metrics,
 }
 
 impl fmt::Debug for Sessions {
@@ -130,6 +134,7 @@ impl Sessions {
             wake: Arc::default(),
             deletions: Arc::default(),
             in_hand: removal::InHand::default(),
+            metrics: Metrics::default(),
         }
     }
 
@@ -144,6 +149,13 @@ impl Sessions {
     #[must_use]
     pub fn with_quotas(mut self, quotas: Arc<Quotas>) -> Self {
         self.quotas = Some(quotas);
+        self
+    }
+
+    /// The same where what is committed is counted.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: Metrics) -> Self {
+        self.metrics = metrics;
         self
     }
 
@@ -177,9 +189,9 @@ impl Sessions {
         &*self.clock
     }
 
-    /// How many bytes of sessions are loaded, roughly, and how many sessions.
-    pub fn loaded(&self) -> (usize, usize) {
-        self.cache.loaded()
+    /// How full the memory for sessions is.
+    pub fn cached(&self) -> Cached {
+        self.cache.cached()
     }
 
     /// Looks at a session.
@@ -243,7 +255,8 @@ impl Sessions {
             if let (None, Missing::Create(create)) = (transaction.session(), missing) {
                 transaction.create(create.clone())?;
             }
-            let decided = match decide(&mut transaction) {
+            let deciding = tracing::debug_span!(target: SPANS, "decide");
+            let decided = match deciding.in_scope(|| decide(&mut transaction)) {
                 Ok(decided) => decided,
                 Err(Rejection::NotHeld) => {
                     // What was applied so far is thrown away with its session, unless nothing was.
@@ -270,12 +283,15 @@ impl Sessions {
                 continue;
             }
             crash_point("session.stored");
+            let tally = Tally::of(transaction.events());
             match state.commit(&self.log, key, transaction, &self.wake).await {
                 Ok(loaded) => {
                     crash_point("session.committed");
                     grown.count(self, key);
+                    self.metrics.committed(&tally);
                     handle.announce(loaded.session.revision());
-                    let mut answer = finish(&loaded.session, &decided);
+                    let rendering = tracing::debug_span!(target: SPANS, "render");
+                    let mut answer = rendering.in_scope(|| finish(&loaded.session, &decided));
                     if answer.is_err() {
                         state.fill(&*self.log, key).await?;
                         let loaded = state.load(&*self.log, key).await?;

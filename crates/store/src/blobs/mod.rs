@@ -165,6 +165,7 @@ impl Blobs {
     }
 
     /// The same for whoever has worked the SHA-256 of the bytes out already.
+    #[tracing::instrument(target = "palimpsest::span", level = "debug", name = "blob.put", skip_all, fields(bytes = bytes.len()))]
     pub async fn put_digested(
         &self,
         session: &SessionKey,
@@ -212,6 +213,12 @@ impl Blobs {
     }
 
     /// All of a blob.
+    #[tracing::instrument(
+        target = "palimpsest::span",
+        level = "debug",
+        name = "blob.get",
+        skip_all
+    )]
     pub async fn get(&self, path: &str) -> Result<Bytes, BlobError> {
         let found = self.store.get(&self.path(path)?).await;
         let bytes = found.map_err(|e| lost(e, path))?.bytes().await;
@@ -244,6 +251,12 @@ impl Blobs {
     }
 
     /// A part of a blob, for readers of large results. It must lie within; an empty one always does.
+    #[tracing::instrument(
+        target = "palimpsest::span",
+        level = "debug",
+        name = "blob.get",
+        skip_all
+    )]
     pub async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes, BlobError> {
         let at = self.path(path)?;
         if range.is_empty() {

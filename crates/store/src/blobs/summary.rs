@@ -53,6 +53,12 @@ pub fn summary_path(session: &SessionKey) -> String {
 
 impl Blobs {
     /// A session's summary; none when there is no file.
+    #[tracing::instrument(
+        target = "palimpsest::span",
+        level = "debug",
+        name = "blob.get",
+        skip_all
+    )]
     pub async fn summary(&self, session: &SessionKey) -> Result<Option<SummaryFile>, BlobError> {
         let found = match self.store.get(&self.path(&summary_path(session))?).await {
             Ok(found) => found,
@@ -82,6 +88,12 @@ impl Blobs {
     }
 
     /// Replaces a session's summary, durably, if it still is as it was found.
+    #[tracing::instrument(
+        target = "palimpsest::span",
+        level = "debug",
+        name = "blob.put",
+        skip_all
+    )]
     pub async fn replace_summary(
         &self,
         session: &SessionKey,

@@ -10,10 +10,12 @@ use ::sled::Db;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::sync::oneshot;
+use tracing::Span;
 
 use super::files::Files;
 use super::garbage;
 use super::group::{Counts, Group, Stop};
+use super::queued::{Observers, Queued};
 use super::shared::Shared;
 use super::space::{Space, TO_OPEN, room, was_no_room};
 use super::{SledOptions, open};
@@ -158,11 +160,14 @@ pub(super) struct Committer {
     counts: Counts,
     garbage: VecDeque<Vec<u8>>,
     groups_since_garbage: u32,
-    queue: mpsc::Receiver<Job>,
+    queue: mpsc::Receiver<Queued>,
     options: SledOptions,
     space: Space,
     /// Whether sled met a full disk, after which it takes no more writes until it is opened anew.
     stuck: bool,
+    observers: Observers,
+    /// The spans of the changes under way: they end with the answers.
+    spans: Vec<Span>,
 }
 
 impl Committer {
@@ -170,7 +175,7 @@ impl Committer {
         shared: Arc<Shared>,
         files: Files,
         counts: Counts,
-        queue: mpsc::Receiver<Job>,
+        queue: mpsc::Receiver<Queued>,
         options: SledOptions,
     ) -> Result<Self, StoreError> {
         let garbage =
@@ -182,6 +187,8 @@ impl Committer {
             garbage: garbage.into(),
             groups_since_garbage: 0,
             queue,
+            observers: options.observers.clone(),
+            spans: Vec::new(),
             space: {
                 let space = Space::new(&options.dir, options.min_free_bytes);
                 space.set_aside();
@@ -197,6 +204,7 @@ impl Committer {
         let _guard = FailOnPanic(Arc::clone(&self.shared));
         while let Some(jobs) = self.next_group() {
             if let Some(reason) = self.shared.failure() {
+                self.spans.clear();
                 refuse(jobs, &Trouble::Failed(reason));
                 continue;
             }
@@ -223,13 +231,15 @@ impl Committer {
         let mut bytes = 0;
         let idle_work = !self.garbage.is_empty() && self.shared.failure().is_none() && !self.stuck;
         if !idle_work {
-            let job = self.queue.blocking_recv()?;
+            let queued = self.queue.blocking_recv()?;
+            let job = self.take(queued);
             bytes += job.bytes();
             jobs.push(job);
         }
         while jobs.len() < MAX_GROUP && bytes < MAX_GROUP_BYTES {
             match self.queue.try_recv() {
-                Ok(job) => {
+                Ok(queued) => {
+                    let job = self.take(queued);
                     bytes += job.bytes();
                     jobs.push(job);
                 }
@@ -240,6 +250,14 @@ impl Committer {
         }
         self.shared.counters.unqueued(jobs.len());
         Some(jobs)
+    }
+
+    fn take(&mut self, queued: Queued) -> Job {
+        let (job, span) = queued.take(&self.observers);
+        if !span.is_disabled() {
+            self.spans.push(span);
+        }
+        job
     }
 
     fn commit(&mut self, jobs: Vec<Job>) {
@@ -260,6 +278,8 @@ impl Committer {
             // For the readers, who would find no more than what is in memory.
             let _ = self.open_anew();
         }
+        // Before the answers: whoever has one may be done with its own span at once.
+        self.spans.clear();
         for answer in answers {
             answer(trouble.as_ref());
         }
@@ -376,7 +396,11 @@ impl Committer {
             Err(e) if e.kind() == std::io::ErrorKind::StorageFull => {}
             written => written.map_err(failed)?,
         }
-        let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let took = begun.elapsed();
+        if commits > 0 {
+            self.observers.synced(commits, took);
+        }
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.shared.counters.synced(commits, micros);
         Ok(())
     }

@@ -10,6 +10,7 @@ mod garbage;
 mod group;
 mod keys;
 mod open;
+mod queued;
 mod read;
 mod shared;
 mod space;
@@ -30,6 +31,7 @@ use tokio::task::spawn_blocking;
 use self::commit::{Committer, Job, Reply};
 use self::files::Files;
 use self::group::Counts;
+use self::queued::Queued;
 use self::shared::Shared;
 use crate::record::{check_batch, check_lease, check_snapshot};
 use crate::{
@@ -37,6 +39,7 @@ use crate::{
 };
 
 pub use self::compact::{Compacted, compact_store};
+pub use self::queued::{Observer, Observers};
 pub use self::stats::Stats;
 
 /// The most changes that wait: beyond that, callers wait to be let in, which is what makes a slow disk
@@ -55,6 +58,8 @@ pub struct SledOptions {
     pub flush_every_ms: u64,
     /// Bytes of its disk that stay free: below that it takes no writes until there is more.
     pub min_free_bytes: u64,
+    /// Who is told how long things take.
+    pub observers: Observers,
 }
 
 impl SledOptions {
@@ -65,6 +70,7 @@ impl SledOptions {
             cache_bytes: 48 << 20,
             flush_every_ms: 200,
             min_free_bytes: 64 << 20,
+            observers: Observers::default(),
         }
     }
 }
@@ -72,7 +78,7 @@ impl SledOptions {
 /// A log in a local folder. Dropping it waits for what was accepted.
 #[derive(Debug)]
 pub struct SledLog {
-    queue: Mutex<Option<mpsc::Sender<Job>>>,
+    queue: Mutex<Option<mpsc::Sender<Queued>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     shared: Arc<Shared>,
 }
@@ -130,7 +136,7 @@ impl SledLog {
             .ok_or(StoreError::Closed)?;
         let (reply, answer) = oneshot::channel();
         self.shared.counters.queued();
-        if queue.send(job(reply)).await.is_err() {
+        if queue.send(Queued::new(job(reply))).await.is_err() {
             self.shared.counters.unqueued(1);
             return Err(self.ended());
         }

@@ -30,6 +30,7 @@ use crate::convert::{self, AskedBreakpoints, Form, PrefixTokens};
 use crate::errors::ServiceError;
 use crate::grpc::Deadline;
 use crate::sessions::{Missing, Outcome, Transaction};
+use crate::telemetry::SPANS;
 
 /// A request, read; what depends on the session is still to be filled in.
 struct Call {
@@ -59,7 +60,9 @@ pub(super) async fn prepare(
     let body = || convert::body_digest(&request);
     let stamp = convert::request_stamp(&request_id, Method::Prepare, body, service.limits())?;
     let (expected, mode) = (request.expected_revision, request.compaction_mode());
-    let incoming = Incoming::read(service, request.messages, expected, stamp)?;
+    let converting = tracing::debug_span!(target: SPANS, "convert");
+    let read = || Incoming::read(service, request.messages, expected, stamp);
+    let incoming = converting.in_scope(read)?;
     // Wrong targets are refused before anything happens.
     convert::target(request.target.clone(), &LastServed::default())?;
     let asked = request.cache_breakpoints.as_ref();

@@ -1,0 +1,99 @@
+//! The variables that every program with OpenTelemetry knows, and the settings that they stand for here.
+//!
+//! `OTEL_EXPORTER_OTLP_HEADERS` is not among them: the exporter reads it itself, so that its secret passes through no
+//! setting.
+
+use super::claude::Meant;
+use super::value::Raw;
+
+const VARIABLES: [(&str, &str); 6] = [
+    ("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp.endpoint"),
+    ("OTEL_EXPORTER_OTLP_PROTOCOL", "otlp.protocol"),
+    ("OTEL_EXPORTER_OTLP_TIMEOUT", "otlp.timeout_ms"),
+    ("OTEL_METRIC_EXPORT_INTERVAL", "otlp.metrics_every_ms"),
+    ("OTEL_SERVICE_NAME", "otlp.service_name"),
+    ("OTEL_RESOURCE_ATTRIBUTES", "otlp.resource_attributes"),
+];
+
+/// What the variables say; an empty one says nothing.
+pub(super) fn settings(value_of: impl Fn(&str) -> Option<String>) -> Vec<Meant> {
+    let set = |name: &str| value_of(name).filter(|value| !value.trim().is_empty());
+    let plain = VARIABLES.iter().filter_map(|(name, key)| {
+        let value = set(name)?;
+        Some((*name, Ok(vec![(*key, Raw::Text(value))])))
+    });
+    plain.chain(sampler(set)).collect()
+}
+
+/// The samplers of the specification that can be had here: all of them follow the caller.
+fn sampler(set: impl Fn(&str) -> Option<String>) -> Option<Meant> {
+    let name = "OTEL_TRACES_SAMPLER";
+    let ratio = |text: String| Ok(vec![("otlp.sample_ratio", Raw::Text(text))]);
+    let meant = match set(name)?.trim() {
+        "parentbased_always_on" => ratio("1".to_owned()),
+        "parentbased_always_off" => ratio("0".to_owned()),
+        "parentbased_traceidratio" => {
+            ratio(set("OTEL_TRACES_SAMPLER_ARG").unwrap_or_else(|| "1".to_owned()))
+        }
+        _ => Err("must be parentbased_always_on, parentbased_always_off or \
+                  parentbased_traceidratio: a caller's own decision is always followed"
+            .to_owned()),
+    };
+    Some((name, meant))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{FixedSource, Flags, Loaded, OtlpProtocol, load};
+
+    fn with(vars: &[(&str, &str)]) -> Result<Loaded, String> {
+        let source = vars
+            .iter()
+            .fold(FixedSource::default(), |source, (name, value)| {
+                source.var(name, value)
+            });
+        load(&Flags::default(), &source).map_err(|errors| errors.to_string())
+    }
+
+    #[test]
+    fn the_usual_variables_are_settings_and_our_own_win() {
+        let loaded = with(&[
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector:4318"),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+            ("OTEL_SERVICE_NAME", "theirs"),
+            ("PALIMPSEST_OTLP_SERVICE_NAME", "ours"),
+            ("OTEL_RESOURCE_ATTRIBUTES", "a=1,b=2"),
+            ("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"),
+            ("OTEL_TRACES_SAMPLER_ARG", "0.25"),
+            (
+                "OTEL_EXPORTER_OTLP_HEADERS",
+                "authorization=Bearer hush-hush",
+            ),
+        ])
+        .unwrap();
+        let otlp = &loaded.config.otlp;
+        assert_eq!(
+            otlp.endpoint.as_ref().unwrap().as_str(),
+            "https://collector:4318"
+        );
+        assert_eq!(otlp.protocol, OtlpProtocol::HttpProtobuf);
+        assert_eq!(otlp.service_name.as_str(), "ours");
+        assert!((otlp.sample_ratio.get() - 0.25).abs() < 1e-9);
+        let pairs: Vec<_> = otlp.resource_attributes.pairs().collect();
+        assert_eq!(pairs, [("a", "1"), ("b", "2")]);
+        assert!(!loaded.to_toml().contains("hush-hush"));
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_refused() {
+        let refused = with(&[("OTEL_TRACES_SAMPLER", "always_on")]).unwrap_err();
+        assert!(refused.contains("OTEL_TRACES_SAMPLER"), "{refused}");
+        let refused = with(&[("PALIMPSEST_OTLP_HEADERS_ENV", "KEY")]).unwrap_err();
+        assert!(
+            refused.contains("otlp.headers_env has no effect"),
+            "{refused}"
+        );
+        let refused = with(&[("PALIMPSEST_OTLP_SAMPLE_RATIO", "1.5")]).unwrap_err();
+        assert!(refused.contains("from 0 to 1"), "{refused}");
+    }
+}

@@ -1,0 +1,156 @@
+//! Calls: how long, how large, how they ended.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use opentelemetry::metrics::{Counter, Histogram, Meter};
+use opentelemetry::{KeyValue, StringValue};
+use palimpsest_proto::FILE_DESCRIPTOR_SET;
+use prost_reflect::DescriptorPool;
+use tonic::Code;
+
+use super::make::{counter, histogram};
+use super::names;
+
+/// A method of the contract. Any other is `other`: callers must not make label values.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Method {
+    /// The service's full name.
+    pub(crate) full_service: Arc<str>,
+    service: Arc<str>,
+    /// The method's name.
+    pub(crate) name: Arc<str>,
+}
+
+static METHODS: LazyLock<HashMap<String, Method>> = LazyLock::new(|| {
+    let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap_or_default();
+    let methods = pool.services().flat_map(|service| {
+        let (full, short): (Arc<str>, Arc<str>) =
+            (service.full_name().into(), service.name().into());
+        let methods: Vec<_> = service.methods().collect();
+        methods.into_iter().map(move |method| {
+            let path = format!("{full}/{}", method.name());
+            let method = Method {
+                full_service: Arc::clone(&full),
+                service: Arc::clone(&short),
+                name: method.name().into(),
+            };
+            (path, method)
+        })
+    });
+    methods.collect()
+});
+
+static OTHER: LazyLock<Method> = LazyLock::new(|| Method {
+    full_service: "other".into(),
+    service: "other".into(),
+    name: "other".into(),
+});
+
+impl Method {
+    /// The method of a path without its leading slash.
+    pub(crate) fn of(path: &str) -> &'static Self {
+        METHODS.get(path).unwrap_or(&OTHER)
+    }
+
+    /// Whether it is one of the contract.
+    pub(crate) fn is_known(&self) -> bool {
+        !std::ptr::eq(self, &raw const *OTHER)
+    }
+}
+
+/// How a call went.
+#[derive(Debug)]
+pub(crate) struct CallEnded<'a> {
+    /// Which method.
+    pub(crate) method: &'a Method,
+    /// How it ended.
+    pub(crate) code: Code,
+    /// Why, when it failed: an `ErrorReason` by its name.
+    pub(crate) reason: Option<String>,
+    /// How long it took; none for a stream that ends when its caller likes.
+    pub(crate) took: Option<Duration>,
+    /// Bytes in.
+    pub(crate) request_bytes: u64,
+    /// Bytes out.
+    pub(crate) response_bytes: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Calls {
+    duration: Histogram<f64>,
+    errors: Counter<u64>,
+    request_bytes: Counter<u64>,
+    response_bytes: Counter<u64>,
+}
+
+impl Calls {
+    pub(super) fn new(meter: &Meter) -> Self {
+        Self {
+            duration: histogram(meter, &names::RPC_DURATION),
+            errors: counter(meter, &names::RPC_ERRORS),
+            request_bytes: counter(meter, &names::RPC_REQUEST_BYTES),
+            response_bytes: counter(meter, &names::RPC_RESPONSE_BYTES),
+        }
+    }
+
+    pub(super) fn ended(&self, call: CallEnded<'_>) {
+        let text = |text: &Arc<str>| StringValue::from(Arc::clone(text));
+        let method = KeyValue::new("method", text(&call.method.name));
+        if let Some(took) = call.took {
+            let labels = [
+                KeyValue::new("service", text(&call.method.service)),
+                method.clone(),
+                KeyValue::new("code", code_name(call.code)),
+            ];
+            self.duration.record(took.as_secs_f64(), &labels);
+        }
+        let labels = [method.clone()];
+        self.request_bytes.add(call.request_bytes, &labels);
+        self.response_bytes.add(call.response_bytes, &labels);
+        if let Some(reason) = call.reason {
+            self.errors
+                .add(1, &[method, KeyValue::new("reason", reason)]);
+        }
+    }
+}
+
+/// A code as everybody writes it.
+pub(crate) const fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_methods_of_the_contract_have_a_name_of_their_own() {
+        let path = "palimpsest.context.v1.ContextService/PrepareContext";
+        let method = Method::of(path);
+        assert_eq!(
+            (&*method.service, &*method.name),
+            ("ContextService", "PrepareContext")
+        );
+        assert_eq!(&*Method::of("somebody.elses/Method").name, "other");
+    }
+}

@@ -1,0 +1,81 @@
+//! Instruments as the table describes them.
+
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::{Counter, Histogram, Meter};
+
+use super::names::{Kind, Metric};
+
+/// A value with its labels, as a callback tells it.
+pub(super) type Seen = (f64, Vec<KeyValue>);
+
+pub(super) fn histogram(meter: &Meter, metric: &Metric) -> Histogram<f64> {
+    let Kind::Histogram(bounds) = metric.kind else {
+        unreachable!("{} is no histogram", metric.name);
+    };
+    meter
+        .f64_histogram(metric.name)
+        .with_unit(metric.unit)
+        .with_description(metric.help)
+        .with_boundaries(bounds.to_vec())
+        .build()
+}
+
+pub(super) fn counter(meter: &Meter, metric: &Metric) -> Counter<u64> {
+    debug_assert_eq!(metric.kind, Kind::Counter, "{}", metric.name);
+    meter
+        .u64_counter(metric.name)
+        .with_unit(metric.unit)
+        .with_description(metric.help)
+        .build()
+}
+
+/// What is counted elsewhere: it is asked for when somebody looks, and costs nothing in between.
+pub(super) fn watch(
+    meter: &Meter,
+    metric: &Metric,
+    look: impl Fn() -> Vec<Seen> + Send + Sync + 'static,
+) {
+    let tell = move |to: &dyn opentelemetry::metrics::AsyncInstrument<f64>| {
+        for (value, labels) in look() {
+            to.observe(value, &labels);
+        }
+    };
+    match metric.kind {
+        Kind::Counter => drop(
+            meter
+                .f64_observable_counter(metric.name)
+                .with_unit(metric.unit)
+                .with_description(metric.help)
+                .with_callback(tell)
+                .build(),
+        ),
+        Kind::Gauge => drop(
+            meter
+                .f64_observable_gauge(metric.name)
+                .with_unit(metric.unit)
+                .with_description(metric.help)
+                .with_callback(tell)
+                .build(),
+        ),
+        Kind::Histogram(_) => unreachable!("{} cannot be watched", metric.name),
+    }
+}
+
+/// One value without labels.
+pub(super) fn watch_one(
+    meter: &Meter,
+    metric: &Metric,
+    look: impl Fn() -> f64 + Send + Sync + 'static,
+) {
+    watch(meter, metric, move || vec![(look(), Vec::new())]);
+}
+
+/// A count as a measurement. Beyond 2^53 it is rounded, which nobody would see.
+#[expect(clippy::cast_precision_loss, reason = "said above")]
+pub(super) fn number(count: u64) -> f64 {
+    count as f64
+}
+
+pub(super) fn size(count: usize) -> f64 {
+    number(u64::try_from(count).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,140 @@
+//! What cannot be read at a scrape, because it asks the disk or the store: looked up now and then beside the calls.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use palimpsest_store::SessionLog;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::Metrics;
+use crate::clock::Clock;
+
+/// How often: the disk fills over minutes, and nobody scrapes more often.
+const EVERY: Duration = Duration::from_secs(10);
+/// What is not known.
+const UNKNOWN: u64 = u64::MAX;
+
+/// The last values.
+#[derive(Debug)]
+pub(super) struct Samples {
+    store: AtomicU64,
+    disk_free: AtomicU64,
+    disk: AtomicU64,
+    summary_lag_ms: AtomicU64,
+}
+
+impl Default for Samples {
+    fn default() -> Self {
+        let unknown = || AtomicU64::new(UNKNOWN);
+        Self {
+            store: unknown(),
+            disk_free: unknown(),
+            disk: unknown(),
+            summary_lag_ms: unknown(),
+        }
+    }
+}
+
+fn known(value: &AtomicU64) -> Option<u64> {
+    Some(value.load(Relaxed)).filter(|value| *value != UNKNOWN)
+}
+
+impl Samples {
+    pub(super) fn store_bytes(&self) -> Option<u64> {
+        known(&self.store)
+    }
+
+    pub(super) fn disk_free_bytes(&self) -> Option<u64> {
+        known(&self.disk_free)
+    }
+
+    pub(super) fn disk_bytes(&self) -> Option<u64> {
+        known(&self.disk)
+    }
+
+    pub(super) fn summary_lag_ms(&self) -> Option<u64> {
+        known(&self.summary_lag_ms)
+    }
+}
+
+/// Looks until it is stopped.
+#[derive(Debug)]
+pub(crate) struct Sampler {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Sampler {
+    /// Looks at the store in `data_dir` and at the log's queue of summaries.
+    pub(crate) fn start(
+        metrics: &Metrics,
+        log: Arc<dyn SessionLog>,
+        clock: Arc<dyn Clock>,
+        (data_dir, log_dir): (PathBuf, PathBuf),
+    ) -> Self {
+        let samples = Arc::new(Samples::default());
+        metrics.watch_samples(&samples);
+        let stop = CancellationToken::new();
+        let end = stop.clone();
+        let task = tokio::spawn(async move {
+            let looking = async {
+                loop {
+                    look(&samples, &log, &*clock, (&data_dir, &log_dir)).await;
+                    sleep(EVERY).await;
+                }
+            };
+            end.run_until_cancelled(looking).await;
+        });
+        Self { stop, task }
+    }
+
+    /// Lets go of the log, before it is closed.
+    pub(crate) async fn stop(self) {
+        self.stop.cancel();
+        if self.task.await.is_err() {
+            tracing::error!("the look at the store's size had panicked");
+        }
+    }
+}
+
+async fn look(
+    samples: &Arc<Samples>,
+    log: &Arc<dyn SessionLog>,
+    clock: &dyn Clock,
+    (data_dir, log_dir): (&Path, &Path),
+) {
+    let now = clock.now();
+    // A store that does not answer is told by its canary.
+    if let Ok(due) = log.due(now, 1).await {
+        let lag = due.first().map_or(0, |oldest| now.millis_since(oldest.at));
+        samples.summary_lag_ms.store(lag, Relaxed);
+    }
+    let (of, data_dir, log_dir) = (Arc::clone(samples), data_dir.to_owned(), log_dir.to_owned());
+    let disk = spawn_blocking(move || {
+        of.store.store(bytes_in(&log_dir, 0), Relaxed);
+        if let Ok(disk) = rustix::fs::statvfs(&data_dir) {
+            of.disk
+                .store(disk.f_blocks.saturating_mul(disk.f_frsize), Relaxed);
+            of.disk_free
+                .store(disk.f_bavail.saturating_mul(disk.f_frsize), Relaxed);
+        }
+    });
+    // It cannot panic; when the runtime ends, nobody looks any more.
+    let _ = disk.await;
+}
+
+/// The bytes of the files in a folder. The store has two levels of them.
+fn bytes_in(folder: &Path, depth: usize) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let size = |entry: std::fs::DirEntry| match entry.metadata() {
+        Ok(of) if of.is_dir() && depth < 4 => bytes_in(&entry.path(), depth + 1),
+        Ok(of) if of.is_file() => of.len(),
+        // It went away meanwhile.
+        _ => 0,
+    };
+    entries.map(size).sum()
+}

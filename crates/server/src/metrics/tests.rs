@@ -1,0 +1,87 @@
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use expect_test::expect_file;
+
+use super::names::{ALL, Kind};
+use super::*;
+
+/// `docs/metrics.md`. `UPDATE_EXPECT=1` writes it.
+fn document() -> String {
+    let mut out = String::from(
+        "# Metrics\n\nPrometheus reads them at `/metrics` of the admin port; with `otlp.endpoint` they go to a \
+         collector too, under their\nnames with dots and without the endings that say unit and kind. Every number is \
+         of one process: sum over instances.\n\nNo label ever holds the name of a session, a project, a caller or a \
+         tool, so the number of series does not grow with\nuse. To look at one session, take its trace, or ask \
+         `GetSession`.\n\nThis table is made of the one in `crates/server/src/metrics/names.rs`.\n\n\
+         | metric | kind | labels | meaning |\n|---|---|---|---|\n",
+    );
+    for metric in ALL {
+        let kind = match metric.kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram(_) => "histogram",
+        };
+        let labels: Vec<String> = metric
+            .labels
+            .iter()
+            .map(|label| format!("`{label}`"))
+            .collect();
+        let (name, labels) = (metric.prometheus_name(), labels.join(", "));
+        let _ = writeln!(out, "| `{name}` | {kind} | {labels} | {} |", metric.help);
+    }
+    out
+}
+
+#[test]
+fn the_document_is_the_table() {
+    expect_file!["../../../../docs/metrics.md"].assert_eq(&document());
+}
+
+#[test]
+fn names_and_labels_are_as_prometheus_wants_them() {
+    let mut names = BTreeSet::new();
+    for metric in ALL {
+        let name = metric.prometheus_name();
+        let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        assert!(name.chars().all(is_plain), "{name}");
+        assert!(
+            name.starts_with("palimpsest_") || name.starts_with("process_"),
+            "{name}"
+        );
+        assert!(metric.help.ends_with('.'), "{name}");
+        for label in metric.labels {
+            assert!(
+                !["session", "project", "le", "job", "instance"].contains(label),
+                "{name}"
+            );
+        }
+        assert!(names.insert(name), "{} is there twice", metric.name);
+    }
+}
+
+#[test]
+fn what_is_told_has_the_name_that_is_documented() {
+    let metrics = Metrics::default();
+    metrics.waited(Duration::from_millis(1));
+    metrics.synced(3, Duration::from_millis(2));
+    metrics.called_hook("pre_compact", "failed", Duration::from_secs(1));
+    metrics.asked_model("main", "memory", ("timeout", None), Duration::from_secs(1));
+    let text = metrics.exposition();
+    let documented: BTreeSet<String> = ALL.iter().map(names::Metric::prometheus_name).collect();
+    let told = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let told: Vec<&str> = told.map(|line| line.split(' ').next().unwrap()).collect();
+    assert!(
+        told.contains(&"palimpsest_store_sync_duration_seconds"),
+        "{text}"
+    );
+    assert!(told.contains(&"process_cpu_seconds_total"), "{text}");
+    for name in told {
+        assert!(documented.contains(name), "{name} is not in the table");
+    }
+    assert!(
+        text.contains("palimpsest_store_group_size_bucket{le=\"4\"} 1"),
+        "{text}"
+    );
+    assert!(!text.contains("otel_scope"), "{text}");
+}

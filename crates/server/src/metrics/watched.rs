@@ -1,0 +1,178 @@
+//! Numbers that are kept elsewhere anyway: they are read when somebody looks, so that nothing is counted twice and
+//! no call pays for it.
+//!
+//! A part of the server that counts for itself adds a function here that takes its counters, with a line each in
+//! `names`; `app` or `serve` calls it once.
+
+use std::sync::Arc;
+
+use opentelemetry::KeyValue;
+use palimpsest_store::sled::SledLog;
+use palimpsest_worker::Stats;
+
+use super::make::{number, size, watch, watch_one};
+use super::sampler::Samples;
+use super::{Metrics, names};
+use crate::clock::Clock;
+use crate::grpc::{Admission, Health, Mutations};
+use crate::sessions::Sessions;
+use crate::summarizer::Models;
+use crate::telemetry::{Exported, panics};
+
+impl Metrics {
+    /// Tells of the server as a whole.
+    pub(crate) fn watch_server(
+        &self,
+        (health, clock): (&Health, &Arc<dyn Clock>),
+        (admission, mutations): (&Admission, &Mutations),
+        summaries: &Stats,
+    ) {
+        let meter = self.meter();
+        let labels = vec![KeyValue::new("version", env!("CARGO_PKG_VERSION"))];
+        watch(meter, &names::BUILD, move || vec![(1.0, labels.clone())]);
+        let clock = Arc::clone(clock);
+        watch_one(meter, &names::UPTIME, move || {
+            clock.monotonic().as_secs_f64()
+        });
+        let health = health.clone();
+        watch_one(meter, &names::READY, move || {
+            f64::from(u8::from(health.is_ready()))
+        });
+        watch_one(meter, &names::PANICS, || number(panics()));
+        let mutations = mutations.clone();
+        watch_one(meter, &names::MUTATIONS, move || size(mutations.count()));
+        let kind = |kind: &'static str| vec![KeyValue::new("kind", kind)];
+        let of = admission.clone();
+        watch(meter, &names::RPC_IN_FLIGHT, move || {
+            let now = of.in_flight();
+            vec![
+                (size(now.calls), kind("call")),
+                (size(now.watches), kind("watch")),
+            ]
+        });
+        let most = admission.most();
+        watch(meter, &names::RPC_IN_FLIGHT_MAX, move || {
+            vec![
+                (size(most.calls), kind("call")),
+                (size(most.watches), kind("watch")),
+            ]
+        });
+        self.watch_summaries(summaries);
+    }
+
+    fn watch_summaries(&self, summaries: &Stats) {
+        let meter = self.meter();
+        let count = |metric, read: fn(&Stats) -> u64| {
+            let of = summaries.clone();
+            watch_one(meter, metric, move || number(read(&of)));
+        };
+        count(&names::SUMMARIES_IN_WORK, Stats::running);
+        count(&names::SUMMARY_UPDATES, Stats::updates);
+        count(&names::SUMMARY_FAILURES, Stats::failures);
+        count(&names::SUMMARY_FILE_FAILURES, Stats::file_failures);
+        count(&names::SUMMARY_EDITS, Stats::edits);
+    }
+
+    /// Tells of the embedded store.
+    pub(crate) fn watch_store(&self, log: &Arc<SledLog>) {
+        let meter = self.meter();
+        let count = |metric, read: fn(&palimpsest_store::sled::Stats) -> u64| {
+            let of = Arc::downgrade(log);
+            watch(meter, metric, move || {
+                // A store that is closed is not kept open by who watches it.
+                let log = of.upgrade();
+                log.map(|log| (number(read(&log.stats())), Vec::new()))
+                    .into_iter()
+                    .collect()
+            });
+        };
+        count(&names::STORE_QUEUE, |stats| stats.queue_depth);
+        count(&names::STORE_COMMITS, |stats| stats.commits);
+        count(&names::STORE_WRITTEN, |stats| stats.bytes);
+    }
+
+    /// Tells of the sessions in memory.
+    pub(crate) fn watch_sessions(&self, sessions: &Arc<Sessions>) {
+        let meter = self.meter();
+        let of = Arc::downgrade(sessions);
+        let look = move || of.upgrade().map(|sessions| sessions.cached());
+        let one = |metric, read: fn(&crate::sessions::Cached) -> f64| {
+            let look = look.clone();
+            let seen = move || look().map(|now| (read(&now), Vec::new()));
+            watch(meter, metric, move || seen().into_iter().collect());
+        };
+        one(&names::SESSIONS_LOADED, |now| size(now.sessions));
+        one(&names::CACHE_BYTES, |now| size(now.bytes));
+        one(&names::CACHE_MAX_BYTES, |now| size(now.max_bytes));
+        one(&names::CACHE_EVICTIONS, |now| number(now.evictions));
+        watch(meter, &names::CACHE_LOOKUPS, move || {
+            let outcome = |name: &'static str| vec![KeyValue::new("outcome", name)];
+            let both = |now: crate::sessions::Cached| {
+                [
+                    (number(now.hits), outcome("hit")),
+                    (number(now.misses), outcome("miss")),
+                ]
+            };
+            look().map(both).into_iter().flatten().collect()
+        });
+    }
+
+    /// Tells of the models' breakers.
+    pub(crate) fn watch_models(&self, models: &Arc<Models>) {
+        let of = Arc::clone(models);
+        watch(self.meter(), &names::BREAKER_OPEN, move || {
+            let state = |(endpoint, rests): (&'static str, bool)| {
+                (
+                    f64::from(u8::from(rests)),
+                    vec![KeyValue::new("endpoint", endpoint)],
+                )
+            };
+            of.breakers().into_iter().map(state).collect()
+        });
+    }
+
+    /// Tells what is looked up now and then.
+    pub(super) fn watch_samples(&self, samples: &Arc<Samples>) {
+        let one = |metric, read: fn(&Samples) -> Option<u64>| {
+            let of = Arc::clone(samples);
+            watch(self.meter(), metric, move || {
+                read(&of)
+                    .map(|value| (number(value), Vec::new()))
+                    .into_iter()
+                    .collect()
+            });
+        };
+        one(&names::STORE_SIZE, Samples::store_bytes);
+        one(&names::DISK_FREE, Samples::disk_free_bytes);
+        one(&names::DISK_SIZE, Samples::disk_bytes);
+        let of = Arc::clone(samples);
+        watch(self.meter(), &names::SUMMARY_LAG, move || {
+            let lag = of.summary_lag_ms();
+            lag.map(|ms| (number(ms) / 1_000.0, Vec::new()))
+                .into_iter()
+                .collect()
+        });
+    }
+
+    /// Tells how many spans and metrics found their way.
+    pub(crate) fn watch_exports(&self, exported: &Arc<Exported>) {
+        let meter = self.meter();
+        let of = Arc::clone(exported);
+        watch_one(meter, &names::SPANS, move || number(of.spans_ended()));
+        let of = Arc::clone(exported);
+        watch_one(meter, &names::SPANS_EXPORTED, move || {
+            number(of.spans_exported())
+        });
+        let of = Arc::clone(exported);
+        watch(meter, &names::EXPORTS, move || {
+            let labels = |(signal, outcome, count): (&'static str, &'static str, u64)| {
+                let labels = vec![
+                    KeyValue::new("signal", signal),
+                    KeyValue::new("outcome", outcome),
+                ];
+                (number(count), labels)
+            };
+            of.outcomes().into_iter().map(labels).collect()
+        });
+    }
+}

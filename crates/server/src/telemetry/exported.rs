@@ -1,0 +1,205 @@
+//! How exports go: counted, bounded in time, and told once when they begin to fail and once when they work again.
+//! A collector that is down would otherwise fill the log with itself.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use opentelemetry::Context;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
+use opentelemetry_sdk::metrics::Temporality;
+use opentelemetry_sdk::metrics::data::ResourceMetrics;
+use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
+use opentelemetry_sdk::trace::{BatchSpanProcessor, Span, SpanData, SpanExporter, SpanProcessor};
+use tokio::runtime::Handle;
+use tokio_util::context::TokioContext;
+
+/// What became of what was to be exported.
+#[derive(Debug, Default)]
+pub(crate) struct Exported {
+    spans_ended: AtomicU64,
+    spans_taken: AtomicU64,
+    traces: Signal,
+    metrics: Signal,
+}
+
+#[derive(Debug, Default)]
+struct Signal {
+    ok: AtomicU64,
+    failed: AtomicU64,
+    is_failing: AtomicBool,
+}
+
+impl Exported {
+    pub(crate) fn spans_ended(&self) -> u64 {
+        self.spans_ended.load(Relaxed)
+    }
+
+    pub(crate) fn spans_exported(&self) -> u64 {
+        self.spans_taken.load(Relaxed)
+    }
+
+    /// Exports by signal and outcome.
+    pub(crate) fn outcomes(&self) -> [(&'static str, &'static str, u64); 4] {
+        [
+            ("traces", "ok", self.traces.ok.load(Relaxed)),
+            ("traces", "failed", self.traces.failed.load(Relaxed)),
+            ("metrics", "ok", self.metrics.ok.load(Relaxed)),
+            ("metrics", "failed", self.metrics.failed.load(Relaxed)),
+        ]
+    }
+}
+
+impl Signal {
+    fn ended(&self, name: &'static str, result: &OTelSdkResult) {
+        match result {
+            Ok(()) => {
+                self.ok.fetch_add(1, Relaxed);
+                if self.is_failing.swap(false, Relaxed) {
+                    tracing::info!(signal = name, "the collector takes what is sent again");
+                }
+            }
+            Err(error) => {
+                self.failed.fetch_add(1, Relaxed);
+                if !self.is_failing.swap(true, Relaxed) {
+                    tracing::warn!(
+                        signal = name,
+                        error = why(error),
+                        "the collector (otlp.endpoint) does not take what is sent; this is said \
+                         once, palimpsest_telemetry_exports_total counts on"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Why, without what a collector says: its words may hold whatever was sent, or a header.
+fn why(error: &OTelSdkError) -> &'static str {
+    match error {
+        OTelSdkError::Timeout(_) => "no answer within otlp.timeout_ms",
+        OTelSdkError::AlreadyShutdown => "it is shut down",
+        OTelSdkError::InternalFailure(text) if text.contains("Unauth") => {
+            "it refused the headers (otlp.headers_env, otlp.headers_file)"
+        }
+        OTelSdkError::InternalFailure(_) => "it is out of reach or refused the export",
+    }
+}
+
+/// An exporter that is watched. Its work runs in a runtime of its own: its threads know none.
+pub(super) struct Watched<E> {
+    inner: E,
+    exported: Arc<Exported>,
+    runtime: Handle,
+    timeout: Duration,
+}
+
+impl<E> Watched<E> {
+    pub(super) fn new(
+        inner: E,
+        exported: &Arc<Exported>,
+        runtime: &Handle,
+        timeout: Duration,
+    ) -> Self {
+        Self {
+            inner,
+            exported: Arc::clone(exported),
+            runtime: runtime.clone(),
+            timeout,
+        }
+    }
+
+    async fn within(&self, export: impl Future<Output = OTelSdkResult> + Send) -> OTelSdkResult {
+        let timeout = self.timeout;
+        let bounded = async move {
+            let late = |_| Err(OTelSdkError::Timeout(timeout));
+            tokio::time::timeout(timeout, export)
+                .await
+                .unwrap_or_else(late)
+        };
+        TokioContext::new(bounded, self.runtime.clone()).await
+    }
+}
+
+impl<E> fmt::Debug for Watched<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watched").finish_non_exhaustive()
+    }
+}
+
+impl<E: SpanExporter> SpanExporter for Watched<E> {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let spans = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+        let result = self.within(self.inner.export(batch)).await;
+        if result.is_ok() {
+            self.exported.spans_taken.fetch_add(spans, Relaxed);
+        }
+        self.exported.traces.ended("traces", &result);
+        result
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        let _entered = self.runtime.enter();
+        self.inner.shutdown_with_timeout(timeout)
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.inner.set_resource(resource);
+    }
+}
+
+impl<E: PushMetricExporter> PushMetricExporter for Watched<E> {
+    async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
+        let result = self.within(self.inner.export(metrics)).await;
+        self.exported.metrics.ended("metrics", &result);
+        result
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.inner.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        let _entered = self.runtime.enter();
+        self.inner.shutdown_with_timeout(timeout)
+    }
+
+    fn temporality(&self) -> Temporality {
+        self.inner.temporality()
+    }
+}
+
+/// Counts the spans that come to a queue, because the queue does not tell what it has to drop.
+#[derive(Debug)]
+pub(super) struct Counted {
+    pub(super) queue: BatchSpanProcessor,
+    pub(super) exported: Arc<Exported>,
+}
+
+impl SpanProcessor for Counted {
+    fn on_start(&self, span: &mut Span, context: &Context) {
+        self.queue.on_start(span, context);
+    }
+
+    fn on_end(&self, span: SpanData) {
+        if span.span_context.is_sampled() {
+            self.exported.spans_ended.fetch_add(1, Relaxed);
+        }
+        self.queue.on_end(span);
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.queue.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.queue.shutdown_with_timeout(timeout)
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.queue.set_resource(resource);
+    }
+}

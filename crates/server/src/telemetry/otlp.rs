@@ -1,0 +1,243 @@
+//! Spans and metrics on their way to a collector, over OTLP.
+//!
+//! Nothing of it is on the way of a call: spans go into a bounded queue that drops what does not fit, metrics are read
+//! every now and then, and both are sent by threads and a runtime of their own.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use opentelemetry::KeyValue;
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_otlp::{
+    MetricExporter, Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _,
+    WithTonicConfig as _,
+};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::metrics::PeriodicReader;
+use opentelemetry_sdk::trace::{
+    BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracer, SdkTracerProvider,
+};
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::runtime::Runtime;
+use tonic::metadata::MetadataMap;
+use tonic::transport::{Channel, ClientTlsConfig};
+
+use super::TelemetryError;
+use super::exported::{Counted, Exported, Watched};
+use super::ids::Ids;
+use crate::config::{OtlpConfig, OtlpProtocol};
+
+/// Spans that wait to be sent; more are dropped. A call makes about ten.
+const QUEUE_SPANS: usize = 8_192;
+/// Spans in one export.
+const BATCH_SPANS: usize = 512;
+/// How long spans wait for others.
+const BATCH_EVERY: Duration = Duration::from_secs(1);
+/// How long the runtime may take to end, once nothing is to be sent any more.
+const RUNTIME_CLOSE: Duration = Duration::from_millis(200);
+
+/// The way to a collector.
+pub(super) struct Otlp {
+    tracers: SdkTracerProvider,
+    pub(super) exported: Arc<Exported>,
+    runtime: Runtime,
+    timeout: Duration,
+}
+
+impl Otlp {
+    /// Sets the way up; nothing is sent yet, and no collector has to be there.
+    pub(super) fn start(
+        config: &OtlpConfig,
+        endpoint: &str,
+    ) -> Result<(Self, PeriodicReader<Watched<MetricExporter>>), TelemetryError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("otlp")
+            .enable_all()
+            .build()
+            .map_err(TelemetryError::Runtime)?;
+        let timeout = Duration::from_millis(config.timeout_ms);
+        let exported = Arc::<Exported>::default();
+        let entered = runtime.enter();
+        let (spans, metrics) = exporters(config, endpoint, timeout)?;
+        drop(entered);
+
+        let handle = runtime.handle();
+        let spans = Watched::new(spans, &exported, handle, timeout);
+        let batches = BatchConfigBuilder::default()
+            .with_max_queue_size(QUEUE_SPANS)
+            .with_max_export_batch_size(BATCH_SPANS)
+            .with_scheduled_delay(BATCH_EVERY)
+            .build();
+        let queue = BatchSpanProcessor::builder(spans)
+            .with_batch_config(batches)
+            .build();
+        let tracers = SdkTracerProvider::builder()
+            .with_resource(resource(config))
+            .with_id_generator(Ids::default())
+            // Who called decides for the whole trace; the ratio is for calls that nobody traces.
+            .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(
+                config.sample_ratio.get(),
+            ))))
+            .with_span_processor(Counted {
+                queue,
+                exported: Arc::clone(&exported),
+            })
+            .build();
+        let metrics = Watched::new(metrics, &exported, handle, timeout);
+        let reader = PeriodicReader::builder(metrics)
+            .with_interval(Duration::from_millis(config.metrics_every_ms))
+            .build();
+        let otlp = Self {
+            tracers,
+            exported,
+            runtime,
+            timeout,
+        };
+        Ok((otlp, reader))
+    }
+
+    pub(super) fn tracer(&self) -> SdkTracer {
+        self.tracers.tracer("palimpsest")
+    }
+
+    /// Sends what is there, for as long as one export may take, and ends.
+    pub(super) fn shutdown(self, metrics: &crate::metrics::Metrics) {
+        // What could not be sent has been told by the exporters.
+        let _ = self.tracers.shutdown_with_timeout(self.timeout);
+        metrics.shutdown(self.timeout);
+        self.runtime.shutdown_timeout(RUNTIME_CLOSE);
+    }
+}
+
+/// What all spans and metrics say of where they are from.
+pub(super) fn resource(config: &OtlpConfig) -> Resource {
+    let attributes = config.resource_attributes.pairs();
+    let attributes =
+        attributes.map(|(name, value)| KeyValue::new(name.to_owned(), value.to_owned()));
+    Resource::builder_empty()
+        .with_attributes(attributes)
+        .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
+        .with_service_name(config.service_name.as_str().to_owned())
+        .build()
+}
+
+fn exporters(
+    config: &OtlpConfig,
+    endpoint: &str,
+    timeout: Duration,
+) -> Result<(SpanExporter, MetricExporter), TelemetryError> {
+    let headers = headers(config)?;
+    match config.protocol {
+        OtlpProtocol::Grpc => {
+            let metadata = MetadataMap::from_headers(headers);
+            let channel = channel(endpoint, timeout)?;
+            let spans = SpanExporter::builder()
+                .with_tonic()
+                .with_channel(channel.clone())
+                .with_metadata(metadata.clone())
+                .with_timeout(timeout)
+                .build()?;
+            let metrics = MetricExporter::builder()
+                .with_tonic()
+                .with_channel(channel)
+                .with_metadata(metadata)
+                .with_timeout(timeout)
+                .build()?;
+            Ok((spans, metrics))
+        }
+        OtlpProtocol::HttpProtobuf => {
+            let text = |(name, value): (&HeaderName, &HeaderValue)| {
+                (
+                    name.to_string(),
+                    value.to_str().unwrap_or_default().to_owned(),
+                )
+            };
+            let headers: HashMap<String, String> = headers.iter().map(text).collect();
+            let endpoint = endpoint.trim_end_matches('/');
+            let spans = SpanExporter::builder()
+                .with_http()
+                .with_protocol(Protocol::HttpBinary)
+                .with_endpoint(format!("{endpoint}/v1/traces"))
+                .with_headers(headers.clone())
+                .with_timeout(timeout)
+                .build()?;
+            let metrics = MetricExporter::builder()
+                .with_http()
+                .with_protocol(Protocol::HttpBinary)
+                .with_endpoint(format!("{endpoint}/v1/metrics"))
+                .with_headers(headers)
+                .with_timeout(timeout)
+                .build()?;
+            Ok((spans, metrics))
+        }
+    }
+}
+
+fn channel(endpoint: &str, timeout: Duration) -> Result<Channel, TelemetryError> {
+    let wrong = |error: tonic::transport::Error| TelemetryError::Endpoint(error.to_string());
+    let channel = Channel::from_shared(endpoint.to_owned())
+        .map_err(|error| TelemetryError::Endpoint(error.to_string()))?
+        .connect_timeout(timeout)
+        .tcp_nodelay(true);
+    let channel = if endpoint.starts_with("https:") {
+        let tls = ClientTlsConfig::new().with_native_roots();
+        channel.tls_config(tls).map_err(wrong)?
+    } else {
+        channel
+    };
+    Ok(channel.connect_lazy())
+}
+
+/// The headers that show who sends: `name=value`, with commas or line ends between.
+fn headers(config: &OtlpConfig) -> Result<HeaderMap, TelemetryError> {
+    let from_env = config.headers_env.as_ref().map(|name| {
+        std::env::var(name.as_str()).map_err(|_| {
+            TelemetryError::Headers("otlp.headers_env names a variable that is not set")
+        })
+    });
+    let from_file = config.headers_file.as_ref().map(|path| {
+        std::fs::read_to_string(path)
+            .map_err(|_| TelemetryError::Headers("the file of otlp.headers_file cannot be read"))
+    });
+    let Some(text) = from_env.or(from_file).transpose()? else {
+        return Ok(HeaderMap::new());
+    };
+    let text = SecretString::from(text);
+    parse_headers(text.expose_secret()).ok_or(TelemetryError::Headers(
+        "must hold name=value, with a comma or the end of a line between headers",
+    ))
+}
+
+fn parse_headers(text: &str) -> Option<HeaderMap> {
+    let parts = text
+        .split([',', '\n'])
+        .map(str::trim)
+        .filter(|part| !part.is_empty());
+    let header = |part: &str| {
+        let (name, value) = part.split_once('=')?;
+        let name: HeaderName = name.trim().to_ascii_lowercase().parse().ok()?;
+        let mut value: HeaderValue = value.trim().parse().ok()?;
+        value.set_sensitive(true);
+        Some((name, value))
+    };
+    parts.map(header).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_read_or_refused() {
+        let both = parse_headers("Authorization=Bearer a=b,\n x-team = one\n").unwrap();
+        assert_eq!(both["authorization"], "Bearer a=b");
+        assert_eq!(both["x-team"], "one");
+        assert!(both["authorization"].is_sensitive());
+        assert!(parse_headers("").unwrap().is_empty());
+        assert_eq!(parse_headers("no value"), None);
+        assert_eq!(parse_headers("na me=value"), None);
+    }
+}

@@ -1,0 +1,111 @@
+//! A collector that is there, that is slow, and that is not there.
+
+use std::time::Duration;
+
+use palimpsest_tests::say::append;
+use tokio::time::Instant;
+
+use super::*;
+
+/// How long some appends take, the slowest of them first.
+async fn slowest(client: &mut Context, count: usize) -> Duration {
+    let mut slowest = Duration::ZERO;
+    for number in 0..count {
+        let began = Instant::now();
+        let messages = vec![user(&format!("line {number}"))];
+        client
+            .append_messages(append(&name("s"), messages))
+            .await
+            .unwrap();
+        slowest = slowest.max(began.elapsed());
+    }
+    slowest
+}
+
+fn complaints(server: &Server) -> usize {
+    let log = server.log();
+    let about = |line: &&String| line.contains("the collector");
+    log.iter().filter(about).count()
+}
+
+#[tokio::test]
+async fn metrics_arrive_with_the_headers_that_the_collector_wants() {
+    let settings = [
+        "otlp.headers_env=COLLECTOR_HEADERS",
+        "otlp.resource_attributes=team=one",
+    ];
+    let vars = [("COLLECTOR_HEADERS", "x-key=key-of-the-collector")];
+    let mut world = World::with(&settings, &vars).await;
+    world.prepare("s", work("lamp")).await;
+    for _ in 0..100 {
+        let metrics = world.receiver.metrics();
+        if metrics.contains("palimpsest.rpc.duration") {
+            assert!(metrics.contains("palimpsest.store.sync.duration"));
+            assert!(metrics.contains("process.resident_memory"));
+            let metadata = world.receiver.last_metadata();
+            assert_eq!(metadata.get("x-key").unwrap(), "key-of-the-collector");
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{:?}", world.receiver.metrics());
+}
+
+#[tokio::test]
+async fn what_is_left_is_sent_when_the_server_goes_down() {
+    let mut world = World::new(&[]).await;
+    world.prepare("s", work("lamp")).await;
+    let receiver = world.receiver.clone();
+    // Ends before the batch's own time is over.
+    tokio::task::spawn_blocking(move || world.server.stop())
+        .await
+        .unwrap();
+    let spans = receiver.spans();
+    assert!(
+        spans
+            .iter()
+            .any(|span| span.name.ends_with("PrepareContext"))
+    );
+}
+
+#[tokio::test]
+async fn a_slow_collector_slows_no_call_and_is_told_once() {
+    let mut world = World::new(&["worker.enabled=false"]).await;
+    world.receiver.delay(Duration::from_hours(1));
+    let slowest = slowest(&mut world.client, 2_000).await;
+    // An export takes a second until it is given up.
+    assert!(slowest < Duration::from_millis(900), "{slowest:?}");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    // Traces and metrics are told each.
+    assert_eq!(complaints(&world.server), 2, "{:?}", world.server.log());
+    let began = Instant::now();
+    tokio::task::spawn_blocking(move || world.server.stop())
+        .await
+        .unwrap();
+    assert!(
+        began.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn a_collector_that_is_down_is_told_once_and_when_it_is_back() {
+    // A port that nobody has for the moment.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = port.local_addr().unwrap();
+    drop(port);
+    let endpoint = format!("otlp.endpoint=http://{address}");
+    let settings = [endpoint.as_str(), "worker.enabled=false"];
+    let mut world = World::new(&settings).await;
+    slowest(&mut world.client, 200).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(complaints(&world.server), 2, "{:?}", world.server.log());
+    let scraped = world.server.scrape();
+    let failed = scraped.lines().any(|line| {
+        line.starts_with(
+            "palimpsest_telemetry_exports_total{outcome=\"failed\",signal=\"metrics\"}",
+        ) && !line.ends_with(" 0")
+    });
+    assert!(failed, "{scraped}");
+}

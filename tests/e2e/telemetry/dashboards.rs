@@ -1,0 +1,229 @@
+//! Every name that the dashboard, the alerts and the documents use is one that the server tells.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use palimpsest_proto::context::v1::{ListEventsRequest, SnipRequest};
+use promql_parser::parser::{Expr, LabelModifier, parse};
+use serde_json::Value;
+
+use super::*;
+
+/// Names of metrics, with the labels that each has.
+type Told = BTreeMap<String, BTreeSet<String>>;
+
+/// What Prometheus adds to whatever it reads.
+const OF_TARGETS: [&str; 2] = ["job", "instance"];
+
+fn file(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
+
+/// Lets the server do one of everything, and reads what it tells.
+async fn told() -> (Told, String) {
+    let mut world = World::new(&[]).await;
+    world.prepare("s", work("lamp")).await;
+    world.compact("s", CompactionStrategy::Model).await;
+    let bad = ListEventsRequest::default();
+    assert!(world.sessions.list_events(bad).await.is_err());
+    let bad = SnipRequest::default();
+    assert!(world.client.snip(bad).await.is_err());
+    let text = world.server.scrape();
+    (read(&text), text)
+}
+
+/// The samples of Prometheus's text format.
+fn read(text: &str) -> Told {
+    let mut told = Told::new();
+    let samples = text
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.is_empty());
+    for line in samples {
+        let end = line.find(['{', ' ']).unwrap();
+        let (name, rest) = line.split_at(end);
+        let labels = rest
+            .strip_prefix('{')
+            .map_or("", |rest| rest.rsplit_once('}').unwrap().0);
+        let names = labels.split("\",").filter_map(|pair| pair.split_once('='));
+        let names = names.map(|(name, _)| name.to_owned());
+        told.entry(name.to_owned()).or_default().extend(names);
+    }
+    told
+}
+
+/// The families that a text says it has.
+fn families(text: &str) -> BTreeSet<String> {
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    types
+        .map(|line| line.split(' ').next().unwrap().to_owned())
+        .collect()
+}
+
+/// What is wrong with a query; `by` are the labels by which it is grouped further out.
+fn wrong(told: &Told, expr: &Expr, by: &[String], found: &mut Vec<String>) {
+    match expr {
+        Expr::VectorSelector(of) => {
+            let name = of.name.as_deref().unwrap_or_default();
+            if name == "up" {
+                return;
+            }
+            let Some(labels) = told.get(name) else {
+                found.push(format!("{name} is not told"));
+                return;
+            };
+            let matched = of.matchers.matchers.iter().map(|matcher| &matcher.name);
+            for label in matched.chain(by) {
+                if !labels.contains(label) && !OF_TARGETS.contains(&label.as_str()) {
+                    found.push(format!("{name} has no label {label}"));
+                }
+            }
+        }
+        Expr::MatrixSelector(of) => {
+            wrong(told, &Expr::VectorSelector(of.vs.clone()), by, found);
+        }
+        Expr::Aggregate(of) => {
+            let by = match &of.modifier {
+                Some(LabelModifier::Include(labels)) => [by, &labels.labels].concat(),
+                Some(LabelModifier::Exclude(_)) | None => by.to_vec(),
+            };
+            wrong(told, &of.expr, &by, found);
+        }
+        Expr::Binary(of) => {
+            wrong(told, &of.lhs, by, found);
+            wrong(told, &of.rhs, by, found);
+        }
+        Expr::Call(of) => {
+            for argument in &of.args.args {
+                wrong(told, argument, by, found);
+            }
+        }
+        Expr::Paren(of) => wrong(told, &of.expr, by, found),
+        Expr::Unary(of) => wrong(told, &of.expr, by, found),
+        Expr::Subquery(of) => wrong(told, &of.expr, by, found),
+        Expr::NumberLiteral(_) | Expr::StringLiteral(_) => {}
+        Expr::Extension(_) => found.push("an extension of the language".to_owned()),
+    }
+}
+
+fn check(told: &Told, query: &str, found: &mut Vec<String>) {
+    // What Grafana puts in.
+    let query = query
+        .replace("$__rate_interval", "5m")
+        .replace("$__interval", "1m");
+    match parse(&query) {
+        Ok(expr) => wrong(told, &expr, &[], found),
+        Err(error) => found.push(format!("{query}: {error}")),
+    }
+}
+
+/// Every query of a dashboard.
+fn queries(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            found.extend(
+                fields
+                    .get("expr")
+                    .and_then(Value::as_str)
+                    .map(str::to_owned),
+            );
+            fields.values().for_each(|value| queries(value, found));
+        }
+        Value::Array(items) => items.iter().for_each(|item| queries(item, found)),
+        _ => {}
+    }
+}
+
+fn rules() -> Vec<Value> {
+    let text = fs::read_to_string(file("deploy/prometheus/alerts.yaml")).unwrap();
+    let rules: Value = serde_saphyr::from_str(&text).unwrap();
+    let groups = rules["groups"].as_array().unwrap().iter();
+    groups
+        .flat_map(|group| group["rules"].as_array().unwrap().clone())
+        .collect()
+}
+
+#[tokio::test]
+async fn every_query_of_the_dashboard_and_the_alerts_is_answered() {
+    let (mut told, _) = told().await;
+    let mut found = Vec::new();
+    let dashboard = fs::read_to_string(file("deploy/grafana/palimpsest.json")).unwrap();
+    let mut all = Vec::new();
+    queries(&serde_json::from_str(&dashboard).unwrap(), &mut all);
+    assert!(all.len() > 60, "{}", all.len());
+    for query in &all {
+        check(&told, query, &mut found);
+    }
+    for rule in rules() {
+        let query = rule["expr"].as_str().unwrap();
+        check(&told, query, &mut found);
+        if let Some(name) = rule["record"].as_str() {
+            // What is recorded can be asked for with the labels of what it is made of.
+            let made_of = told
+                .iter()
+                .filter(|(made_of, _)| query.contains(made_of.as_str()));
+            let labels = made_of.flat_map(|(_, labels)| labels.clone()).collect();
+            told.insert(name.to_owned(), labels);
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn every_alert_says_what_it_means_and_where_its_runbook_is() {
+    let mut names = BTreeSet::new();
+    let runbooks = fs::read_to_string(file("docs/operations.md")).unwrap_or_default();
+    for rule in rules().iter().filter(|rule| rule.get("alert").is_some()) {
+        let name = rule["alert"].as_str().unwrap();
+        assert!(names.insert(name.to_owned()), "{name} is there twice");
+        let severity = rule["labels"]["severity"].as_str().unwrap();
+        assert!(["critical", "warning"].contains(&severity), "{name}");
+        let annotations = &rule["annotations"];
+        for text in ["summary", "description"] {
+            assert!(
+                annotations[text]
+                    .as_str()
+                    .is_some_and(|text| text.ends_with('.')),
+                "{name}"
+            );
+        }
+        let anchor = format!("docs/operations.md#{}", name.to_lowercase());
+        assert_eq!(annotations["runbook_url"], anchor.as_str());
+        let has_runbook = runbooks.is_empty()
+            || runbooks
+                .lines()
+                .any(|line| line.starts_with('#') && line.ends_with(name));
+        assert!(has_runbook, "{name} has no heading in docs/operations.md");
+    }
+    assert!(names.len() > 20);
+}
+
+#[tokio::test]
+async fn what_is_told_is_what_is_documented() {
+    let (_, text) = told().await;
+    let documented = fs::read_to_string(file("docs/metrics.md")).unwrap();
+    let rows = documented
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `"));
+    let documented: BTreeSet<String> = rows
+        .map(|row| row.split('`').next().unwrap().to_owned())
+        .collect();
+    assert_eq!(families(&text), documented);
+}
+
+#[tokio::test]
+async fn the_number_of_series_does_not_grow_with_sessions() {
+    let mut world = World::new(&["worker.enabled=false"]).await;
+    let series = |server: &Server| {
+        let text = server.scrape();
+        text.lines().filter(|line| !line.starts_with('#')).count()
+    };
+    world.prepare("first", vec![user("one")]).await;
+    let before = series(&world.server);
+    for number in 0..50 {
+        world
+            .prepare(&format!("more-{number}"), vec![user("one")])
+            .await;
+    }
+    assert_eq!(series(&world.server), before);
+}

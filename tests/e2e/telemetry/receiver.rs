@@ -1,0 +1,196 @@
+//! A collector as far as OTLP goes: it takes spans and metrics over gRPC, as the protocol's own definitions say, and
+//! keeps them.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
+    MetricsService, MetricsServiceServer,
+};
+use opentelemetry_proto::tonic::collector::metrics::v1::{
+    ExportMetricsServiceRequest, ExportMetricsServiceResponse,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
+    TraceService, TraceServiceServer,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use tonic::metadata::MetadataMap;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status};
+
+#[derive(Debug, Default)]
+struct State {
+    spans: Mutex<Vec<Span>>,
+    /// Every request as text, to be searched as a whole.
+    text: Mutex<String>,
+    metrics: Mutex<BTreeSet<String>>,
+    resources: Mutex<BTreeSet<(String, String)>>,
+    metadata: Mutex<Vec<MetadataMap>>,
+    delay: Mutex<Duration>,
+    /// Nothing is kept but the first spans: for who measures, on the same machine.
+    keeps_little: bool,
+}
+
+/// A running one; it ends with the runtime of its test.
+#[derive(Debug, Clone)]
+pub(super) struct Receiver {
+    state: Arc<State>,
+    pub(super) url: String,
+}
+
+impl Receiver {
+    pub(super) fn start() -> Self {
+        Self::with(State::default())
+    }
+
+    /// The same for who measures: it only takes what comes.
+    pub(super) fn start_light() -> Self {
+        Self::with(State {
+            keeps_little: true,
+            ..State::default()
+        })
+    }
+
+    fn with(state: State) -> Self {
+        let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let url = format!("http://{}", incoming.local_addr().unwrap());
+        let state = Arc::new(state);
+        let server = Server::builder()
+            .add_service(TraceServiceServer::new(Served(Arc::clone(&state))))
+            .add_service(MetricsServiceServer::new(Served(Arc::clone(&state))));
+        tokio::spawn(server.serve_with_incoming(incoming));
+        Self { state, url }
+    }
+
+    /// Answers late from now on.
+    pub(super) fn delay(&self, delay: Duration) {
+        *self.state.delay.lock().unwrap() = delay;
+    }
+
+    pub(super) fn spans(&self) -> Vec<Span> {
+        self.state.spans.lock().unwrap().clone()
+    }
+
+    /// The spans of a trace, once there is one of this name.
+    pub(super) async fn trace_with(&self, trace: &str, name: &str) -> Vec<Span> {
+        for _ in 0..200 {
+            let spans = self.spans();
+            let of_trace = spans
+                .into_iter()
+                .filter(|span| hex(&span.trace_id) == trace);
+            let of_trace: Vec<Span> = of_trace.collect();
+            if of_trace.iter().any(|span| span.name == name) {
+                return of_trace;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("no span {name} of {trace} in {:?}", names(&self.spans()));
+    }
+
+    /// The names of metrics that came.
+    pub(super) fn metrics(&self) -> BTreeSet<String> {
+        self.state.metrics.lock().unwrap().clone()
+    }
+
+    /// What senders said of themselves.
+    pub(super) fn resources(&self) -> BTreeSet<(String, String)> {
+        self.state.resources.lock().unwrap().clone()
+    }
+
+    /// The headers of the last export.
+    pub(super) fn last_metadata(&self) -> MetadataMap {
+        self.state.metadata.lock().unwrap().last().unwrap().clone()
+    }
+
+    /// All that came, as text.
+    pub(super) fn text(&self) -> String {
+        self.state.text.lock().unwrap().clone()
+    }
+}
+
+pub(super) fn names(spans: &[Span]) -> Vec<&str> {
+    spans.iter().map(|span| span.name.as_str()).collect()
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// An attribute as text.
+pub(super) fn attribute(span: &Span, name: &str) -> Option<String> {
+    let found = span.attributes.iter().find(|one| one.key == name)?;
+    match found.value.as_ref()?.value.as_ref()? {
+        Value::StringValue(text) => Some(text.clone()),
+        Value::IntValue(number) => Some(number.to_string()),
+        Value::BoolValue(truth) => Some(truth.to_string()),
+        other => Some(format!("{other:?}")),
+    }
+}
+
+struct Served(Arc<State>);
+
+impl Served {
+    async fn note<T: std::fmt::Debug>(&self, request: &Request<T>) {
+        if self.0.keeps_little {
+            return;
+        }
+        let text = format!("{:?}\n", request.get_ref());
+        self.0.text.lock().unwrap().push_str(&text);
+        let metadata = request.metadata().clone();
+        self.0.metadata.lock().unwrap().push(metadata);
+        let delay = *self.0.delay.lock().unwrap();
+        tokio::time::sleep(delay).await;
+    }
+}
+
+#[tonic::async_trait]
+impl TraceService for Served {
+    async fn export(
+        &self,
+        request: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        self.note(&request).await;
+        if self.0.keeps_little && !self.0.spans.lock().unwrap().is_empty() {
+            return Ok(Response::new(ExportTraceServiceResponse::default()));
+        }
+        for of_resource in request.into_inner().resource_spans {
+            let attributes = of_resource.resource.unwrap_or_default().attributes;
+            let mut resources = self.0.resources.lock().unwrap();
+            for one in attributes {
+                if let Some(Value::StringValue(text)) = one.value.and_then(|value| value.value) {
+                    resources.insert((one.key, text));
+                }
+            }
+            let spans = of_resource.scope_spans.into_iter();
+            let spans = spans.flat_map(|of_scope| of_scope.spans);
+            self.0.spans.lock().unwrap().extend(spans);
+        }
+        Ok(Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+#[tonic::async_trait]
+impl MetricsService for Served {
+    async fn export(
+        &self,
+        request: Request<ExportMetricsServiceRequest>,
+    ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
+        self.note(&request).await;
+        let all = request.into_inner().resource_metrics.into_iter();
+        let all = all.flat_map(|of_resource| of_resource.scope_metrics);
+        let all = all.flat_map(|of_scope| of_scope.metrics);
+        let names = all.map(|metric| metric.name);
+        self.0.metrics.lock().unwrap().extend(names);
+        Ok(Response::new(ExportMetricsServiceResponse::default()))
+    }
+}
