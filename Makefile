@@ -1,6 +1,6 @@
 # What people run. `make test` is all that a change has to pass.
 
-.PHONY: run test lint docs bench tools
+.PHONY: run test lint docs bench tools image
 
 # The server, with everything on this machine.
 run:
@@ -26,3 +26,7 @@ bench:
 
 tools:
 	scripts/install-tools
+
+# Builds the image, runs it and asks it: needs root and Debian, takes ten minutes or more.
+image:
+	deploy/image-test

@@ -33,7 +33,13 @@ pub(super) struct Clients {
 }
 
 impl Remote {
-    pub(super) async fn connect(&self) -> anyhow::Result<Clients> {
+    /// The server's address, as it was given.
+    pub(super) fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// A connection.
+    pub(super) async fn channel(&self) -> anyhow::Result<Channel> {
         let endpoint = Endpoint::from_shared(self.server.clone())
             .with_context(|| {
                 format!(
@@ -42,12 +48,16 @@ impl Remote {
                 )
             })?
             .tcp_nodelay(true);
-        let channel = endpoint.connect().await.map_err(|_| {
+        endpoint.connect().await.map_err(|_| {
             anyhow!(
                 "no server answers at {}: start one with `palimpsest serve`, or name it with --server",
                 self.server
             )
-        })?;
+        })
+    }
+
+    pub(super) async fn connect(&self) -> anyhow::Result<Clients> {
+        let channel = self.channel().await?;
         Ok(Clients {
             context: ContextServiceClient::new(channel.clone())
                 .max_decoding_message_size(MAX_REPLY_BYTES)
