@@ -51,7 +51,11 @@ fn accepted(objects: &Objects, name: &str) {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{name}: {said}\n{}", objects.toml());
+    assert!(
+        output.status.success(),
+        "{name}: {said}\n{}",
+        objects.toml()
+    );
 }
 
 #[test]
@@ -63,24 +67,24 @@ fn the_server_takes_the_settings_of_every_example() {
 
 #[test]
 fn settings_come_out_as_they_went_in() {
-    let minimal = chart().join("examples/minimal.yaml");
-    let set = [
-        "config.limits.max_request_bytes=2147483648",
-        "config.projects.demo.policy.tool_results.rules.Read.fixed_chars=100000",
-        "config.prices.cache_read=0.25",
-        r#"config.log.level=info\,h2=<debug>"#,
-        "config.worker.enabled=false",
-    ];
-    let objects = Objects::with(Some(&minimal), &set);
+    let values = "{allowAnonymous: true, config: {
+        limits: {max_request_bytes: 2147483648}, prices: {cache_read: 0.25},
+        projects: {demo: {policy: {tool_results: {rules: {\"my.Read\": {fixed_chars: 100000}}}}}},
+        log: {level: \"info,h2=<debug>\"}, worker: {enabled: false}, list: [1, {a: b}]}}";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("values.yaml");
+    std::fs::write(&file, values).unwrap();
+    let objects = Objects::of(&file);
     let wanted = [
         "admin.listen = \"0.0.0.0:50052\"",
         "admin.listen_anywhere = true",
         "insecure_listen_anywhere = true",
         "limits.max_request_bytes = 2147483648",
+        "list = [1, {a = \"b\"}]",
         "log.format = \"json\"",
         "log.level = \"info,h2=\\u003cdebug\\u003e\"",
         "prices.cache_read = 0.25",
-        "projects.demo.policy.tool_results.rules.Read.fixed_chars = 100000",
+        r#"projects.demo.policy.tool_results.rules."my.Read".fixed_chars = 100000"#,
         "worker.enabled = false",
     ];
     let got: Vec<_> = objects.toml().lines().collect();
@@ -110,7 +114,10 @@ fn what_cannot_work_is_refused_before_it_reaches_a_cluster() {
         &["auth.keysSecret.name=x", "tls.clientCaSecret.name=x"],
         "tls.clientCaSecret needs tls.secretName",
     );
-    refused(&[open, "config.listen=x"], "config.listen is set by the chart");
+    refused(
+        &[open, "config.listen=x"],
+        "config.listen is set by the chart",
+    );
     refused(
         &[open, "config.admin.listen=x"],
         "config.admin.listen is set by the chart",
@@ -132,7 +139,10 @@ fn settings_and_secrets_of_the_environment_start_it_anew_when_they_change() {
     let config = |of: &Value| of["checksum/config"].as_str().unwrap().to_owned();
     let (before, after) = (checksum(&[]), checksum(&["config.worker.parallel=3"]));
     assert_ne!(config(&before), config(&after));
-    assert_eq!(config(&before), config(&checksum(&["resources.requests.cpu=2"])));
+    assert_eq!(
+        config(&before),
+        config(&checksum(&["resources.requests.cpu=2"]))
+    );
     assert!(checksum(&["envSecrets[0]=s"])["checksum/env-secrets"].is_string());
 }
 
@@ -150,11 +160,16 @@ fn the_rules_in_the_chart_are_those_of_the_repository() {
     let is_json = |path: &Path| path.extension().is_some_and(|end| end == "json");
     let maps = objects.all("ConfigMap").into_iter();
     let held = maps.filter(|map| map["metadata"]["labels"]["grafana_dashboard"] == "1");
-    let held: Vec<_> = held.flat_map(|map| map["data"].as_object()).flatten().collect();
+    let held: Vec<_> = held
+        .filter_map(|map| map["data"].as_object())
+        .flatten()
+        .collect();
     for path in dashboards.filter(|path| is_json(path)) {
         let text = std::fs::read_to_string(&path).unwrap();
         let name = path.file_name().unwrap().to_str().unwrap();
-        let is_there = held.iter().any(|(key, value)| *key == name && **value == text);
+        let is_there = held
+            .iter()
+            .any(|(key, value)| *key == name && **value == text);
         assert!(is_there, "{name}");
     }
 }

@@ -141,7 +141,10 @@ pub(crate) fn conform(yaml: &str, kubernetes: &str) -> (u64, Vec<String>) {
     let mut child = tool("kubeconform")
         .args(["-strict", "-summary", "-output", "json"])
         .args(["-kubernetes-version", kubernetes])
-        .args(["-schema-location", &place("{{ .NormalizedKubernetesVersion }}")])
+        .args([
+            "-schema-location",
+            &place("{{ .NormalizedKubernetesVersion }}"),
+        ])
         .args(["-schema-location", &place("crds")])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

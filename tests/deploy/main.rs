@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 
+mod capacity;
 mod chart;
 mod helm;
+mod production;
 mod promises;
 mod runbooks;
 mod values;

@@ -1,10 +1,5 @@
 //! What the chart promises about the pod, held against the real server where it is about the server.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "a process takes real time to end"
-)]
-
 use std::process::Command;
 
 use palimpsest_tests::{Server, binary};
@@ -22,8 +17,13 @@ fn default_of(key: &str) -> u64 {
     let output = Command::new(binary()).arg("config").env_clear().output();
     let text = String::from_utf8(output.unwrap().stdout).unwrap();
     let (section, name) = key.split_once('.').unwrap();
-    let mut lines = text.lines().skip_while(|line| *line != format!("[{section}]"));
-    let line = lines.find(|line| line.trim_start_matches("# ").starts_with(&format!("{name} =")));
+    let mut lines = text
+        .lines()
+        .skip_while(|line| *line != format!("[{section}]"));
+    let line = lines.find(|line| {
+        line.trim_start_matches("# ")
+            .starts_with(&format!("{name} ="))
+    });
     let line = line.unwrap_or_else(|| panic!("{key} is not in {text}"));
     let value = line.split('=').nth(1).unwrap();
     value.split('#').next().unwrap().trim().parse().unwrap()
@@ -37,17 +37,25 @@ fn set_in(toml: &str, key: &str) -> Option<u64> {
 
 #[test]
 fn no_pod_is_killed_while_it_still_drains() {
-    let (drain, worker) = (default_of("shutdown.drain_ms"), default_of("worker.grace_ms"));
+    let (drain, worker) = (
+        default_of("shutdown.drain_ms"),
+        default_of("worker.grace_ms"),
+    );
     let minimal = chart().join("examples/minimal.yaml");
     let mut all: Vec<_> = examples().iter().map(|path| Objects::of(path)).collect();
-    for set in ["config.shutdown.drain_ms=900001", "config.worker.grace_ms=61001"] {
+    for set in [
+        "config.shutdown.drain_ms=900001",
+        "config.worker.grace_ms=61001",
+    ] {
         all.push(Objects::with(Some(&minimal), &[set]));
     }
     for objects in all {
         let of = |key, default| set_in(objects.toml(), key).unwrap_or(default);
         let own = of("shutdown.drain_ms", drain) + of("worker.grace_ms", worker);
         let sleep = &objects.container()["lifecycle"]["preStop"]["sleep"]["seconds"];
-        let grace = objects.pod()["terminationGracePeriodSeconds"].as_u64().unwrap();
+        let grace = objects.pod()["terminationGracePeriodSeconds"]
+            .as_u64()
+            .unwrap();
         let least = own.div_ceil(1_000) + sleep.as_u64().unwrap_or(0) + 10;
         assert_eq!(grace, least, "{}", objects.toml());
     }
@@ -74,10 +82,16 @@ fn the_pod_has_no_privileges() {
             for mount in container["volumeMounts"].as_array().into_iter().flatten() {
                 let is_data = mount["name"] == "data";
                 assert!(is_data || mount["readOnly"] == true, "{mount}");
-                assert!(mount["subPath"].is_null(), "never brought up to date: {mount}");
+                assert!(
+                    mount["subPath"].is_null(),
+                    "never brought up to date: {mount}"
+                );
             }
         }
-        assert_eq!(objects.one("ServiceAccount")["automountServiceAccountToken"], false);
+        assert_eq!(
+            objects.one("ServiceAccount")["automountServiceAccountToken"],
+            false
+        );
     }
 }
 
@@ -93,7 +107,9 @@ fn the_only_pod_owns_its_volume_and_can_be_moved() {
         let budget = &objects.one("PodDisruptionBudget")["spec"];
         assert!(budget["minAvailable"].is_null());
         let services = objects.all("Service");
-        let own = services.iter().find(|service| service["metadata"]["name"] == set["serviceName"]);
+        let own = services
+            .iter()
+            .find(|service| service["metadata"]["name"] == set["serviceName"]);
         assert_eq!(own.unwrap()["spec"]["clusterIP"], "None");
         for service in &services {
             assert_eq!(service["spec"]["selector"], set["selector"]["matchLabels"]);
@@ -105,7 +121,11 @@ fn the_only_pod_owns_its_volume_and_can_be_moved() {
 fn status_of(admin: &str, path: &str) -> String {
     use std::io::{Read as _, Write as _};
     let mut stream = std::net::TcpStream::connect(admin).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    )
+    .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer.lines().next().unwrap().to_owned()
@@ -113,7 +133,10 @@ fn status_of(admin: &str, path: &str) -> String {
 
 fn admin_of(server: &Server) -> String {
     let log = server.log();
-    let serving: Vec<Value> = log.iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let serving: Vec<Value> = log
+        .iter()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
     let admin = serving.iter().find_map(|line| {
         let fields = line.get("fields").unwrap_or(line);
         fields["admin"].as_str()
@@ -135,7 +158,7 @@ async fn the_probes_ask_what_the_server_answers() {
             let port = ports.iter().find(|port| port["name"] == name).unwrap();
             port["containerPort"].clone()
         };
-        let is_private = !objects.toml().contains("tls.cert_file").eq(&false);
+        let is_private = objects.toml().contains("tls.cert_file");
         for probe in PROBES.map(|name| &container[name]) {
             if let Some(service) = probe["grpc"]["service"].as_str() {
                 assert!(!is_private, "this probe speaks no TLS: {probe}");
@@ -158,7 +181,11 @@ async fn the_probes_ask_what_the_server_answers() {
         let asks = |probe: &str| {
             let probe = &container[probe];
             let names = [&probe["grpc"]["service"], &probe["httpGet"]["path"]];
-            names.into_iter().find_map(Value::as_str).unwrap().to_owned()
+            names
+                .into_iter()
+                .find_map(Value::as_str)
+                .unwrap()
+                .to_owned()
         };
         assert_ne!(asks("livenessProbe"), asks("readinessProbe"));
         assert!(asks("readinessProbe").contains("read"), "{example:?}");
@@ -183,7 +210,10 @@ fn what_is_scraped_is_the_admin_port_of_one_service() {
     assert_eq!(endpoint["port"], port["name"]);
     assert_eq!(endpoint["path"], "/metrics");
     let ports = objects.container()["ports"].as_array().unwrap();
-    let admin = ports.iter().find(|own| own["name"] == port["targetPort"]).unwrap();
+    let admin = ports
+        .iter()
+        .find(|own| own["name"] == port["targetPort"])
+        .unwrap();
     let listen = format!("admin.listen = \"0.0.0.0:{}\"", admin["containerPort"]);
     assert!(objects.toml().contains(&listen));
     // The alerts look for this name in `job`.

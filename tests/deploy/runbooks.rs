@@ -7,7 +7,9 @@ use crate::helm::{root, yaml};
 
 /// Where a heading is found in a rendered page.
 fn anchor(heading: &str) -> String {
-    let kept = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    let kept = heading
+        .chars()
+        .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
     kept.collect::<String>().to_lowercase().replace(' ', "-")
 }
 
@@ -20,7 +22,9 @@ fn every_alert_has_a_runbook_and_every_runbook_an_alert() {
     assert!(alerts.len() > 10, "{}", alerts.len());
 
     let page = fs::read_to_string(root().join("docs/operations.md")).unwrap();
-    let headings = page.lines().filter_map(|line| line.strip_prefix("### Palimpsest"));
+    let headings = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("### Palimpsest"));
     let headings: BTreeSet<_> = headings.map(|rest| format!("Palimpsest{rest}")).collect();
     let mut told = BTreeSet::new();
     for alert in alerts {

@@ -29,10 +29,13 @@ pub struct Server {
     log: Arc<Mutex<Vec<String>>>,
 }
 
-/// The binary under test, built once.
+/// The binary under test, built once; or the one that `PALIMPSEST_BINARY` names, such as a release's.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
+        if let Some(built) = std::env::var_os("PALIMPSEST_BINARY") {
+            return built.into();
+        }
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| env!("CARGO").into());
         let built = Command::new(cargo)
             .args(["build", "--quiet", "--locked", "-p", "palimpsest-server"])
@@ -99,6 +102,11 @@ impl Server {
                 _ => {}
             }
         }
+    }
+
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Where it listens.

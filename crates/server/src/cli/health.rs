@@ -91,7 +91,9 @@ impl Health {
             }
         })?;
         if reply.get_ref().status() != ServingStatus::Serving {
-            bail!("{server} is not serving ({service}): it starts, drains, or its store does not work; its log says which");
+            bail!(
+                "{server} is not serving ({service}): it starts, drains, or its store does not work; its log says which"
+            );
         }
         Ok(())
     }
