@@ -25,13 +25,16 @@ const DRAIN: Duration = Duration::from_secs(10);
 const CLOSE: Duration = Duration::from_secs(6);
 const NEXT_START: Duration = Duration::from_secs(2);
 
-/// What became of a client's calls: message ids that were acknowledged, how many of them after the signal,
-/// and what ended it.
+/// What became of a client's calls.
 struct Sent {
     session: String,
+    /// The ids of messages that were acknowledged.
     acknowledged: BTreeSet<String>,
+    /// How many of them after the signal.
     after_signal: usize,
+    /// What ended it, and when that call began.
     refused: Status,
+    began: Instant,
 }
 
 /// Appends one message after another until a call fails.
@@ -40,7 +43,8 @@ async fn send(mut client: Context, number: u64, signal: Arc<Mutex<Option<Instant
     let mut acknowledged = BTreeSet::new();
     let mut after_signal = 0;
     let mut next = 0;
-    let refused = loop {
+    let (refused, began) = loop {
+        let began = Instant::now();
         let id = uuid(number * 1_000_000 + next);
         next += 1;
         let text = "x".repeat(1_000);
@@ -50,7 +54,7 @@ async fn send(mut client: Context, number: u64, signal: Arc<Mutex<Option<Instant
                 acknowledged.insert(id);
                 after_signal += usize::from(signal.lock().await.is_some());
             }
-            Err(status) => break status,
+            Err(status) => break (status, began),
         }
     };
     Sent {
@@ -58,6 +62,7 @@ async fn send(mut client: Context, number: u64, signal: Arc<Mutex<Option<Instant
         acknowledged,
         after_signal,
         refused,
+        began,
     }
 }
 
@@ -95,15 +100,13 @@ async fn sigterm_under_load_fails_no_call_that_was_let_in() {
     }
     tokio::time::sleep(LOAD).await;
 
-    let mut signalled = signal.lock().await;
+    let signalled = Instant::now();
     server.signal("TERM");
-    let began = Instant::now();
-    *signalled = Some(began);
-    drop(signalled);
+    *signal.lock().await = Some(signalled);
     let end = tokio::task::spawn_blocking(move || server.wait());
     let status = tokio::time::timeout(DRAIN + CLOSE, end).await;
     let status = status.expect("it outlives its drain").unwrap();
-    let took = began.elapsed();
+    let took = signalled.elapsed();
     assert!(status.success(), "{status}");
     let mut all = Vec::new();
     for client in clients {
@@ -119,6 +122,8 @@ async fn sigterm_under_load_fails_no_call_that_was_let_in() {
         "{acknowledged} appends, {after} of them answered after SIGTERM; down in {took:?}, up again in {start:?}"
     );
     for sent in &all {
+        // What was under way when the signal came is answered.
+        assert!(sent.began > signalled, "{:?}", sent.refused);
         // A call that failed and is in the store was let in, done, and not answered.
         assert_eq!(stored(&server, &sent.session).await, sent.acknowledged);
         let codes = [Code::Unavailable, Code::Cancelled];
