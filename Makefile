@@ -1,6 +1,6 @@
 # What people run. `make test` is all that a change has to pass.
 
-.PHONY: run test lint docs bench chaos soak fuzz tools
+.PHONY: run test lint docs bench chaos soak fuzz image deny tools
 
 # The server, with everything on this machine.
 run:
@@ -44,6 +44,16 @@ SECONDS ?= 60
 TARGETS ?= anthropic openai transcripts storage documents settings operations rpc
 fuzz: tools
 	scripts/fuzz $(SECONDS) $(TARGETS)
+
+# Builds the image, runs it and asks it: needs root and Debian, takes ten minutes or more.
+image:
+	deploy/image-test
+
+# Licences, advisories, duplicates and sources of all dependencies. Not part of `make lint`: cargo-deny takes
+# minutes to build, and its list of advisories comes from GitHub. OFFLINE=1 does without that list.
+deny:
+	command -v cargo-deny >/dev/null || cargo install cargo-deny --locked --version 0.20.2
+	cargo deny --locked check bans licenses sources $(if $(OFFLINE),,advisories)
 
 tools:
 	scripts/install-tools

@@ -2,6 +2,8 @@
 //! tells, and everything goes on without a restart once there is room. On a small file system of the
 //! test's own, which takes the right to mount; without it the test says so.
 
+#![expect(clippy::disallowed_methods, reason = "real time passes")]
+
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -33,7 +35,7 @@ impl Mounted {
     /// Somebody else's file takes what is left.
     fn fill(&self) {
         let file = std::fs::File::create(self.0.path().join("ballast")).unwrap();
-        while std::io::Write::write_all(&mut &file, &[1; 1 << 16]).is_ok() {}
+        while std::io::Write::write_all(&mut &file, &vec![1; 1 << 16]).is_ok() {}
     }
 
     fn empty(&self) {
@@ -58,9 +60,10 @@ fn start(folder: &Path, reserve: &str) -> Server {
     Server::start(folder, &args)
 }
 
+#[expect(clippy::print_stderr, reason = "a test that is left out says so")]
 async fn full_and_back(reserve: &str) {
     let Some(disk) = Mounted::new() else {
-        println!("skipped: nothing can be mounted here, which takes root");
+        eprintln!("skipped: nothing can be mounted here, which takes root");
         return;
     };
     let data = disk.0.path().join("data");

@@ -37,6 +37,7 @@ mod repeats;
 mod rewind;
 mod sessions;
 mod shutdown;
+mod shutdown_load;
 mod skeleton;
 mod stream;
 mod telemetry;

@@ -109,14 +109,14 @@ impl Server {
         }
     }
 
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Where it listens.
     pub fn address(&self) -> &str {
         &self.address
-    }
-
-    /// The number of its process.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
     }
 
     /// What Prometheus would read now.

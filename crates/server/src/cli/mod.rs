@@ -10,6 +10,7 @@ mod demo;
 mod each_file;
 mod export;
 mod files;
+mod health;
 mod import;
 mod inspect;
 mod keys;
@@ -44,6 +45,7 @@ enum Command {
     Demo(demo::Demo),
     Serve(serve::Serve),
     Worker(worker::Work),
+    Health(health::Health),
     Import(import::Import),
     Sessions(sessions::Sessions),
     Inspect(inspect::Inspect),
@@ -67,6 +69,7 @@ impl Cli {
             Command::Demo(command) => command.run(),
             Command::Serve(command) => command.run(),
             Command::Worker(command) => command.run(),
+            Command::Health(command) => command.run(),
             Command::Import(command) => command.run(),
             Command::Sessions(command) => command.run(),
             Command::Inspect(command) => command.run(),

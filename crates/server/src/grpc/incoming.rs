@@ -96,13 +96,11 @@ impl Door {
     async fn accept(&self) -> (TcpStream, OwnedSemaphorePermit) {
         loop {
             let stream = accept(&self.listener).await;
-            match Arc::clone(&self.places).try_acquire_owned() {
-                Ok(place) => return (stream, place),
-                Err(_) => {
-                    let max = self.max;
-                    tracing::debug!(max, "grpc.max_connections are open: closed a new one");
-                }
+            if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
+                return (stream, place);
             }
+            let max = self.max;
+            tracing::debug!(max, "grpc.max_connections are open: closed a new one");
         }
     }
 }

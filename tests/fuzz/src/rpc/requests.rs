@@ -68,7 +68,7 @@ pub(super) struct Requests {
 impl Requests {
     pub(super) fn new() -> Self {
         let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
-        let ours = ["ContextService", "SessionService"];
+        let ours = ["AdminService", "ContextService", "SessionService"];
         let services = pool.services().filter(|one| ours.contains(&one.name()));
         let methods = services.flat_map(|service| service.methods().collect::<Vec<_>>());
         Self {

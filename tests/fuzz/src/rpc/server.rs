@@ -11,7 +11,7 @@ use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::Overlay;
 use palimpsest_server::clock::{Clock, IdSource, ManualClock};
 use palimpsest_server::grpc::{Deadline, Mutations, Services, Ticket};
-use palimpsest_server::services::{ContextHandlers, Service, SessionHandlers};
+use palimpsest_server::services::{AdminHandlers, ContextHandlers, Service, SessionHandlers};
 use palimpsest_server::sessions::{Policies, Sessions};
 use palimpsest_store::blobs::Blobs;
 use palimpsest_store::memory::MemoryLog;
@@ -71,7 +71,8 @@ impl Server {
         );
         let services = Services {
             context: ContextHandlers(service.clone()),
-            sessions: SessionHandlers(service),
+            sessions: SessionHandlers(service.clone()),
+            admin: AdminHandlers(service),
         };
         Self {
             runtime: Builder::new_current_thread().enable_all().build().unwrap(),

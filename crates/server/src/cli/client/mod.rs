@@ -45,7 +45,13 @@ pub(super) struct Clients {
 }
 
 impl Remote {
-    pub(super) async fn connect(&self) -> anyhow::Result<Clients> {
+    /// The server's address, as it was given.
+    pub(super) fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// A connection.
+    pub(super) async fn channel(&self) -> anyhow::Result<Channel> {
         let endpoint = Endpoint::from_shared(self.server.clone())
             .with_context(|| {
                 format!(
@@ -54,10 +60,14 @@ impl Remote {
                 )
             })?
             .tcp_nodelay(true);
-        let credential = self.security.credential(&self.server)?;
         let endpoint = self.security.apply(endpoint, &self.server)?;
         let connected = endpoint.connect().await;
-        let channel = connected.map_err(|error| security::unreachable(&self.server, &error))?;
+        connected.map_err(|error| security::unreachable(&self.server, &error))
+    }
+
+    pub(super) async fn connect(&self) -> anyhow::Result<Clients> {
+        let credential = self.security.credential(&self.server)?;
+        let channel = self.channel().await?;
         let context = ContextServiceClient::with_interceptor(channel.clone(), credential.clone());
         let admin = AdminServiceClient::with_interceptor(channel.clone(), credential.clone());
         let sessions = SessionServiceClient::with_interceptor(channel, credential);

@@ -1,0 +1,72 @@
+{{/* Names and labels. */}}
+{{- define "palimpsest.name" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "palimpsest.fullname" -}}
+{{- $name := include "palimpsest.name" . -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "palimpsest.selector" -}}
+app.kubernetes.io/name: {{ include "palimpsest.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "palimpsest.labels" -}}
+{{ include "palimpsest.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "palimpsest.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- .Values.serviceAccount.name | default (include "palimpsest.fullname" .) -}}
+{{- else -}}
+{{- .Values.serviceAccount.name | default "default" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "palimpsest.image" -}}
+{{- $tag := .Values.image.tag | default .Chart.AppVersion -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ $tag }}
+{{- end -}}
+{{- end -}}
+
+{{/* Seconds from SIGTERM to SIGKILL: calls drain, the worker ends, the store closes. 25000 and 5000 are the
+     server's own defaults; a test of the chart asks the server for them. */}}
+{{- define "palimpsest.graceSeconds" -}}
+{{- $drain := dig "shutdown" "drain_ms" 25000 .Values.config -}}
+{{- $worker := dig "worker" "grace_ms" 5000 .Values.config -}}
+{{- $own := divf (addf $drain $worker) 1000 | ceil | int -}}
+{{- add $own .Values.termination.preStopSleepSeconds .Values.termination.marginSeconds -}}
+{{- end -}}
+
+{{/* One probe. Called with the root, the service of gRPC health, and the path on the admin port. */}}
+{{- define "palimpsest.probe" -}}
+{{- $type := .root.Values.probes.type -}}
+{{- if eq $type "auto" -}}
+{{- $type = ternary "http" "grpc" (ne .root.Values.tls.secretName "") -}}
+{{- end -}}
+{{- if eq $type "grpc" -}}
+grpc:
+  port: {{ .root.Values.ports.grpc }}
+  service: {{ .service }}
+{{- else -}}
+httpGet:
+  port: admin
+  path: {{ .path }}
+{{- end }}
+timeoutSeconds: {{ .root.Values.probes.timeoutSeconds }}
+periodSeconds: {{ .root.Values.probes.periodSeconds }}
+{{- end -}}

@@ -1,0 +1,175 @@
+//! The chart and every example of it: what helm, Kubernetes and the server say.
+
+use std::path::Path;
+use std::process::Command;
+
+use palimpsest_tests::binary;
+use serde_json::Value;
+
+use crate::helm::{KUBERNETES, Objects, chart, conform, examples, lint, refusal, rendered, root};
+
+#[test]
+fn every_example_is_what_kubernetes_expects() {
+    lint(None);
+    for example in examples() {
+        lint(Some(&example));
+        for kubernetes in KUBERNETES {
+            let yaml = rendered(Some(&example), &[], kubernetes);
+            let (valid, wrong) = conform(&yaml, kubernetes);
+            assert!(wrong.is_empty(), "{}: {wrong:#?}", example.display());
+            assert!(valid >= 8, "{}: {valid} objects", example.display());
+        }
+    }
+}
+
+#[test]
+fn the_schemas_find_what_is_wrong() {
+    let wrong = "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {ports: [{port: 1, targetport: 2}]}";
+    let (valid, wrong) = conform(wrong, KUBERNETES[0]);
+    assert_eq!((valid, wrong.len()), (0, 1), "{wrong:?}");
+    let wrong = "apiVersion: monitoring.coreos.com/v1\nkind: ServiceMonitor\nmetadata: {name: a}\n\
+                 spec: {selector: {}, endpoints: [{intervall: 1s}]}";
+    let (valid, wrong) = conform(wrong, KUBERNETES[0]);
+    assert_eq!((valid, wrong.len()), (0, 1), "{wrong:?}");
+}
+
+/// Asks the server whether it would start with the settings of a pod.
+fn accepted(objects: &Objects, name: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("palimpsest.toml");
+    std::fs::write(&file, objects.toml()).unwrap();
+    let variables = objects.container()["env"].as_array().unwrap().iter();
+    let variables = variables.map(|variable| {
+        let text = |key: &str| variable[key].as_str().unwrap().to_owned();
+        (text("name"), text("value"))
+    });
+    let output = Command::new(binary())
+        .args(["config", "--check", "--config"])
+        .arg(&file)
+        .env_clear()
+        .envs(variables)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{name}: {said}\n{}",
+        objects.toml()
+    );
+}
+
+#[test]
+fn the_server_takes_the_settings_of_every_example() {
+    for example in examples() {
+        accepted(&Objects::of(&example), &example.display().to_string());
+    }
+}
+
+#[test]
+fn settings_come_out_as_they_went_in() {
+    let values = "{allowAnonymous: true, config: {
+        limits: {max_request_bytes: 2147483648}, prices: {cache_read: 0.25},
+        projects: {demo: {policy: {tool_results: {rules: {\"my.Read\": {fixed_chars: 100000}}}}}},
+        log: {level: \"info,h2=<debug>\"}, worker: {enabled: false}, list: [1, {a: b}]}}";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("values.yaml");
+    std::fs::write(&file, values).unwrap();
+    let objects = Objects::of(&file);
+    let wanted = [
+        "admin.listen = \"0.0.0.0:50052\"",
+        "admin.listen_anywhere = true",
+        "insecure_listen_anywhere = true",
+        "limits.max_request_bytes = 2147483648",
+        "list = [1, {a = \"b\"}]",
+        "log.format = \"json\"",
+        "log.level = \"info,h2=\\u003cdebug\\u003e\"",
+        "prices.cache_read = 0.25",
+        r#"projects.demo.policy.tool_results.rules."my.Read".fixed_chars = 100000"#,
+        "worker.enabled = false",
+    ];
+    let got: Vec<_> = objects.toml().lines().collect();
+    assert_eq!(got, wanted);
+}
+
+#[track_caller]
+fn refused(set: &[&str], why: &str) {
+    let said = refusal(set);
+    assert!(said.contains(why), "{said}");
+}
+
+#[test]
+fn what_cannot_work_is_refused_before_it_reaches_a_cluster() {
+    refused(&[], "nobody would be asked who they are");
+    let open = "allowAnonymous=true";
+    // Helm's two ways to say it, in two releases.
+    let unknown = refusal(&[open, "replica=1"]);
+    assert!(unknown.contains("replica"), "{unknown}");
+    let second = refusal(&[open, "replicas=2"]);
+    assert!(second.contains("replicas"), "{second}");
+    refused(
+        &[open, "auth.keysSecret.name=x"],
+        "allowAnonymous contradicts auth",
+    );
+    refused(
+        &["auth.keysSecret.name=x", "tls.clientCaSecret.name=x"],
+        "tls.clientCaSecret needs tls.secretName",
+    );
+    refused(
+        &[open, "config.listen=x"],
+        "config.listen is set by the chart",
+    );
+    refused(
+        &[open, "config.admin.listen=x"],
+        "config.admin.listen is set by the chart",
+    );
+    refused(
+        &[open, "extraEnv[0].name=PALIMPSEST_SHUTDOWN_DRAIN_MS"],
+        "extraEnv: the pod depends on PALIMPSEST_SHUTDOWN_DRAIN_MS",
+    );
+}
+
+#[test]
+fn settings_and_secrets_of_the_environment_start_it_anew_when_they_change() {
+    let minimal = chart().join("examples/minimal.yaml");
+    let checksum = |set: &[&str]| {
+        let objects = Objects::with(Some(&minimal), set);
+        let template = &objects.one("StatefulSet")["spec"]["template"];
+        template["metadata"]["annotations"].clone()
+    };
+    let config = |of: &Value| of["checksum/config"].as_str().unwrap().to_owned();
+    let (before, after) = (checksum(&[]), checksum(&["config.worker.parallel=3"]));
+    assert_ne!(config(&before), config(&after));
+    assert_eq!(
+        config(&before),
+        config(&checksum(&["resources.requests.cpu=2"]))
+    );
+    assert!(checksum(&["envSecrets[0]=s"])["checksum/env-secrets"].is_string());
+}
+
+#[test]
+fn the_rules_in_the_chart_are_those_of_the_repository() {
+    let production = chart().join("examples/production.yaml");
+    let objects = Objects::of(&production);
+    let rules = std::fs::read_to_string(root().join("deploy/prometheus/alerts.yaml")).unwrap();
+    let address = "https://git.example.com/palimpsest/docs/operations.md";
+    let rules: Value =
+        serde_saphyr::from_str(&rules.replace("docs/operations.md", address)).unwrap();
+    assert_eq!(objects.one("PrometheusRule")["spec"], rules);
+    let dashboards = std::fs::read_dir(root().join("deploy/grafana")).unwrap();
+    let dashboards = dashboards.map(|file| file.unwrap().path());
+    let is_json = |path: &Path| path.extension().is_some_and(|end| end == "json");
+    let maps = objects.all("ConfigMap").into_iter();
+    let held = maps.filter(|map| map["metadata"]["labels"]["grafana_dashboard"] == "1");
+    let held: Vec<_> = held
+        .filter_map(|map| map["data"].as_object())
+        .flatten()
+        .collect();
+    for path in dashboards.filter(|path| is_json(path)) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let is_there = held
+            .iter()
+            .any(|(key, value)| *key == name && **value == text);
+        assert!(is_there, "{name}");
+    }
+}

@@ -1,0 +1,11 @@
+//! What is deployed: the chart with its examples, checked as a cluster would, and the runbooks.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
+
+mod capacity;
+mod chart;
+mod helm;
+mod production;
+mod promises;
+mod runbooks;
+mod values;

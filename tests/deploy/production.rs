@@ -1,0 +1,82 @@
+//! The example of a configuration for production starts, from the commands that its first lines name.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use palimpsest_tests::binary;
+
+use crate::helm::root;
+
+/// A process that dies with its value.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It is gone already when it could not start.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+#[track_caller]
+fn succeeded(output: &Output) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+}
+
+/// A command as somebody would type it after the `export`s of the example.
+fn ask(folder: &Path, port: u16, key: &str, args: &[&str]) -> Output {
+    Command::new(binary())
+        .args(args)
+        .current_dir(folder)
+        .env_clear()
+        .env("PALIMPSEST_SERVER", format!("https://localhost:{port}"))
+        .env("PALIMPSEST_TLS_CA", "dev-secrets/ca.crt")
+        .env("PALIMPSEST_API_KEY", key)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn the_example_for_production_starts_and_lets_in_who_has_the_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let secrets = Command::new(root().join("scripts/dev-secrets"))
+        .arg(folder.path().join("dev-secrets"))
+        .env("PALIMPSEST_BINARY", binary())
+        .output();
+    succeeded(&secrets.unwrap());
+
+    let port = free_port();
+    let log = std::fs::File::create(folder.path().join("log")).unwrap();
+    let server = Command::new(binary())
+        .args(["serve", "--config"])
+        .arg(root().join("deploy/examples/production.toml"))
+        // Its own address would be everybody's who runs this test.
+        .args(["--listen", &format!("0.0.0.0:{port}")])
+        .args(["--admin-listen", "127.0.0.1:0"])
+        .current_dir(folder.path())
+        .env_clear()
+        .stderr(log)
+        .stdin(Stdio::null())
+        .spawn();
+    let _server = Running(server.unwrap());
+    let key = std::fs::read_to_string(folder.path().join("dev-secrets/api-key")).unwrap();
+    let ready = ask(folder.path(), port, &key, &["health", "--wait", "30"]);
+    let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
+    assert!(ready.status.success(), "{ready:?}\n{log}");
+    succeeded(&ask(
+        folder.path(),
+        port,
+        key.trim(),
+        &["sessions", "--json"],
+    ));
+    let stranger = ask(folder.path(), port, "plk_0", &["sessions", "--json"]);
+    assert!(!stranger.status.success());
+    assert!(!log.contains(key.trim()), "the log has the key");
+}

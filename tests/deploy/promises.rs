@@ -1,0 +1,224 @@
+//! What the chart promises about the pod, held against the real server where it is about the server.
+
+use std::process::Command;
+
+use palimpsest_tests::{Server, binary};
+use serde_json::{Value, json};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
+use crate::helm::{Objects, chart, examples};
+
+const PROBES: [&str; 3] = ["startupProbe", "livenessProbe", "readinessProbe"];
+
+/// A setting's value where nothing sets it, as the server says it.
+fn default_of(key: &str) -> u64 {
+    let output = Command::new(binary()).arg("config").env_clear().output();
+    let text = String::from_utf8(output.unwrap().stdout).unwrap();
+    let (section, name) = key.split_once('.').unwrap();
+    let mut lines = text
+        .lines()
+        .skip_while(|line| *line != format!("[{section}]"));
+    let line = lines.find(|line| {
+        line.trim_start_matches("# ")
+            .starts_with(&format!("{name} ="))
+    });
+    let line = line.unwrap_or_else(|| panic!("{key} is not in {text}"));
+    let value = line.split('=').nth(1).unwrap();
+    value.split('#').next().unwrap().trim().parse().unwrap()
+}
+
+fn set_in(toml: &str, key: &str) -> Option<u64> {
+    let start = format!("{key} = ");
+    let line = toml.lines().find_map(|line| line.strip_prefix(&start))?;
+    Some(line.parse().unwrap())
+}
+
+#[test]
+fn no_pod_is_killed_while_it_still_drains() {
+    let (drain, worker) = (
+        default_of("shutdown.drain_ms"),
+        default_of("worker.grace_ms"),
+    );
+    let minimal = chart().join("examples/minimal.yaml");
+    let mut all: Vec<_> = examples().iter().map(|path| Objects::of(path)).collect();
+    for set in [
+        "config.shutdown.drain_ms=900001",
+        "config.worker.grace_ms=61001",
+    ] {
+        all.push(Objects::with(Some(&minimal), &[set]));
+    }
+    for objects in all {
+        let of = |key, default| set_in(objects.toml(), key).unwrap_or(default);
+        let own = of("shutdown.drain_ms", drain) + of("worker.grace_ms", worker);
+        let sleep = &objects.container()["lifecycle"]["preStop"]["sleep"]["seconds"];
+        let grace = objects.pod()["terminationGracePeriodSeconds"]
+            .as_u64()
+            .unwrap();
+        let least = own.div_ceil(1_000) + sleep.as_u64().unwrap_or(0) + 10;
+        assert_eq!(grace, least, "{}", objects.toml());
+    }
+}
+
+#[test]
+fn the_pod_has_no_privileges() {
+    for example in examples() {
+        let objects = Objects::of(&example);
+        let pods = objects.all("Pod").into_iter().map(|pod| &pod["spec"]);
+        for pod in pods.chain([objects.pod()]) {
+            assert_eq!(pod["automountServiceAccountToken"], false);
+            let security = &pod["securityContext"];
+            assert_eq!(security["runAsNonRoot"], true);
+            assert_eq!(security["seccompProfile"]["type"], "RuntimeDefault");
+            let container = &pod["containers"][0];
+            let security = &container["securityContext"];
+            let wanted = json!({
+                "allowPrivilegeEscalation": false,
+                "readOnlyRootFilesystem": true,
+                "capabilities": { "drop": ["ALL"] },
+            });
+            assert_eq!(*security, wanted);
+            for mount in container["volumeMounts"].as_array().into_iter().flatten() {
+                let is_data = mount["name"] == "data";
+                assert!(is_data || mount["readOnly"] == true, "{mount}");
+                assert!(
+                    mount["subPath"].is_null(),
+                    "never brought up to date: {mount}"
+                );
+            }
+        }
+        assert_eq!(
+            objects.one("ServiceAccount")["automountServiceAccountToken"],
+            false
+        );
+    }
+}
+
+#[test]
+fn the_only_pod_owns_its_volume_and_can_be_moved() {
+    for example in examples() {
+        let objects = Objects::of(&example);
+        let set = &objects.one("StatefulSet")["spec"];
+        assert_eq!(set["replicas"], 1);
+        let kept = &set["persistentVolumeClaimRetentionPolicy"]["whenDeleted"];
+        assert_eq!(kept, "Retain");
+        // A budget that names a minimum of the only pod would hold up every drain of a node.
+        let budget = &objects.one("PodDisruptionBudget")["spec"];
+        assert!(budget["minAvailable"].is_null());
+        let services = objects.all("Service");
+        let own = services
+            .iter()
+            .find(|service| service["metadata"]["name"] == set["serviceName"]);
+        assert_eq!(own.unwrap()["spec"]["clusterIP"], "None");
+        for service in &services {
+            assert_eq!(service["spec"]["selector"], set["selector"]["matchLabels"]);
+        }
+    }
+}
+
+/// The first words of the answer of the admin port to a path.
+fn status_of(admin: &str, path: &str) -> String {
+    use std::io::{Read as _, Write as _};
+    let mut stream = std::net::TcpStream::connect(admin).unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.lines().next().unwrap().to_owned()
+}
+
+fn admin_of(server: &Server) -> String {
+    let log = server.log();
+    let serving: Vec<Value> = log
+        .iter()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let admin = serving.iter().find_map(|line| {
+        let fields = line.get("fields").unwrap_or(line);
+        fields["admin"].as_str()
+    });
+    admin.unwrap_or_else(|| panic!("{log:?}")).to_owned()
+}
+
+#[tokio::test]
+async fn the_probes_ask_what_the_server_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    let mut health = HealthClient::new(server.channel().await);
+    let (mut over_grpc, mut over_http) = (0, 0);
+    for example in examples() {
+        let objects = Objects::of(&example);
+        let container = objects.container();
+        let ports = container["ports"].as_array().unwrap();
+        let port = |name: &str| {
+            let port = ports.iter().find(|port| port["name"] == name).unwrap();
+            port["containerPort"].clone()
+        };
+        let is_private = objects.toml().contains("tls.cert_file");
+        for probe in PROBES.map(|name| &container[name]) {
+            if let Some(service) = probe["grpc"]["service"].as_str() {
+                assert!(!is_private, "this probe speaks no TLS: {probe}");
+                assert_eq!(probe["grpc"]["port"], port("grpc"));
+                let request = HealthCheckRequest {
+                    service: service.to_owned(),
+                };
+                let reply = health.check(request).await.unwrap().into_inner();
+                assert_eq!(reply.status(), ServingStatus::Serving, "{service}");
+                over_grpc += 1;
+            } else {
+                let get = &probe["httpGet"];
+                port(get["port"].as_str().unwrap());
+                let status = status_of(&admin_of(&server), get["path"].as_str().unwrap());
+                assert_eq!(status, "HTTP/1.1 200 OK", "{get}");
+                over_http += 1;
+            }
+        }
+        // A pod that cannot serve is not started anew for it.
+        let asks = |probe: &str| {
+            let probe = &container[probe];
+            let names = [&probe["grpc"]["service"], &probe["httpGet"]["path"]];
+            names
+                .into_iter()
+                .find_map(Value::as_str)
+                .unwrap()
+                .to_owned()
+        };
+        assert_ne!(asks("livenessProbe"), asks("readinessProbe"));
+        assert!(asks("readinessProbe").contains("read"), "{example:?}");
+    }
+    assert!(over_grpc > 0 && over_http > 0, "{over_grpc}, {over_http}");
+}
+
+#[test]
+fn what_is_scraped_is_the_admin_port_of_one_service() {
+    let objects = Objects::of(&chart().join("examples/production.yaml"));
+    let monitor = &objects.one("ServiceMonitor")["spec"];
+    let wanted = monitor["selector"]["matchLabels"].as_object().unwrap();
+    let has = |service: &&&Value| {
+        let labels = &service["metadata"]["labels"];
+        wanted.iter().all(|(key, value)| labels[key] == *value)
+    };
+    let services = objects.all("Service");
+    let found: Vec<_> = services.iter().filter(has).collect();
+    assert_eq!(found.len(), 1, "one would be scraped twice, or none");
+    let endpoint = &monitor["endpoints"][0];
+    let port = &found[0]["spec"]["ports"][0];
+    assert_eq!(endpoint["port"], port["name"]);
+    assert_eq!(endpoint["path"], "/metrics");
+    let ports = objects.container()["ports"].as_array().unwrap();
+    let admin = ports
+        .iter()
+        .find(|own| own["name"] == port["targetPort"])
+        .unwrap();
+    let listen = format!("admin.listen = \"0.0.0.0:{}\"", admin["containerPort"]);
+    assert!(objects.toml().contains(&listen));
+    // The alerts look for this name in `job`.
+    let label = monitor["jobLabel"].as_str().unwrap();
+    assert_eq!(found[0]["metadata"]["labels"][label], "palimpsest");
+    // And it is scraped when it is not ready, which is what one of them is about.
+    assert_eq!(found[0]["spec"]["publishNotReadyAddresses"], true);
+}

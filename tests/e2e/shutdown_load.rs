@@ -1,0 +1,134 @@
+//! SIGTERM in the middle of a load: every call that was let in is answered, and the next start is quick.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a process takes real time to end and to start"
+)]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use palimpsest_proto::context::v1::ListMessagesRequest;
+use palimpsest_tests::name;
+use palimpsest_tests::say::{append, user, uuid, with_id};
+use palimpsest_tests::server::{Context, Server};
+use tokio::sync::Mutex;
+use tonic::{Code, Status};
+
+/// Each with a connection and a session of its own.
+const CLIENTS: u64 = 32;
+/// What the first start may still be loading is not measured.
+const LOAD: Duration = Duration::from_millis(1_500);
+const DRAIN: Duration = Duration::from_secs(10);
+/// What may come after the drain: the worker's grace, and the store's last flush.
+const CLOSE: Duration = Duration::from_secs(6);
+const NEXT_START: Duration = Duration::from_secs(2);
+
+/// What became of a client's calls.
+struct Sent {
+    session: String,
+    /// The ids of messages that were acknowledged.
+    acknowledged: BTreeSet<String>,
+    /// How many of them after the signal.
+    after_signal: usize,
+    /// What ended it, and when that call began.
+    refused: Status,
+    began: Instant,
+}
+
+/// Appends one message after another until a call fails.
+async fn send(mut client: Context, number: u64, signal: Arc<Mutex<Option<Instant>>>) -> Sent {
+    let session = name(&format!("load-{number}"));
+    let mut acknowledged = BTreeSet::new();
+    let mut after_signal = 0;
+    let mut next = 0;
+    let (refused, began) = loop {
+        let began = Instant::now();
+        let id = uuid(number * 1_000_000 + next);
+        next += 1;
+        let text = "x".repeat(1_000);
+        let request = append(&session, vec![with_id(&id, user(&text))]);
+        match client.append_messages(request).await {
+            Ok(_) => {
+                acknowledged.insert(id);
+                after_signal += usize::from(signal.lock().await.is_some());
+            }
+            Err(status) => break (status, began),
+        }
+    };
+    Sent {
+        session,
+        acknowledged,
+        after_signal,
+        refused,
+        began,
+    }
+}
+
+async fn stored(server: &Server, session: &str) -> BTreeSet<String> {
+    let mut sessions = server.sessions().await;
+    let mut all = BTreeSet::new();
+    let mut page_token = String::new();
+    loop {
+        let request = ListMessagesRequest {
+            session: session.to_owned(),
+            omit_content: true,
+            page_size: 1_000,
+            page_token,
+            ..Default::default()
+        };
+        let page = sessions.list_messages(request).await.unwrap().into_inner();
+        all.extend(page.messages.into_iter().map(|message| message.id));
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            return all;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sigterm_under_load_fails_no_call_that_was_let_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let drain = format!("shutdown.drain_ms={}", DRAIN.as_millis());
+    let server = Server::start(folder.path(), &["--set", &drain]);
+    let signal = Arc::new(Mutex::new(None));
+    let mut clients = Vec::new();
+    for number in 0..CLIENTS {
+        let client = server.context().await;
+        clients.push(tokio::spawn(send(client, number, Arc::clone(&signal))));
+    }
+    tokio::time::sleep(LOAD).await;
+
+    let signalled = Instant::now();
+    server.signal("TERM");
+    *signal.lock().await = Some(signalled);
+    let end = tokio::task::spawn_blocking(move || server.wait());
+    let status = tokio::time::timeout(DRAIN + CLOSE, end).await;
+    let status = status.expect("it outlives its drain").unwrap();
+    let took = signalled.elapsed();
+    assert!(status.success(), "{status}");
+    let mut all = Vec::new();
+    for client in clients {
+        all.push(client.await.unwrap());
+    }
+
+    let began = Instant::now();
+    let server = Server::start(folder.path(), &[]);
+    let start = began.elapsed();
+    let acknowledged: usize = all.iter().map(|sent| sent.acknowledged.len()).sum();
+    let after: usize = all.iter().map(|sent| sent.after_signal).sum();
+    println!(
+        "{acknowledged} appends, {after} of them answered after SIGTERM; down in {took:?}, up again in {start:?}"
+    );
+    for sent in &all {
+        // What was under way when the signal came is answered.
+        assert!(sent.began > signalled, "{:?}", sent.refused);
+        // A call that failed and is in the store was let in, done, and not answered.
+        assert_eq!(stored(&server, &sent.session).await, sent.acknowledged);
+        let codes = [Code::Unavailable, Code::Cancelled];
+        assert!(codes.contains(&sent.refused.code()), "{:?}", sent.refused);
+    }
+    assert!(after > 0, "nothing was under way");
+    assert!(start < NEXT_START, "{start:?}");
+}
