@@ -83,7 +83,7 @@ async fn metrics_count_calls_in_flight() {
     let (status, body) = get(&stack, "/metrics").await;
     assert_eq!(status, "HTTP/1.1 200 OK");
     assert!(
-        body.contains("\npalimpsest_grpc_calls_in_flight 1\n"),
+        body.contains("\npalimpsest_rpc_in_flight{kind=\"call\"} 1\n"),
         "{body}"
     );
     stack.state.released.add_permits(1);
@@ -118,6 +118,7 @@ async fn reflection_lists_what_is_served_in_both_versions() {
     let stack = Stack::start().await;
     let expected = [
         "grpc.health.v1.Health",
+        "palimpsest.context.v1.AdminService",
         "palimpsest.context.v1.ContextService",
         "palimpsest.context.v1.SessionService",
     ];

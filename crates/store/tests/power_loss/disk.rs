@@ -246,6 +246,16 @@ impl Disk {
                 }
             }
             "unlink" => self.name(&call.path(0), None, begun, ended),
+            "fallocate" if call.number(1) == 0 => {
+                // Room that is set aside: the file is longer, and holds zeros.
+                let Some(open) = self.open.get(&call.number(0)) else {
+                    return;
+                };
+                let len = usize::try_from(call.number(2) + call.number(3)).unwrap();
+                self.nodes[open.inode]
+                    .changes
+                    .push(timed(Change::Resize { len }));
+            }
             "writev" | "pwritev" | "fallocate" | "dup" | "dup2" | "dup3" => {
                 let fd = call.number(0);
                 assert!(
