@@ -4,7 +4,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use palimpsest_proto::context::v1::{
     GetSessionMemoryRequest, GetSessionRequest, ListMessagesRequest,
@@ -12,6 +12,7 @@ use palimpsest_proto::context::v1::{
 use palimpsest_tests::refused;
 use palimpsest_tests::say::{append, noise, prepare, user};
 use palimpsest_tests::server::Server;
+use tokio::time::Instant;
 use tonic::Code;
 use tonic_types::StatusExt as _;
 

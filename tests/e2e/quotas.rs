@@ -1,7 +1,7 @@
 //! What a project may use: each quota refuses with its own reason, and says what helps.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use palimpsest_proto::context::v1::{
     CreateSessionRequest, DeleteSessionRequest, GetSessionRequest, Session, WatchSessionRequest,
@@ -9,6 +9,7 @@ use palimpsest_proto::context::v1::{
 use palimpsest_tests::refused;
 use palimpsest_tests::say::{append, noise, prepare, user};
 use palimpsest_tests::server::Server;
+use tokio::time::Instant;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 

@@ -36,8 +36,8 @@ async fn usage(harness: &dyn Harness) {
     };
     log.append(&key("p/a"), with_blobs).await.expect("appends");
     for (revision, session) in [(0, "p/b"), (1, "p/b"), (0, "q/a")] {
-        let appended = log.append(&key(session), batch(revision, 1, bytes(2, 1_000)));
-        appended.await.expect("appends");
+        let one = batch(revision, 1, bytes(2, 1_000));
+        log.append(&key(session), one).await.expect("appends");
     }
     assert_eq!(held(&log, Some(&p)).await, (2, 7_100));
     assert_eq!(held(&log, Some(&q)).await, (1, 1_000));
