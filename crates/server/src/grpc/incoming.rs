@@ -30,13 +30,11 @@ pub(super) fn connections(
         loop {
             let stream = accept(&listener).await;
             // One too many is closed rather than left to wait: its client looks for another replica.
-            match Arc::clone(&places).try_acquire_owned() {
-                Ok(place) => {
-                    let stream = Mortal::new(stream, cut_after, place);
-                    return Some((Ok(stream), (listener, places)));
-                }
-                Err(_) => tracing::debug!(max, "grpc.max_connections are open: closed a new one"),
+            if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
+                let stream = Mortal::new(stream, cut_after, place);
+                return Some((Ok(stream), (listener, places)));
             }
+            tracing::debug!(max, "grpc.max_connections are open: closed a new one");
         }
     })
 }

@@ -149,13 +149,12 @@ impl Account {
         for fresh in [FRESH, FRESH_TO_REFUSE] {
             let stored = *self.lock();
             let known = stored.filter(|stored| now.saturating_sub(stored.at) < fresh);
-            let usage = match known {
-                Some(stored) => stored.usage,
-                None => {
-                    let usage = log.usage(project).await?;
-                    *self.lock() = Some(Stored { usage, at: now });
-                    usage
-                }
+            let usage = if let Some(stored) = known {
+                stored.usage
+            } else {
+                let usage = log.usage(project).await?;
+                *self.lock() = Some(Stored { usage, at: now });
+                usage
             };
             if self.has_room(usage, creates).is_ok() {
                 break;
