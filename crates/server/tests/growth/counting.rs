@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 use palimpsest_store::{
-    Batch, Due, DueChange, Frame, Head, Lease, SessionLog, Snapshot, StoreError,
+    Batch, Due, DueChange, Frame, Head, Lease, SessionLog, Snapshot, StoreError, Usage,
 };
 
 /// What was read.
@@ -120,6 +120,10 @@ impl<L: SessionLog> SessionLog for CountingLog<L> {
         next: DueChange,
     ) -> Result<bool, StoreError> {
         self.log.release(key, owner, next).await
+    }
+
+    async fn usage(&self, project: Option<&ProjectId>) -> Result<Usage, StoreError> {
+        self.log.usage(project).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {
