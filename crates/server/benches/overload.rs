@@ -193,11 +193,11 @@ async fn open(clients: &[Client], rate: f64, time: Duration, numbers: &Arc<Atomi
         while count < due {
             count += 1;
             let mut client = clients[count as usize % clients.len()].clone();
-            let (sender, number) = (sender.clone(), numbers.fetch_add(1, Relaxed));
+            let (results, number) = (sender.clone(), numbers.fetch_add(1, Relaxed));
             tokio::spawn(async move {
-                let begun = Instant::now();
+                let started = Instant::now();
                 let answer = client.append_messages(request(number)).await;
-                let _ = sender.send((begun.elapsed(), answer.map(drop).map_err(|s| s.code())));
+                let _ = results.send((started.elapsed(), answer.map(drop).map_err(|s| s.code())));
             });
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
