@@ -3,7 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "real time passes")]
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use palimpsest_proto::context::v1::{
     CreateSessionRequest, DeleteSessionRequest, GetSessionRequest, Session, WatchSessionRequest,
@@ -11,6 +11,7 @@ use palimpsest_proto::context::v1::{
 use palimpsest_tests::refused;
 use palimpsest_tests::say::{append, noise, prepare, user};
 use palimpsest_tests::server::Server;
+use tokio::time::Instant;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 

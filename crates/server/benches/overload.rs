@@ -187,17 +187,17 @@ async fn closed(clients: &[Client], callers: usize, numbers: &Arc<AtomicU64>) ->
 async fn open(clients: &[Client], rate: f64, time: Duration, numbers: &Arc<AtomicU64>) -> Outcome {
     let (sender, mut results) = mpsc::unbounded_channel();
     let began = Instant::now();
-    let mut sent = 0_u64;
+    let mut count = 0_u64;
     while began.elapsed() < time {
         let due = (began.elapsed().as_secs_f64() * rate) as u64;
-        while sent < due {
-            sent += 1;
-            let mut client = clients[sent as usize % clients.len()].clone();
-            let (sender, number) = (sender.clone(), numbers.fetch_add(1, Relaxed));
+        while count < due {
+            count += 1;
+            let mut client = clients[count as usize % clients.len()].clone();
+            let (results, number) = (sender.clone(), numbers.fetch_add(1, Relaxed));
             tokio::spawn(async move {
-                let begun = Instant::now();
+                let started = Instant::now();
                 let answer = client.append_messages(request(number)).await;
-                let _ = sender.send((begun.elapsed(), answer.map(drop).map_err(|s| s.code())));
+                let _ = results.send((started.elapsed(), answer.map(drop).map_err(|s| s.code())));
             });
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -218,14 +218,14 @@ async fn open(clients: &[Client], rate: f64, time: Duration, numbers: &Arc<Atomi
     outcome
 }
 
-fn row(what: &str, value: String, limit: &str) {
+fn row(what: &str, value: impl std::fmt::Display, limit: &str) {
     println!("{what:<44} {value:>14}   {limit}");
 }
 
 #[tokio::main]
 async fn main() {
     let seconds = std::env::args().filter_map(|arg| arg.parse::<u64>().ok());
-    let overload = Duration::from_secs(seconds.last().unwrap_or(10));
+    let overload = Duration::from_secs(seconds.max().unwrap_or(10));
     let server = Server::start();
     let clients = server.clients().await;
     let numbers = Arc::new(AtomicU64::new(0));

@@ -149,7 +149,7 @@ async fn schedule(seed: u64, reserve: u64) -> bool {
     let mut acknowledged = Acknowledged::default();
     let mut written = 0;
     for round in 0..2 {
-        if random() % 2 == 0 {
+        if random().is_multiple_of(2) {
             small.fill((1 + random() % 6) << 20);
         }
         // Until it is full.
@@ -181,7 +181,7 @@ async fn schedule(seed: u64, reserve: u64) -> bool {
                 Err(StoreError::Conflict { .. }) => break,
                 Err(error) => panic!("{context}, round {round}: {error}"),
             }
-            if random() % 50 == 0 && !frames.is_empty() {
+            if random().is_multiple_of(50) && !frames.is_empty() {
                 let at = Revision::new(frames.len() as u64);
                 let bytes = frame(1, 50_000);
                 let put = log
@@ -202,7 +202,7 @@ async fn schedule(seed: u64, reserve: u64) -> bool {
             .arg(small.path())
             .status();
         assert!(grown.unwrap().success());
-        if random() % 3 == 0 {
+        if random().is_multiple_of(3) {
             // Or the process ends before anything else happens.
             drop(log);
             log = SledLog::open(&options).unwrap();

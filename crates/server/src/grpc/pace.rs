@@ -342,9 +342,9 @@ mod tests {
     /// Calls of which each has the server for itself.
     fn alone(pace: &Arc<Pace>, count: u64, took: Duration, now: &mut Instant) {
         for _ in 0..count {
-            let place = pace.place(Lane::Change, "m", LONG).unwrap();
+            let one = pace.place(Lane::Change, "m", LONG).unwrap();
             *now += took;
-            pace.learn(&place, took, *now);
+            pace.learn(&one, took, *now);
         }
     }
 
@@ -356,8 +356,8 @@ mod tests {
             let millis = 10 * places.len().max(capacity) / capacity;
             let took = Duration::from_millis(millis as u64);
             *now += took;
-            for place in &places {
-                pace.learn(place, took, *now);
+            for one in &places {
+                pace.learn(one, took, *now);
             }
         }
     }
