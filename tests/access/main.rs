@@ -1,6 +1,7 @@
 //! Who may enter, with the real binary over real connections: keys, tokens, tenants, rights, TLS.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
+#![expect(clippy::large_futures, reason = "a test runs once")]
 
 mod calls;
 mod command_line;
