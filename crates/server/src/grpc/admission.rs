@@ -1,5 +1,5 @@
-//! Which calls are taken. What does not fit is refused at once: a queue would only make every
-//! answer late.
+//! Which calls are taken. What does not fit is refused, at once or after it waited for a moment: a queue that
+//! stands would only make every answer late.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,16 +133,16 @@ impl Admission {
     }
 
     /// The ticket of a call that has its permit, if it is also to be worked on now.
-    pub(super) fn ticket(
+    pub(super) async fn ticket(
         &self,
         (kind, method, deadline): (Kind, &str, Deadline),
         span: CallSpan,
     ) -> Result<Ticket, ServiceError> {
         let patience = deadline.remaining();
-        let place = kind
-            .lane()
-            .map(|lane| self.pace.place(lane, method, patience))
-            .transpose()?;
+        let place = match kind.lane() {
+            Some(lane) => Some(self.pace.enter(lane, method, patience).await?),
+            None => None,
+        };
         let share = Share::of(&self.requests);
         Ok(Ticket::new(
             span,

@@ -123,7 +123,7 @@ impl Shared {
                 record.permit = permit;
                 let deadline = Deadline::after(self.grpc.timeout(asked_for(request.headers())));
                 let place = (kind, record.method.as_str(), deadline);
-                match self.admission.ticket(place, record.span.clone()) {
+                match self.admission.ticket(place, record.span.clone()).await {
                     Ok(ticket) => {
                         record.ticket = ticket;
                         self.run(inner, request, deadline, &record)
@@ -213,7 +213,7 @@ impl Shared {
         Record {
             method: path,
             known: method,
-            is_timed: kind == Kind::Call,
+            is_timed: matches!(kind, Kind::Read | Kind::Call),
             ticket: Ticket::default(),
             span,
             trace: caller.trace,

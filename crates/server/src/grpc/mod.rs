@@ -12,6 +12,7 @@ mod edge;
 mod gate;
 mod health;
 mod incoming;
+mod line;
 mod mutations;
 mod pace;
 mod size;

@@ -5,13 +5,17 @@
 //! `grpc.max_slowdown_percent` of that, the number falls, and it rises while calls are turned away that
 //! would not slow the others down. Time in which a call waits for somebody else is not counted.
 //!
+//! A call that finds no place waits a little (`line`), so that a burst is no overload.
+//!
 //! Reads have a lane of their own beside changes, so that neither starves the other.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
+
+use super::line::{Joined, Line};
 
 /// How many there may be at first: what two cores and a disk with group commit are good for.
 const FIRST: usize = 64;
@@ -42,6 +46,8 @@ pub(super) struct Pace {
     limit: AtomicUsize,
     reads: AtomicUsize,
     changes: AtomicUsize,
+    /// Those who wait for a place: readers, and changes.
+    lines: [Line<Held>; 2],
     refused: AtomicU64,
     /// What calls took in the last window, in thousandths of what they take without load.
     slowdown: AtomicU64,
@@ -88,6 +94,7 @@ impl Pace {
             limit: AtomicUsize::new(FIRST.min(most)),
             reads: AtomicUsize::new(0),
             changes: AtomicUsize::new(0),
+            lines: [Line::new(), Line::new()],
             refused: AtomicU64::new(0),
             slowdown: AtomicU64::new(ONE),
             methods: std::array::from_fn(|_| Method::default()),
@@ -113,6 +120,57 @@ impl Pace {
         }
     }
 
+    /// A place, waiting a little for one.
+    pub(super) async fn enter(
+        self: &Arc<Self>,
+        lane: Lane,
+        method: &str,
+        patience: Duration,
+    ) -> Result<Place, Refused> {
+        match self.place(lane, method, patience) {
+            Err(Refused::NoPlace) => {}
+            placed => return placed,
+        }
+        let slot = slot(method);
+        let takes = Duration::from_micros(self.methods[slot].micros.load(Relaxed));
+        let held = || self.take(lane).ok().map(|_| Held::new(self, lane));
+        let held = match self.line(lane).join(Instant::now(), takes, held) {
+            Joined::Placed(held) => Some(held),
+            Joined::Waits(mut place, wait) => match timeout(wait.min(patience), &mut place).await {
+                Ok(held) => held.ok(),
+                // It may have come in the last moment.
+                Err(_elapsed) => place.try_recv().ok(),
+            },
+        };
+        let Some(held) = held else {
+            self.refused.fetch_add(1, Relaxed);
+            return Err(Refused::NoPlace);
+        };
+        Ok(held.into_place(slot))
+    }
+
+    fn line(&self, lane: Lane) -> &Line<Held> {
+        &self.lines[usize::from(lane == Lane::Change)]
+    }
+
+    /// One call less is worked on; the next may come.
+    fn leave(self: &Arc<Self>, lane: Lane) {
+        self.lane(lane).0.fetch_sub(1, SeqCst);
+        self.call_up(lane);
+    }
+
+    /// Gives free places to those who wait.
+    fn call_up(self: &Arc<Self>, lane: Lane) {
+        let line = self.line(lane);
+        if line.is_waited_in() {
+            let held = || self.take(lane).ok().map(|_| Held::new(self, lane));
+            line.give(Instant::now(), held, |unused| {
+                self.lane(lane).0.fetch_sub(1, SeqCst);
+                unused.defuse();
+            });
+        }
+    }
+
     /// A place, if there is one; and if `patience` is likely to last as long as the call takes.
     pub(super) fn place(
         self: &Arc<Self>,
@@ -126,26 +184,19 @@ impl Pace {
         if now_working > limit / 2 && self.takes(slot).is_some_and(|takes| patience < takes / 2) {
             return Err(Refused::TooLate);
         }
+        // Nobody goes ahead of those who wait.
+        if self.line(lane).is_waited_in() {
+            return Err(Refused::NoPlace);
+        }
         let before = self.take(lane)?;
-        Ok(Place {
-            pace: Arc::clone(self),
-            lane,
-            slot,
-            calm: before <= limit / 8,
-            work: Mutex::new(Work {
-                since: Some(Instant::now()),
-                done: Duration::ZERO,
-                counts: false,
-            }),
-        })
+        Ok(Place::new(self, lane, slot, before <= limit / 8))
     }
 
     /// One more in a lane; how many there were before.
     fn take(&self, lane: Lane) -> Result<usize, Refused> {
         let (working, limit) = self.lane(lane);
-        let taken = working.fetch_update(Relaxed, Relaxed, |n| (n < limit).then_some(n + 1));
+        let taken = working.fetch_update(SeqCst, SeqCst, |n| (n < limit).then_some(n + 1));
         taken.map_err(|_| {
-            self.refused.fetch_add(1, Relaxed);
             self.lock().was_short = true;
             Refused::NoPlace
         })
@@ -222,6 +273,33 @@ fn slot(method: &str) -> usize {
     usize::try_from(hash % SLOTS as u64).unwrap_or(0)
 }
 
+/// A place that is given to a call which may have gone meanwhile; then it is given back.
+#[derive(Debug)]
+struct Held(Option<(Arc<Pace>, Lane)>);
+
+impl Held {
+    fn new(pace: &Arc<Pace>, lane: Lane) -> Self {
+        Self(Some((Arc::clone(pace), lane)))
+    }
+
+    fn into_place(mut self, slot: usize) -> Place {
+        let (pace, lane) = self.0.take().expect("it is given once");
+        Place::new(&pace, lane, slot, false)
+    }
+
+    fn defuse(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some((pace, lane)) = self.0.take() {
+            pace.leave(lane);
+        }
+    }
+}
+
 /// Why there is no place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
@@ -251,6 +329,20 @@ struct Work {
 }
 
 impl Place {
+    fn new(pace: &Arc<Pace>, lane: Lane, slot: usize, calm: bool) -> Self {
+        Self {
+            pace: Arc::clone(pace),
+            lane,
+            slot,
+            calm,
+            work: Mutex::new(Work {
+                since: Some(Instant::now()),
+                done: Duration::ZERO,
+                counts: false,
+            }),
+        }
+    }
+
     /// Until the guard is dropped the call waits for somebody else.
     pub(super) fn pause(&self) -> Paused<'_> {
         Paused {
@@ -266,7 +358,7 @@ impl Place {
             return false;
         };
         work.done += since.elapsed();
-        self.pace.lane(self.lane).0.fetch_sub(1, Relaxed);
+        self.pace.leave(self.lane);
         true
     }
 
@@ -276,7 +368,10 @@ impl Place {
         if work.since.is_some() {
             return Ok(());
         }
-        self.pace.take(self.lane)?;
+        if self.pace.take(self.lane).is_err() {
+            self.pace.refused.fetch_add(1, Relaxed);
+            return Err(Refused::NoPlace);
+        }
         work.since = Some(Instant::now());
         Ok(())
     }
@@ -295,10 +390,11 @@ impl Place {
         let took = work.done + since.elapsed();
         let counts = work.counts;
         drop(work);
-        self.pace.lane(self.lane).0.fetch_sub(1, Relaxed);
+        self.pace.lane(self.lane).0.fetch_sub(1, SeqCst);
         if counts {
             self.pace.learn(self, took, Instant::now());
         }
+        self.pace.call_up(self.lane);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Work> {
@@ -328,7 +424,7 @@ impl Drop for Paused<'_> {
                 .pace
                 .lane(self.place.lane)
                 .0
-                .fetch_add(1, Relaxed);
+                .fetch_add(1, SeqCst);
         }
     }
 }
