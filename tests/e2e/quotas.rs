@@ -1,7 +1,5 @@
 //! What a project may use: each quota refuses with its own reason, and says what helps.
 
-#![expect(clippy::disallowed_methods, reason = "real time passes")]
-
 use std::path::Path;
 use std::time::Duration;
 

@@ -20,12 +20,16 @@ use crate::admin;
 use crate::clock::{Clock, IdSource, SystemClock};
 use crate::config::Config;
 use crate::errors::BoxError;
-use crate::grpc::{self, Admission, Edge, Gate, Health, Mutations, Tls};
+use crate::grpc::{self, Admission, Edge, Gate, Health, InFlight, Mutations, Tls};
 use crate::metrics::Metrics;
 use crate::upkeep;
 
 /// How long the admin port may take to close: its calls take no time.
 const ADMIN_CLOSE: Duration = Duration::from_secs(1);
+
+/// How long connections on which nothing goes on may take to close, and how often that is looked at.
+const IDLE_CLOSE: Duration = Duration::from_millis(500);
+const IDLE_LOOK: Duration = Duration::from_millis(20);
 
 /// Why the server could not serve.
 #[derive(Debug, thiserror::Error)]
@@ -322,6 +326,12 @@ async fn drain(context: &Context, admission: &Admission, serving: Serving) -> Re
         context.mutations.finished().await;
         served
     };
+    let finished = async {
+        tokio::select! {
+            served = finished => Some(served),
+            () = nothing_goes_on(context, admission) => None,
+        }
+    };
     let Ok(served) = timeout(limit, finished).await else {
         stop.abort();
         let calls = admission.in_flight().calls;
@@ -333,7 +343,27 @@ async fn drain(context: &Context, admission: &Admission, serving: Serving) -> Re
         );
         return Ok(());
     };
-    Ok(served??)
+    if let Some(served) = served {
+        return Ok(served??);
+    }
+    stop.abort();
+    Ok(())
+}
+
+/// Returns when nothing has been under way for a while, whatever connections are still open: a client that
+/// does not close one when it is asked to must not hold up the end.
+async fn nothing_goes_on(context: &Context, admission: &Admission) {
+    let mut quiet = Duration::ZERO;
+    while quiet < IDLE_CLOSE {
+        sleep(IDLE_LOOK).await;
+        let InFlight { calls, watches } = admission.in_flight();
+        let is_quiet = calls == 0 && watches == 0 && context.mutations.count() == 0;
+        quiet = if is_quiet {
+            quiet + IDLE_LOOK
+        } else {
+            Duration::ZERO
+        };
+    }
 }
 
 /// The admin port: up before the store is open, and until it is closed.

@@ -60,7 +60,7 @@ pub enum MediaProblem {
     TooManyBytes,
     /// More pixels along one edge than a provider takes.
     TooManyPixels,
-    /// Not a type that a provider takes, or not base64.
+    /// Not a type that a provider takes, not base64, or at an address that no provider reads.
     BadType,
     /// More pictures in one request than a provider takes.
     TooMany,
@@ -69,8 +69,13 @@ pub enum MediaProblem {
 impl Media {
     /// What a provider would refuse about it, by itself.
     pub fn problem(&self) -> Option<MediaProblem> {
-        let MediaSource::Base64 { media_type, data } = &self.source else {
-            return None;
+        let (media_type, data) = match &self.source {
+            MediaSource::Base64 { media_type, data } => (media_type, data),
+            MediaSource::Url(url) => {
+                let is_fetched = ["https://", "http://"].iter().any(|it| url.starts_with(it));
+                return (!is_fetched).then_some(MediaProblem::BadType);
+            }
+            MediaSource::Other(_) => return None,
         };
         match self.kind {
             MediaKind::Document if data.len() > MAX_DOCUMENT_BASE64_BYTES => {
@@ -153,6 +158,11 @@ mod tests {
             let problem = image("image/png", bad).problem();
             assert_eq!(problem, Some(MediaProblem::BadType), "{bad}");
         }
+        let mut elsewhere = png(1, 1);
+        elsewhere.source = MediaSource::Url("file:///etc/passwd".into());
+        assert_eq!(elsewhere.problem(), Some(MediaProblem::BadType));
+        elsewhere.source = MediaSource::Url("https://example.com/a.png".into());
+        assert_eq!(elsewhere.problem(), None);
         let long = format!("{}\n{}", "A".repeat(40_000), "A".repeat(39_999));
         assert_eq!(
             image("image/png", &long).problem(),

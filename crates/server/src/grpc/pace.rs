@@ -161,10 +161,10 @@ impl Pace {
 
     /// Gives free places to those who wait.
     fn call_up(self: &Arc<Self>, lane: Lane) {
-        let line = self.line(lane);
-        if line.is_waited_in() {
+        let waiting = self.line(lane);
+        if waiting.is_waited_in() {
             let held = || self.take(lane).ok().map(|_| Held::new(self, lane));
-            line.give(Instant::now(), held, |unused| {
+            waiting.give(Instant::now(), held, |unused| {
                 self.lane(lane).0.fetch_sub(1, SeqCst);
                 unused.defuse();
             });
@@ -420,11 +420,7 @@ impl Drop for Paused<'_> {
         if self.was_working {
             // It was taken on already: it need not find a place again.
             self.place.lock().since = Some(Instant::now());
-            self.place
-                .pace
-                .lane(self.place.lane)
-                .0
-                .fetch_add(1, SeqCst);
+            self.place.pace.lane(self.place.lane).0.fetch_add(1, SeqCst);
         }
     }
 }
