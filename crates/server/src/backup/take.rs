@@ -77,15 +77,23 @@ pub async fn take<W: Wire>(
     (now, random): (Timestamp, u64),
     full: bool,
 ) -> Result<Taken, BackupError> {
-    let base = if full { None } else { latest(place).await? };
-    if let Some(base) = &base {
-        // A base that is damaged would make this one worthless too.
-        Manifest::check(place, base).await?;
-    }
+    let last = latest(place).await?;
+    let last = match last {
+        // A base that is damaged would make this one worthless too; what stands by itself needs none.
+        Some(last) => match Manifest::check(place, &last).await {
+            Err(error) if !full => return Err(error),
+            checked => checked.ok(),
+        },
+        None => None,
+    };
+    // The latest one is found by its name, whatever became of the clock.
+    let after = last.as_ref().map_or(i64::MIN, |last| last.started_ms + 1);
+    let started = now.max(Timestamp::from_millis(after));
+    let base = last.filter(|_| !full).map(|last| last.id);
     let backup = Backup {
         format: FORMAT,
-        id: name(now, random),
-        started_ms: now.as_millis(),
+        id: name(started, random),
+        started_ms: started.as_millis(),
         base: base.clone(),
     };
     let run = Run {
@@ -154,7 +162,7 @@ fn parsed(session: &StoredSession) -> Result<SessionKey, BackupError> {
 fn name(now: Timestamp, random: u64) -> String {
     let at = jiff::Timestamp::from_millisecond(now.as_millis()).unwrap_or_default();
     let random = random & 0xFFFF_FFFF;
-    format!("{}-{random:08x}", at.strftime("%Y%m%dT%H%M%SZ"))
+    format!("{}-{random:08x}", at.strftime("%Y%m%dT%H%M%S%.3fZ"))
 }
 
 /// The manifest of the last backup, read beside the server's list: both are in the order of names.
@@ -375,11 +383,11 @@ mod tests {
     #[test]
     fn names_are_dates_that_sort() {
         for (millis, expected) in [
-            (0, "19700101T000000Z-000000ab"),
-            (951_782_399_999, "20000228T235959Z-000000ab"),
-            (951_782_400_000, "20000229T000000Z-000000ab"),
-            (1_709_251_200_000, "20240301T000000Z-000000ab"),
-            (1_798_761_599_000, "20261231T235959Z-000000ab"),
+            (0, "19700101T000000.000Z-000000ab"),
+            (951_782_399_999, "20000228T235959.999Z-000000ab"),
+            (951_782_400_000, "20000229T000000.000Z-000000ab"),
+            (1_709_251_200_000, "20240301T000000.000Z-000000ab"),
+            (1_798_761_599_000, "20261231T235959.000Z-000000ab"),
         ] {
             assert_eq!(name(Timestamp::from_millis(millis), 0xAB), expected);
         }
