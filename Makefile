@@ -26,10 +26,12 @@ bench:
 
 # Random schedules of faults and kills, and of full disks, against a release; prints what it counted.
 SCHEDULES ?= 1000
+FULL_DISKS ?= 200
 chaos:
 	cargo build --release --locked
 	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest CHAOS_SCHEDULES=$(SCHEDULES) \
 		cargo test --locked -p palimpsest-tests --test chaos -- --nocapture
+	DISK_SCHEDULES=$(FULL_DISKS) cargo test --locked -p palimpsest-store --test disk_full -- --nocapture
 
 # The same load for a long time against a release: memory, handles, disk and latency may not drift.
 MINUTES ?= 30

@@ -173,6 +173,9 @@ impl Server {
 
         // Before the store is opened: keys or certificates that cannot be used must not cost that.
         let (access, tls) = entrance(&context).await.map_err(ServeError::Start)?;
+        context
+            .metrics
+            .watch_entrance(access.as_ref(), tls.as_ref());
         let app = build(context.clone()).await.map_err(ServeError::Start)?;
         let backend = app.backend;
         let routes = grpc::with_standard_services(app.routes, &health)
@@ -385,6 +388,7 @@ impl Admin {
             (admission, &context.mutations),
             &context.summaries,
         );
+        context.metrics.watch_upkeep(&context.upkeep);
         context.metrics.watch_runtime(Handle::current().metrics());
         let subject = admin::Subject {
             health: health.clone(),

@@ -92,6 +92,16 @@ metrics! {
         "Calls that are being answered; of the kind watch, streams without an end.";
     RPC_IN_FLIGHT_MAX = Gauge, "palimpsest.rpc.in_flight_max", "", ["kind"],
         "How many there may be: one more is refused.";
+    PACE_LIMIT = Gauge, "palimpsest.rpc.pace_limit", "", [],
+        "Changes that may be worked on at one time, as the server has found out; half as many reads have places beside them.";
+    SHED = Counter, "palimpsest.rpc.shed", "", [],
+        "Calls that were turned away because others would have become slower.";
+    REQUEST_MEMORY = Gauge, "palimpsest.rpc.request_memory", "By", [],
+        "Bytes of requests in memory.";
+    AUTH_REFUSED = Counter, "palimpsest.auth.refused", "", [],
+        "Calls without a credential that is taken.";
+    FILES_STALE = Gauge, "palimpsest.auth.stale_files", "", [],
+        "Files of keys, of issuers' keys and of certificates that hold something which cannot be used: what they held before is in force.";
     MUTATIONS = Gauge, "palimpsest.mutations.in_flight", "", [],
         "Changes under way, which go on whether or not their caller waits.";
     READY = Gauge, "palimpsest.ready", "", [],
@@ -156,6 +166,21 @@ metrics! {
         "Times that a summary.md could not be written.";
     SUMMARY_EDITS = Counter, "palimpsest.summaries.edits", "", [],
         "Summaries edited by hand that were taken in.";
+
+    RETENTION_DELETED = Counter, "palimpsest.retention.deleted", "", ["reason"],
+        "Sessions that retention has deleted: for their age, or for their project's quota.";
+    RETENTION_SPARED = Counter, "palimpsest.retention.spared", "", [],
+        "Times that retention left a session alone whose time was over: on hold, in use, or not exported.";
+    RETENTION_EXPORTS = Counter, "palimpsest.retention.exports", "", ["outcome"],
+        "Transcripts that were exported before their deletion, done or failed.";
+    SWEPT_FILES = Counter, "palimpsest.sweep.files", "", [],
+        "Files that no event named and that were removed.";
+    SWEPT_BYTES = Counter, "palimpsest.sweep.removed", "By", [],
+        "Their bytes.";
+    UPKEEP_FAILURES = Counter, "palimpsest.upkeep.failures", "", [],
+        "Passes of retention, deletion and sweeping that ended in an error.";
+    SESSIONS_REMOVING = Gauge, "palimpsest.sessions.removing", "", [],
+        "Deleted sessions of which something is left.";
 
     PROVIDER_DURATION = Histogram(MODELS), "palimpsest.provider.request.duration", "s",
         ["endpoint", "purpose", "outcome"],

@@ -13,11 +13,13 @@ use palimpsest_worker::Stats;
 use super::make::{number, size, watch, watch_one};
 use super::sampler::Samples;
 use super::{Metrics, names};
+use crate::access::Access;
 use crate::clock::Clock;
-use crate::grpc::{Admission, Health, Mutations};
+use crate::grpc::{Admission, Health, Mutations, Tls};
 use crate::sessions::Sessions;
 use crate::summarizer::Models;
 use crate::telemetry::{Exported, panics};
+use crate::upkeep;
 
 impl Metrics {
     /// Tells of the server as a whole.
@@ -57,7 +59,62 @@ impl Metrics {
                 (size(most.watches), kind("watch")),
             ]
         });
+        self.watch_pace(admission);
         self.watch_summaries(summaries);
+    }
+
+    fn watch_pace(&self, admission: &Admission) {
+        let meter = self.meter();
+        let one = |metric, read: fn(&Admission) -> f64| {
+            let of = admission.clone();
+            watch_one(meter, metric, move || read(&of));
+        };
+        one(&names::PACE_LIMIT, |now| size(now.limit()));
+        one(&names::SHED, |now| number(now.shed()));
+        one(&names::REQUEST_MEMORY, |now| size(now.request_bytes()));
+    }
+
+    /// Tells of who may enter.
+    pub(crate) fn watch_entrance(&self, access: Option<&Arc<Access>>, tls: Option<&Tls>) {
+        let meter = self.meter();
+        let of = access.cloned();
+        watch_one(meter, &names::AUTH_REFUSED, move || {
+            number(of.as_ref().map_or(0, |access| access.refused()))
+        });
+        let (access, tls) = (access.cloned(), tls.cloned());
+        watch_one(meter, &names::FILES_STALE, move || {
+            let of_access = access.as_ref().map_or(0, |access| access.stale());
+            size(of_access + usize::from(tls.as_ref().is_some_and(Tls::is_stale)))
+        });
+    }
+
+    /// Tells how data ends.
+    pub(crate) fn watch_upkeep(&self, upkeep: &upkeep::Stats) {
+        let meter = self.meter();
+        let one = |metric, read: fn(&upkeep::Stats) -> u64| {
+            let of = upkeep.clone();
+            watch_one(meter, metric, move || number(read(&of)));
+        };
+        one(&names::RETENTION_SPARED, upkeep::Stats::spared);
+        one(&names::SWEPT_FILES, upkeep::Stats::swept_files);
+        one(&names::SWEPT_BYTES, upkeep::Stats::swept_bytes);
+        one(&names::UPKEEP_FAILURES, upkeep::Stats::failures);
+        one(&names::SESSIONS_REMOVING, upkeep::Stats::removing);
+        let label = |key: &'static str, value: &'static str| vec![KeyValue::new(key, value)];
+        let of = upkeep.clone();
+        watch(meter, &names::RETENTION_DELETED, move || {
+            vec![
+                (number(of.aged_out()), label("reason", "age")),
+                (number(of.over_quota()), label("reason", "quota")),
+            ]
+        });
+        let of = upkeep.clone();
+        watch(meter, &names::RETENTION_EXPORTS, move || {
+            vec![
+                (number(of.exported()), label("outcome", "done")),
+                (number(of.export_failures()), label("outcome", "failed")),
+            ]
+        });
     }
 
     fn watch_summaries(&self, summaries: &Stats) {
