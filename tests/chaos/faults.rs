@@ -56,7 +56,7 @@ impl Fault {
     /// Whether a server goes on by itself when it is over. After a failed write or sync the store stays
     /// closed until a restart: nobody knows what is on the disk.
     pub(crate) fn passes(self) -> bool {
-        !matches!(self, Self::WriteErrors | Self::SyncErrors | Self::NoSpace)
+        !matches!(self, Self::WriteErrors | Self::SyncErrors)
     }
 
     /// Errors of writes, errors of syncs, how many of a thousand, short writes, delay, clock.

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use palimpsest_fake_provider::{FakeProvider, Plan};
-use palimpsest_tests::Server;
+use palimpsest_tests::say::{append, user};
+use palimpsest_tests::{Server, name};
 use tokio::task::JoinSet;
 
 use crate::agent::Agent;
@@ -23,6 +24,9 @@ const PER_FOLDER: u64 = 12;
 const LANES: usize = 3;
 /// Agents at one time.
 const AGENTS: usize = 6;
+/// How often, and after how long each time, it is looked whether a server goes on by itself.
+const RECOVERY_LOOKS: usize = 200;
+const RECOVERY_PAUSE: Duration = Duration::from_millis(50);
 /// The model that hangs.
 const MODEL: &str = "summarizer";
 
@@ -187,6 +191,7 @@ async fn live(
     }
     let mut agents = working.stop().await;
     // What is over is over without a restart.
+    recovered(&server).await;
     for agent in &mut agents {
         agent.check(&server).await;
     }
@@ -197,6 +202,27 @@ async fn live(
     let log = server.log().join("\n");
     assert!(!log.contains("panicked"), "{fault:?}: {log}");
     agents
+}
+
+/// Waits until writes are taken again.
+async fn recovered(server: &Server) {
+    let mut client = server.context().await;
+    let session = name("chaos-probe");
+    let mut last = None;
+    for _ in 0..RECOVERY_LOOKS {
+        match client
+            .append_messages(append(&session, vec![user("still there?")]))
+            .await
+        {
+            Ok(_) => return,
+            Err(status) => last = Some(status),
+        }
+        tokio::time::sleep(RECOVERY_PAUSE).await;
+    }
+    panic!(
+        "it does not go on by itself: {last:?}\n{}",
+        server.log().join("\n")
+    );
 }
 
 /// Agents at work.

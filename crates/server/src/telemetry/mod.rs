@@ -1,7 +1,7 @@
 //! What the server says about itself: logs on stderr, spans and metrics to a collector where one is configured, and
 //! never what a conversation says.
 //!
-//! All spans that leave have the target [`SPANS`]: nothing of a library leaves by chance, least of all of the
+//! All spans that leave have the target `SPANS`: nothing of a library leaves by chance, least of all of the
 //! exporter's own transport. Without a collector nobody listens to that target, so a span is one comparison.
 
 pub(crate) mod exported;
