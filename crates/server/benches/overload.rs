@@ -235,7 +235,7 @@ async fn main() {
     let mut capacity = Outcome::default();
     for callers in [16, 32, 64] {
         let outcome = closed(&clients, callers, &numbers).await;
-        if outcome.rate() > capacity.rate() {
+        if capacity.done.is_empty() || outcome.rate() > capacity.rate() {
             capacity = outcome;
         }
     }
