@@ -1,20 +1,10 @@
 //! The commands, against a server that asks who they are.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
-use palimpsest_tests::binary;
+use palimpsest_tests::{palimpsest, palimpsest_with};
 
 use crate::world::{Authority, World, id_of};
-
-fn palimpsest(args: &[&str], vars: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(binary());
-    command
-        .args(args)
-        .env_clear()
-        .envs(vars.iter().copied())
-        .output()
-        .unwrap()
-}
 
 #[track_caller]
 fn fails(output: &Output, says: &str) {
@@ -45,33 +35,33 @@ fn commands_show_a_key_over_tls_and_say_what_is_missing() {
     let sessions = ["sessions", "--server", &https, "--tls-ca", ca];
 
     let variable = [("PALIMPSEST_API_KEY", key.as_str())];
-    let output = palimpsest(&sessions, &variable);
+    let output = palimpsest_with(&sessions, &variable);
     assert!(
         output.status.success(),
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
     let with_file = [&sessions[..], &["--api-key-file", file]].concat();
-    assert!(palimpsest(&with_file, &[]).status.success());
+    assert!(palimpsest(&with_file).status.success());
 
-    fails(&palimpsest(&sessions, &[]), "PALIMPSEST_API_KEY");
-    fails(&palimpsest(&sessions[..3], &variable), "--tls-ca");
+    fails(&palimpsest(&sessions), "PALIMPSEST_API_KEY");
+    fails(&palimpsest_with(&sessions[..3], &variable), "--tls-ca");
     fails(
-        &palimpsest(&["sessions", "--server", &http], &variable),
+        &palimpsest_with(&["sessions", "--server", &http], &variable),
         "https://",
     );
     let far = ["sessions", "--server", "http://192.0.2.1:1"];
-    fails(&palimpsest(&far, &variable), "in the clear");
+    fails(&palimpsest_with(&far, &variable), "in the clear");
     let plain = World::new().serve(&[]);
     let not_tls = format!("https://{}", plain.address());
-    let output = palimpsest(
+    let output = palimpsest_with(
         &["sessions", "--server", &not_tls, "--tls-ca", ca],
         &variable,
     );
     fails(&output, "does not speak TLS");
     for output in [
         output,
-        palimpsest(&sessions, &[("PALIMPSEST_API_KEY", &key[..40])]),
+        palimpsest_with(&sessions, &[("PALIMPSEST_API_KEY", &key[..40])]),
     ] {
         assert!(!String::from_utf8_lossy(&output.stderr).contains(&key[21..40]));
     }
@@ -105,7 +95,7 @@ fn the_key_file_is_its_owners_and_holds_no_key() {
     assert!(!listed.to_string().contains("sha256"));
 
     let path = path.to_str().unwrap();
-    let run = |args: &[&str]| palimpsest(&[&["keys"], args, &["--keys-file", path]].concat(), &[]);
+    let run = |args: &[&str]| palimpsest(&[&["keys"], args, &["--keys-file", path]].concat());
     fails(
         &run(&["create", "--project", "p", "--right", "all"]),
         "is no right",
@@ -136,10 +126,10 @@ fn a_server_does_not_start_with_keys_that_it_cannot_use() {
     ];
     let more = ["--set", &file, "--data-dir", data.to_str().unwrap()];
     fails(
-        &palimpsest(&[&args[..], &more].concat(), &[]),
+        &palimpsest(&[&args[..], &more].concat()),
         "auth.keys_file cannot be used",
     );
     assert!(!data.exists(), "the store was not opened");
     let open = ["serve", "--listen", "0.0.0.0:0", "--set", &file];
-    fails(&palimpsest(&open, &[]), "auth.allow_plaintext");
+    fails(&palimpsest(&open), "auth.allow_plaintext");
 }

@@ -1,14 +1,13 @@
 //! One schedule after another on the same folder.
 
 use std::collections::BTreeMap;
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use palimpsest_fake_provider::{FakeProvider, Plan};
+use palimpsest_tests::chance::{next, seed};
 use palimpsest_tests::say::{append, user};
 use palimpsest_tests::{Server, name};
 use tokio::task::JoinSet;
@@ -45,22 +44,6 @@ const SETTINGS: &[&str] = &[
     "policy.autocompact.min_input_tokens=100",
     "policy.tool_results.max_result_chars=4000",
 ];
-
-/// A number that differs from run to run, unless `PALIMPSEST_TEST_SEED` says which.
-fn seed() -> u64 {
-    match std::env::var("PALIMPSEST_TEST_SEED") {
-        Ok(seed) => seed.parse().unwrap(),
-        Err(_) => RandomState::new().hash_one(0),
-    }
-}
-
-/// Xorshift: a next number that looks random.
-fn next(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state
-}
 
 fn schedules() -> u64 {
     let said = std::env::var("CHAOS_SCHEDULES").ok();

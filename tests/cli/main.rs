@@ -14,20 +14,11 @@ mod replay_settings;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
 use palimpsest_tests::array::untagged;
-use palimpsest_tests::{Server, binary};
+use palimpsest_tests::{Server, palimpsest};
 use serde_json::Value;
 use tempfile::TempDir;
-
-fn palimpsest(args: &[&str]) -> Output {
-    Command::new(binary())
-        .args(args)
-        .env_clear()
-        .output()
-        .unwrap()
-}
 
 /// What a command prints when it succeeds.
 #[track_caller]

@@ -1,31 +1,14 @@
 //! SIGKILL at random moments, and SIGTERM under load.
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use palimpsest_tests::Server;
+use palimpsest_tests::chance::{next, seed};
 use palimpsest_tests::server::Context;
 
 use crate::load::Known;
 use crate::turns::Turns;
-
-/// A number that differs from run to run, unless `PALIMPSEST_TEST_SEED` says which.
-fn seed() -> u64 {
-    match std::env::var("PALIMPSEST_TEST_SEED") {
-        Ok(seed) => seed.parse().unwrap(),
-        Err(_) => RandomState::new().hash_one(0),
-    }
-}
-
-/// Xorshift: a next number that looks random.
-fn next(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state
-}
 
 /// Who uses a session until the server is gone, and remembers what was acknowledged.
 pub(crate) trait Caller: Sized + Send + 'static {

@@ -8,6 +8,8 @@
 )]
 
 pub mod array;
+pub mod chance;
+pub mod command;
 pub mod say;
 pub mod server;
 
@@ -17,6 +19,7 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 pub use array::Array;
+pub use command::{palimpsest, palimpsest_with};
 pub use server::{Context, Server, Sessions, Shared, binary};
 
 /// The resource name of a session of the project that tests use.

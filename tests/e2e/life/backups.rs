@@ -11,9 +11,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use palimpsest_proto::context::v1::{ListEventsRequest, ListSessionsRequest, SessionEvent};
 use palimpsest_tests::say::{prepare, user};
-use palimpsest_tests::{Server, binary, name};
+use palimpsest_tests::{Server, binary, name, palimpsest};
 
-use super::{SETTINGS, delete, fails, files, fill, run, succeeds};
+use super::{SETTINGS, delete, fails, files, fill, succeeds};
 
 async fn view(server: &Server, session: &str) -> (Vec<Bytes>, Bytes) {
     let mut client = server.context().await;
@@ -247,7 +247,7 @@ async fn a_backup_that_was_cut_off_is_none() {
             "--data-dir",
             other.to_str().unwrap(),
         ];
-        assert!(!run(&args).status.success());
+        assert!(!palimpsest(&args).status.success());
         assert!(!other.join("log").exists());
     }
     std::fs::write(&log, &good).unwrap();

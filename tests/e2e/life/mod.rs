@@ -7,11 +7,10 @@ mod orphans;
 mod retention;
 
 use std::path::Path;
-use std::process::{Command, Output};
 
 use palimpsest_proto::context::v1::DeleteSessionRequest;
 use palimpsest_tests::say::{assistant_call, prepare, result, user};
-use palimpsest_tests::{Server, binary};
+use palimpsest_tests::{Server, palimpsest};
 
 /// A large result is stored apart, and nothing else writes events.
 const SETTINGS: &[&str] = &[
@@ -56,24 +55,16 @@ fn files(data_dir: &Path, session: &str) -> Vec<String> {
     names.collect()
 }
 
-fn run(args: &[&str]) -> Output {
-    Command::new(binary())
-        .args(args)
-        .env_clear()
-        .output()
-        .unwrap()
-}
-
 #[track_caller]
 fn succeeds(args: &[&str]) -> String {
-    let output = run(args);
+    let output = palimpsest(args);
     assert!(output.status.success(), "{args:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
 #[track_caller]
 fn fails(args: &[&str]) -> String {
-    let output = run(args);
+    let output = palimpsest(args);
     assert!(!output.status.success(), "{args:?}: {output:?}");
     String::from_utf8(output.stderr).unwrap()
 }

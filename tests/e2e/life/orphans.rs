@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use palimpsest_tests::say::{append, assistant_call, prepare, result, user};
-use palimpsest_tests::{Server, name};
+use palimpsest_tests::{Server, name, palimpsest};
 use tokio::time::Instant;
 
-use super::{SETTINGS, files, fill, run, succeeds};
+use super::{SETTINGS, files, fill, succeeds};
 
 #[expect(clippy::disallowed_methods, reason = "the age of a real file")]
 fn make_old(path: &Path) {
@@ -91,7 +91,7 @@ async fn only_what_no_event_names_is_swept() {
         (&2.into(), &1.into(), &0.into())
     );
     std::fs::remove_file(of(&named[0])).unwrap();
-    let output = run(&["verify-store", "--data-dir", data.to_str().unwrap()]);
+    let output = palimpsest(&["verify-store", "--data-dir", data.to_str().unwrap()]);
     assert!(!output.status.success());
     let told = String::from_utf8(output.stdout).unwrap();
     assert!(

@@ -9,6 +9,7 @@
 
 use std::fmt;
 
+use palimpsest_store::place::hex;
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
@@ -141,15 +142,6 @@ fn checksum(body: &str) -> String {
 
 fn is_hex(text: &str) -> bool {
     text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |n: u8| char::from(DIGITS[usize::from(n)]);
-    bytes
-        .iter()
-        .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)])
-        .collect()
 }
 
 #[cfg(test)]

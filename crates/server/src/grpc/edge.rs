@@ -118,20 +118,12 @@ impl Shared {
         let mut record = self.record(&request, kind);
         let (trace, span) = (record.trace, record.span.span().clone());
 
-        let outcome = match self.admission.admit(kind) {
-            Ok(permit) => {
-                record.permit = permit;
-                let deadline = Deadline::after(self.grpc.timeout(asked_for(request.headers())));
-                let place = (kind, record.method.as_str(), deadline);
-                match self.admission.ticket(place, record.span.clone()).await {
-                    Ok(ticket) => {
-                        record.ticket = ticket;
-                        self.run(inner, request, deadline, &record)
-                            .instrument(span)
-                            .await
-                    }
-                    Err(refused) => Err(refused),
-                }
+        let deadline = Deadline::after(self.grpc.timeout(asked_for(request.headers())));
+        let outcome = match self.let_in(kind, deadline, &mut record).await {
+            Ok(()) => {
+                self.run(inner, request, deadline, &record)
+                    .instrument(span)
+                    .await
             }
             Err(refused) => Err(refused),
         };
@@ -147,6 +139,19 @@ impl Shared {
             End::new(draining.clone().cancelled_owned(), lapsed)
         });
         response.map(|body| Answer::new(body, record, end))
+    }
+
+    /// Gives a call its permit and its ticket.
+    async fn let_in(
+        &self,
+        kind: Kind,
+        deadline: Deadline,
+        record: &mut Record,
+    ) -> Result<(), ServiceError> {
+        record.permit = self.admission.admit(kind)?;
+        let place = (kind, record.method.as_str(), deadline);
+        record.ticket = self.admission.ticket(place, record.span.clone()).await?;
+        Ok(())
     }
 
     /// The handler's answer, within the deadline and whatever the handler does.

@@ -133,8 +133,10 @@ impl Pace {
         }
         let slot = slot(method);
         let takes = Duration::from_micros(self.methods[slot].micros.load(Relaxed));
-        let held = || self.take(lane).ok().map(|_| Held::new(self, lane));
-        let held = match self.line(lane).join(Instant::now(), takes, held) {
+        let joined = self
+            .line(lane)
+            .join(Instant::now(), takes, || self.hold(lane));
+        let held = match joined {
             Joined::Placed(held) => Some(held),
             Joined::Waits(mut place, wait) => match timeout(wait.min(patience), &mut place).await {
                 Ok(held) => held.ok(),
@@ -147,6 +149,12 @@ impl Pace {
             return Err(Refused::NoPlace);
         };
         Ok(held.into_place(slot))
+    }
+
+    /// A place for whoever comes first.
+    fn hold(self: &Arc<Self>, lane: Lane) -> Option<Held> {
+        let _before = self.take(lane).ok()?;
+        Some(Held(Some((Arc::clone(self), lane))))
     }
 
     fn line(&self, lane: Lane) -> &Line<Held> {
@@ -163,11 +171,14 @@ impl Pace {
     fn call_up(self: &Arc<Self>, lane: Lane) {
         let waiting = self.line(lane);
         if waiting.is_waited_in() {
-            let held = || self.take(lane).ok().map(|_| Held::new(self, lane));
-            waiting.give(Instant::now(), held, |unused| {
-                self.lane(lane).0.fetch_sub(1, SeqCst);
-                unused.defuse();
-            });
+            waiting.give(
+                Instant::now(),
+                || self.hold(lane),
+                |unused| {
+                    self.lane(lane).0.fetch_sub(1, SeqCst);
+                    unused.defuse();
+                },
+            );
         }
     }
 
@@ -278,10 +289,6 @@ fn slot(method: &str) -> usize {
 struct Held(Option<(Arc<Pace>, Lane)>);
 
 impl Held {
-    fn new(pace: &Arc<Pace>, lane: Lane) -> Self {
-        Self(Some((Arc::clone(pace), lane)))
-    }
-
     fn into_place(mut self, slot: usize) -> Place {
         let (pace, lane) = self.0.take().expect("it is given once");
         Place::new(&pace, lane, slot, false)
@@ -523,8 +530,7 @@ mod tests {
         drop(places.pop());
         assert!(pace.place(Lane::Change, "m", LONG).is_err());
         places.push(waiting.await.unwrap());
-        let gone = Box::pin(pace.enter(Lane::Change, "m", LONG));
-        let mut gone = gone;
+        let mut gone = Box::pin(pace.enter(Lane::Change, "m", LONG));
         assert!(futures::poll!(&mut gone).is_pending());
         drop(places.pop());
         drop(gone);
