@@ -50,4 +50,10 @@ use palimpsest_tests::Shared;
 
 /// The server of all tests that need nothing of their own. It has no worker, whose events would come
 /// between those that tests count; session memory has a server of its own.
-static SERVER: Shared = Shared::new(&["--set", "worker.enabled=false"]);
+/// It refuses nobody for being slow: tests are right on a busy machine too.
+static SERVER: Shared = Shared::new(&[
+    "--set",
+    "worker.enabled=false",
+    "--set",
+    "grpc.max_slowdown_percent=10000",
+]);

@@ -92,7 +92,8 @@ async fn stored(server: &Server, session: &str) -> BTreeSet<String> {
 async fn sigterm_under_load_fails_no_call_that_was_let_in() {
     let folder = tempfile::tempdir().unwrap();
     let drain = format!("shutdown.drain_ms={}", DRAIN.as_millis());
-    let server = Server::start(folder.path(), &["--set", &drain]);
+    let patient = "grpc.max_slowdown_percent=10000";
+    let server = Server::start(folder.path(), &["--set", &drain, "--set", patient]);
     let signal = Arc::new(Mutex::new(None));
     let mut clients = Vec::new();
     for number in 0..CLIENTS {

@@ -132,6 +132,16 @@ impl Admission {
         self.requests.used()
     }
 
+    /// Whether calls are refused now before anything is known of them. Probes and watches never are.
+    pub(super) fn refuses(&self, kind: Kind) -> bool {
+        kind.lane().is_some() && self.pace.refuses()
+    }
+
+    /// What those are told.
+    pub(super) fn refusal() -> ServiceError {
+        Refused::NoPlace.into()
+    }
+
     /// The ticket of a call that has its permit, if it is also to be worked on now.
     pub(super) async fn ticket(
         &self,

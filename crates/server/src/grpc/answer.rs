@@ -91,7 +91,15 @@ impl Record {
 }
 
 /// The body of an answer.
-pub struct Answer {
+pub enum Answer {
+    /// There is none: its headers are all.
+    Refused,
+    /// What the handler says.
+    Live(Live),
+}
+
+/// The body of an answer that a handler gives.
+pub struct Live {
     inner: Body,
     record: Record,
     /// When to end, for a stream that would go on for ever.
@@ -118,7 +126,7 @@ impl End {
     }
 }
 
-impl Answer {
+impl Live {
     pub(super) fn new(inner: Body, record: Record, end: Option<End>) -> Self {
         Self {
             inner,
@@ -160,14 +168,8 @@ impl Answer {
     }
 }
 
-impl http_body::Body for Answer {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+impl Live {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         if self.ended {
             return Poll::Ready(None);
         }
@@ -191,13 +193,34 @@ impl http_body::Body for Answer {
         }
         polled
     }
+}
+
+impl http_body::Body for Answer {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        match self.get_mut() {
+            Self::Refused => Poll::Ready(None),
+            Self::Live(live) => live.poll(cx),
+        }
+    }
 
     fn is_end_stream(&self) -> bool {
-        self.ended || self.inner.is_end_stream()
+        match self {
+            Self::Refused => true,
+            Self::Live(live) => live.ended || live.inner.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        match self {
+            Self::Refused => SizeHint::with_exact(0),
+            Self::Live(live) => live.inner.size_hint(),
+        }
     }
 }
 

@@ -16,10 +16,11 @@ use tower::{Layer, Service};
 use tracing::Instrument as _;
 
 use super::admission::{Admission, Kind};
-use super::answer::{Answer, End, Record, code_of};
+use super::answer::{Answer, End, Live, Record, code_of};
 use super::bare;
 use super::deadline::{Deadline, asked_for};
 use super::gate::Gate;
+use super::shed::Shed;
 use super::size::Limited;
 use super::span::CallSpan;
 use super::ticket::Ticket;
@@ -43,6 +44,7 @@ struct Shared {
     ids: Arc<IdSource>,
     gate: Gate,
     metrics: Metrics,
+    shed: Shed,
 }
 
 impl Edge {
@@ -63,6 +65,7 @@ impl Edge {
             ids,
             gate,
             metrics,
+            shed: Shed::new(),
         }))
     }
 }
@@ -104,6 +107,11 @@ where
         let next = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, next);
         let shared = Arc::clone(&self.shared);
+        let path = request.uri().path();
+        if shared.admission.refuses(Kind::of(path)) {
+            let refusal = shared.shed.answer(path, &shared.metrics);
+            return Box::pin(std::future::ready(Ok(refusal)));
+        }
         Box::pin(async move { Ok(shared.answer(ready, request).await) })
     }
 }
@@ -138,7 +146,7 @@ impl Shared {
             let lapsed = self.gate.clone().lapsed(record.ticket.clone());
             End::new(draining.clone().cancelled_owned(), lapsed)
         });
-        response.map(|body| Answer::new(body, record, end))
+        response.map(|body| Answer::Live(Live::new(body, record, end)))
     }
 
     /// Gives a call its permit and its ticket.

@@ -93,7 +93,7 @@ metrics! {
     RPC_IN_FLIGHT_MAX = Gauge, "palimpsest.rpc.in_flight_max", "", ["kind"],
         "How many there may be: one more is refused.";
     PACE_LIMIT = Gauge, "palimpsest.rpc.pace_limit", "", [],
-        "Changes that may be worked on at one time, as the server has found out; half as many reads have places beside them.";
+        "Changes that may be worked on at one time, as the server has found out; reads have places of their own.";
     SHED = Counter, "palimpsest.rpc.shed", "", [],
         "Calls that were turned away because others would have become slower.";
     REQUEST_MEMORY = Gauge, "palimpsest.rpc.request_memory", "By", [],

@@ -1,0 +1,307 @@
+//! How many calls there may be at one time: as many as keep the machine busy, and not so many more that they
+//! only wait for each other.
+//!
+//! Calls at one time are calls done a second times what each takes. So the most that were done a second,
+//! times the least that they took, is the fewest calls at one time with which the machine does all that it
+//! can; a given part more may be worked on. Both are of the last seconds, because a disk that becomes slower
+//! slows calls down too, and then it takes more of them to keep the machine busy, not fewer. When there never
+//! were few in that time, there are for a moment, to see again what a call takes.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How many there may be at first: what two cores and a disk with group commit are good for.
+const FIRST: usize = 64;
+/// And at least, however slow calls become: enough for commits to share their syncs.
+const LEAST: usize = 8;
+/// Calls are looked at together: so many of them at least, and for so long.
+const SAMPLES: u64 = 32;
+const WINDOW: Duration = Duration::from_millis(50);
+/// When nothing came for so long, what was before tells nothing of a rate.
+const GAP: Duration = Duration::from_secs(1);
+/// How many seconds are remembered.
+const SECONDS: usize = 10;
+/// The part of the calls that there are in a moment with few of them, and how often there is one at least:
+/// before the last one is forgotten.
+const FEW: usize = 8;
+const OFTEN: Duration = Duration::from_secs(8);
+
+/// A number that follows what calls take.
+#[derive(Debug)]
+pub(super) struct Limit {
+    /// Calls at one time, in percent of those that keep the machine busy.
+    percent: u64,
+    most: usize,
+    now: usize,
+    takes: Option<Duration>,
+    window: Window,
+    recent: [Second; SECONDS],
+    /// The number when there are few for a moment.
+    aside: Option<usize>,
+    /// When there were few the last time.
+    were_few: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+struct Window {
+    began: Option<Instant>,
+    last: Option<Instant>,
+    samples: u64,
+    micros: u64,
+    peak: usize,
+    was_short: bool,
+}
+
+/// What one second has shown.
+#[derive(Debug, Clone, Copy)]
+struct Second {
+    at: Instant,
+    /// Calls done, in a thousand seconds.
+    most_done: u64,
+    /// Microseconds of one.
+    least_took: u64,
+}
+
+/// What is known when a call is over.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Done {
+    pub(super) took: Duration,
+    /// How many others are worked on.
+    pub(super) working: usize,
+    /// Whether somebody found no place since the last one.
+    pub(super) was_short: bool,
+}
+
+impl Limit {
+    pub(super) fn new(most: usize, percent: u32, now: Instant) -> Self {
+        let nothing = Second {
+            at: now,
+            most_done: 0,
+            least_took: u64::MAX,
+        };
+        Self {
+            percent: u64::from(percent),
+            most,
+            now: FIRST.min(most),
+            takes: None,
+            window: Window::default(),
+            recent: [nothing; SECONDS],
+            aside: None,
+            were_few: None,
+        }
+    }
+
+    /// The number as it is.
+    pub(super) fn get(&self) -> usize {
+        self.now
+    }
+
+    /// What a call takes at present, once that is known.
+    pub(super) fn takes(&self) -> Option<Duration> {
+        self.takes
+    }
+
+    /// How much longer than with few others a call may take.
+    pub(super) fn longer(&self, now: Instant) -> Option<Duration> {
+        let (_, took) = self.remembered(now)?;
+        let longer = took.saturating_mul(self.percent.saturating_sub(100)) / 100;
+        Some(Duration::from_micros(longer))
+    }
+
+    /// Learns of a call that is over.
+    pub(super) fn learn(&mut self, done: Done, now: Instant) {
+        // Those that came before there were to be few tell nothing of few.
+        let too_many = self.aside.is_some() && done.working > self.now;
+        let after_a_pause = self.window.last.is_some_and(|at| now - at > GAP);
+        if too_many || after_a_pause {
+            self.window = Window::default();
+        }
+        let window = &mut self.window;
+        window.last = Some(now);
+        window.was_short |= done.was_short;
+        let Some(began) = window.began else {
+            window.began = Some(now);
+            return;
+        };
+        window.samples += 1;
+        window.micros = window.micros.saturating_add(micros(done.took));
+        window.peak = window.peak.max(done.working + 1);
+        // A moment with few is to be short.
+        let enough = if self.aside.is_some() {
+            SAMPLES / 4
+        } else {
+            SAMPLES
+        };
+        if window.samples >= enough && now - began >= WINDOW {
+            self.close(now, now - began);
+            self.window.began = Some(now);
+            self.window.last = Some(now);
+        }
+    }
+
+    fn close(&mut self, now: Instant, lasted: Duration) {
+        let window = std::mem::take(&mut self.window);
+        let took = (window.micros / window.samples).max(1);
+        let done = window.samples.saturating_mul(1_000_000_000) / micros(lasted).max(1);
+        self.takes = Some(Duration::from_micros(took));
+        self.remember(now, done, took);
+        if window.peak <= self.now / 2 || self.aside.is_some() {
+            self.were_few = Some(now);
+        }
+        if let Some(before) = self.aside.take() {
+            self.now = before;
+            return;
+        }
+        // While there is room, how many calls are done is the callers' choice.
+        if !window.was_short && window.peak < self.now {
+            return;
+        }
+        if self.were_few.is_none_or(|at| now - at > OFTEN) {
+            self.aside = Some(self.now);
+            self.now = (self.now / FEW).max(2);
+            return;
+        }
+        let Some((done, took)) = self.remembered(now) else {
+            return;
+        };
+        let busy = done.saturating_mul(took) / 1_000_000;
+        let wanted = usize::try_from(busy.saturating_mul(self.percent) / 100_000);
+        let wanted = wanted.unwrap_or(self.most);
+        // By steps, so that one strange moment does not decide.
+        let wanted = wanted.clamp(self.now * 3 / 4, self.now * 3 / 2);
+        self.now = wanted.clamp(LEAST.min(self.most), self.most);
+    }
+
+    fn remember(&mut self, now: Instant, done: u64, took: u64) {
+        let second = Duration::from_secs(1);
+        let this = self.recent.iter_mut().max_by_key(|one| one.at);
+        let this = match this {
+            Some(this) if now - this.at < second && this.most_done > 0 => this,
+            _ => {
+                let Some(oldest) = self.recent.iter_mut().min_by_key(|one| one.at) else {
+                    return;
+                };
+                *oldest = Second {
+                    at: now,
+                    most_done: 0,
+                    least_took: u64::MAX,
+                };
+                oldest
+            }
+        };
+        this.most_done = this.most_done.max(done);
+        this.least_took = this.least_took.min(took);
+    }
+
+    /// The most calls that were done in a thousand seconds, and the least microseconds that one took, of late.
+    fn remembered(&self, now: Instant) -> Option<(u64, u64)> {
+        let age = Duration::from_secs(SECONDS as u64);
+        let recent = self.recent.iter();
+        let recent = recent.filter(|one| one.most_done > 0 && now - one.at <= age);
+        recent
+            .map(|one| (one.most_done, one.least_took))
+            .reduce(|a, b| (a.0.max(b.0), a.1.min(b.1)))
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine that does `most` calls a second and takes `alone` for one when it does nothing else; asked for
+    /// more than it can do, for that long. What is left is the number, and what share of all it could do it did.
+    fn overload(
+        limit: &mut Limit,
+        now: &mut Instant,
+        most: f64,
+        alone: Duration,
+        time: Duration,
+    ) -> f64 {
+        let end = *now + time;
+        let began = *now;
+        let mut done = 0.0;
+        while *now < end {
+            let working = limit.get();
+            let took = alone.as_secs_f64().max(working as f64 / most);
+            let between = took / working as f64;
+            *now += Duration::from_secs_f64(between);
+            limit.learn(
+                Done {
+                    took: Duration::from_secs_f64(took),
+                    working: working - 1,
+                    was_short: true,
+                },
+                *now,
+            );
+            done += 1.0;
+        }
+        done / (*now - began).as_secs_f64() / most
+    }
+
+    #[test]
+    fn the_machine_is_busy_and_calls_hardly_wait() {
+        for (most, millis) in [(500.0, 20), (7_000.0, 2), (7_000.0, 15), (100.0, 100)] {
+            let mut now = Instant::now();
+            let mut limit = Limit::new(1_000, 200, now);
+            let alone = Duration::from_millis(millis);
+            overload(&mut limit, &mut now, most, alone, Duration::from_secs(5));
+            let share = overload(&mut limit, &mut now, most, alone, Duration::from_mins(2));
+            assert!(share > 0.95, "{most}, {millis}: {share}");
+            let busy = most * alone.as_secs_f64();
+            let slower = limit.get() as f64 / busy;
+            assert!((1.5..2.5).contains(&slower), "{most}, {millis}: {slower}");
+        }
+    }
+
+    #[test]
+    fn a_slower_disk_needs_more_calls_at_one_time() {
+        let mut now = Instant::now();
+        let mut limit = Limit::new(1_000, 200, now);
+        let minute = Duration::from_mins(1);
+        let fast = Duration::from_millis(1);
+        overload(&mut limit, &mut now, 7_000.0, fast, minute);
+        assert!((8..24).contains(&limit.get()), "{}", limit.get());
+        let slow = Duration::from_millis(12);
+        overload(&mut limit, &mut now, 7_000.0, slow, minute);
+        assert!((130..240).contains(&limit.get()), "{}", limit.get());
+        // And fewer again when it is fast.
+        overload(&mut limit, &mut now, 7_000.0, fast, minute);
+        assert!((8..24).contains(&limit.get()), "{}", limit.get());
+    }
+
+    #[test]
+    fn without_load_the_number_stays() {
+        let mut now = Instant::now();
+        let mut limit = Limit::new(1_000, 200, now);
+        for _ in 0..100_000 {
+            now += Duration::from_millis(3);
+            let took = Duration::from_millis(2);
+            limit.learn(
+                Done {
+                    took,
+                    working: 1,
+                    was_short: false,
+                },
+                now,
+            );
+        }
+        assert_eq!(limit.get(), FIRST);
+        assert_eq!(limit.takes(), Some(Duration::from_millis(2)));
+    }
+
+    #[test]
+    fn it_stays_between_its_bounds() {
+        let mut now = Instant::now();
+        let second = Duration::from_secs(1);
+        let mut limit = Limit::new(100, 200, now);
+        overload(&mut limit, &mut now, 9_000.0, second / 10, second * 30);
+        assert_eq!(limit.get(), 100);
+        overload(&mut limit, &mut now, 900.0, second / 10_000, second * 30);
+        assert!(limit.get() <= LEAST, "{}", limit.get());
+    }
+}

@@ -1,0 +1,163 @@
+//! The place of one call among those that are worked on, given back when it is dropped.
+
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Lane, Pace, Refused};
+
+/// A call that waited for its caller no longer than this goes on whether or not there is a place: its body came
+/// in two pieces.
+const SHORT: Duration = Duration::from_millis(20);
+
+/// A call that is worked on; it is not any more when this is dropped.
+#[derive(Debug)]
+pub(in crate::grpc) struct Place {
+    pace: Arc<Pace>,
+    lane: Lane,
+    slot: usize,
+    time: Mutex<Time>,
+}
+
+#[derive(Debug)]
+struct Time {
+    /// Since when it is worked on, or else since when it waits for somebody else.
+    since: Result<Instant, Instant>,
+    done: Duration,
+    counts: bool,
+}
+
+impl Place {
+    pub(super) fn new(pace: &Arc<Pace>, lane: Lane, slot: usize) -> Self {
+        Self {
+            pace: Arc::clone(pace),
+            lane,
+            slot,
+            time: Mutex::new(Time {
+                since: Ok(Instant::now()),
+                done: Duration::ZERO,
+                counts: false,
+            }),
+        }
+    }
+
+    /// Until the guard is dropped the call waits for somebody else.
+    pub(in crate::grpc) fn pause(&self) -> Paused<'_> {
+        Paused {
+            place: self,
+            was_working: self.stop(),
+        }
+    }
+
+    /// The call waits for somebody else. False when it did before.
+    pub(in crate::grpc) fn stop(&self) -> bool {
+        let mut time = self.lock();
+        let Ok(since) = time.since else {
+            return false;
+        };
+        let now = Instant::now();
+        time.done += now - since;
+        time.since = Err(now);
+        drop(time);
+        self.pace.leave(self.lane);
+        true
+    }
+
+    /// A call of which nothing has been done goes on, if there is still a place for it.
+    pub(in crate::grpc) fn go_on(&self) -> Result<(), Refused> {
+        let mut time = self.lock();
+        let Err(waits_since) = time.since else {
+            return Ok(());
+        };
+        let now = Instant::now();
+        let work = self.pace.work(self.lane);
+        if now - waits_since <= SHORT {
+            work.working.fetch_add(1, SeqCst);
+        } else if let Err(refused) = work.take() {
+            self.pace.refused.fetch_add(1, Relaxed);
+            return Err(refused);
+        }
+        time.since = Ok(now);
+        Ok(())
+    }
+
+    /// The call was answered: what it took says how busy the server is.
+    pub(in crate::grpc) fn succeeded(&self) {
+        self.lock().counts = true;
+    }
+
+    /// The call is over for the server, whoever still holds the place.
+    pub(in crate::grpc) fn finish(&self) {
+        let mut time = self.lock();
+        let Ok(since) = time.since else {
+            return;
+        };
+        let now = Instant::now();
+        time.since = Err(now);
+        let took = time.done + (now - since);
+        let counts = time.counts;
+        drop(time);
+        self.pace.work(self.lane).working.fetch_sub(1, SeqCst);
+        if counts {
+            self.pace.learn(self.lane, self.slot, took, now);
+        }
+        self.pace.call_up(self.lane);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Time> {
+        self.time.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// A call that waits for somebody else.
+#[derive(Debug)]
+pub(in crate::grpc) struct Paused<'a> {
+    place: &'a Place,
+    was_working: bool,
+}
+
+impl Drop for Paused<'_> {
+    fn drop(&mut self) {
+        if self.was_working {
+            // It was taken on already: it need not find a place again.
+            self.place.lock().since = Ok(Instant::now());
+            let work = self.place.pace.work(self.place.lane);
+            work.working.fetch_add(1, SeqCst);
+        }
+    }
+}
+
+/// A place that is given to a call which may have gone meanwhile; then it is given back.
+#[derive(Debug)]
+pub(super) struct Held(Option<(Arc<Pace>, Lane)>);
+
+impl Held {
+    pub(super) fn new(pace: &Arc<Pace>, lane: Lane) -> Self {
+        Self(Some((Arc::clone(pace), lane)))
+    }
+
+    pub(super) fn into_place(mut self, slot: usize) -> Place {
+        let (pace, lane) = self.0.take().expect("it is given once");
+        Place::new(&pace, lane, slot)
+    }
+
+    pub(super) fn defuse(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some((pace, lane)) = self.0.take() {
+            pace.leave(lane);
+        }
+    }
+}

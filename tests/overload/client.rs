@@ -1,0 +1,194 @@
+//! Callers who call again when they are answered, and callers who do not wait for that.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use palimpsest_proto::context::v1::{
+    Format, MessageInput, Payload, PrepareContextRequest, message_input,
+};
+use palimpsest_tests::{Context, Server};
+use tokio::sync::mpsc;
+use tonic::Code;
+
+/// How many connections the callers have.
+const CONNECTIONS: usize = 8;
+/// The sessions that are open at one time, and how many turns one has until another takes its place: so that
+/// what is in memory does not grow by itself.
+const SESSIONS: u64 = 128;
+const TURNS: u64 = 20;
+/// How long a caller waits for its answer.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// What came of the calls of a phase.
+#[derive(Default)]
+pub(crate) struct Outcome {
+    pub(crate) done: Vec<Duration>,
+    pub(crate) shed: u64,
+    pub(crate) failed: u64,
+    pub(crate) took: Duration,
+}
+
+impl Outcome {
+    /// Calls that were done, a second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.done.len() as f64 / self.took.as_secs_f64()
+    }
+
+    /// What that share of the calls took at most, in milliseconds.
+    pub(crate) fn quantile_ms(&self, quantile: f64) -> f64 {
+        let mut sorted = self.done.clone();
+        sorted.sort();
+        let at = ((sorted.len() as f64 * quantile) as usize).min(sorted.len().saturating_sub(1));
+        sorted.get(at).map_or(0.0, |t| t.as_secs_f64() * 1_000.0)
+    }
+
+    fn count(&mut self, took: Duration, answer: Result<(), Code>) {
+        match answer {
+            Ok(()) => self.done.push(took),
+            Err(Code::ResourceExhausted) => self.shed += 1,
+            Err(_) => self.failed += 1,
+        }
+    }
+
+    /// Both together, one after the other.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.done.extend(other.done);
+        self.shed += other.shed;
+        self.failed += other.failed;
+        self.took += other.took;
+        self
+    }
+}
+
+/// The callers of a server: agents, each call of which is one turn.
+pub(crate) struct Callers {
+    clients: Vec<Context>,
+    numbers: AtomicU64,
+    words: String,
+    /// Of each open session, what its agent has.
+    etags: Vec<Mutex<Bytes>>,
+}
+
+impl Callers {
+    /// Agents whose tools answer with about `bytes` bytes.
+    pub(crate) async fn of(server: &Server, bytes: usize) -> Arc<Self> {
+        let mut clients = Vec::new();
+        for _ in 0..CONNECTIONS {
+            clients.push(server.context().await);
+        }
+        let words = "some words of a tool's answer ";
+        Arc::new(Self {
+            clients,
+            numbers: AtomicU64::new(0),
+            words: words.repeat(bytes.div_ceil(words.len())),
+            etags: (0..SESSIONS).map(|_| Mutex::default()).collect(),
+        })
+    }
+
+    /// The messages of a turn: what the model said, and what its tool answered.
+    fn messages(&self, number: u64, is_first: bool) -> Vec<MessageInput> {
+        let asked = "{\"role\":\"user\",\"content\":\"Look at the files.\"}".to_owned();
+        let said = format!(
+            "{{\"role\":\"assistant\",\"content\":[{{\"type\":\"text\",\"text\":\"I read the next one.\"}},\
+             {{\"type\":\"tool_use\",\"id\":\"t{number}\",\"name\":\"read\",\"input\":{{\"path\":\"f{number}\"}}}}]}}"
+        );
+        let answered = format!(
+            "{{\"role\":\"user\",\"content\":[{{\"type\":\"tool_result\",\"tool_use_id\":\"t{number}\",\
+             \"content\":\"{}\"}}]}}",
+            self.words
+        );
+        let asked = is_first.then_some(asked);
+        let messages = asked.into_iter().chain([said, answered]);
+        let input = |json: String| MessageInput {
+            content: Some(message_input::Content::Payload(Payload {
+                format: Format::AnthropicMessages.into(),
+                json: json.into(),
+            })),
+            ..MessageInput::default()
+        };
+        messages.map(input).collect()
+    }
+
+    async fn call(&self) -> (Duration, Result<(), Code>) {
+        let number = self.numbers.fetch_add(1, Relaxed);
+        let lane = number % SESSIONS;
+        let (round, turn) = (number / (SESSIONS * TURNS), number / SESSIONS % TURNS);
+        let etag = &self.etags[lane as usize];
+        let mut request = tonic::Request::new(PrepareContextRequest {
+            session: format!("projects/bench/sessions/s{round}-{lane}"),
+            known_etag: if turn == 0 {
+                Bytes::new()
+            } else {
+                etag.lock().unwrap().clone()
+            },
+            messages: self.messages(number, turn == 0),
+            ..PrepareContextRequest::default()
+        });
+        request.set_timeout(DEADLINE);
+        let mut client = self.clients[number as usize % CONNECTIONS].clone();
+        let sent = Instant::now();
+        let answer = client.prepare_context(request).await;
+        let took = sent.elapsed();
+        match answer {
+            Ok(reply) => {
+                *etag.lock().unwrap() = reply.into_inner().etag;
+                (took, Ok(()))
+            }
+            Err(status) => (took, Err(status.code())),
+        }
+    }
+
+    /// So many callers, each of which waits for its answer before it calls again.
+    pub(crate) async fn closed(self: &Arc<Self>, callers: usize, time: Duration) -> Outcome {
+        let began = Instant::now();
+        let tasks = (0..callers).map(|_| {
+            let this = Arc::clone(self);
+            tokio::spawn(async move {
+                let mut outcome = Outcome::default();
+                while began.elapsed() < time {
+                    let (took, answer) = this.call().await;
+                    if answer.is_err() {
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                    outcome.count(took, answer);
+                }
+                outcome
+            })
+        });
+        let mut all = Outcome::default();
+        for task in tasks.collect::<Vec<_>>() {
+            all = all.and(task.await.unwrap());
+        }
+        all.took = began.elapsed();
+        all
+    }
+
+    /// Calls at a fixed rate, whatever becomes of those before.
+    pub(crate) async fn open(self: &Arc<Self>, rate: f64, time: Duration) -> Outcome {
+        let (sender, mut results) = mpsc::unbounded_channel();
+        let began = Instant::now();
+        let mut count = 0_u64;
+        while began.elapsed() < time {
+            let due = (began.elapsed().as_secs_f64() * rate) as u64;
+            while count < due {
+                count += 1;
+                let (this, results) = (Arc::clone(self), sender.clone());
+                tokio::spawn(async move {
+                    let _ = results.send(this.call().await);
+                });
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let mut outcome = Outcome {
+            took: began.elapsed(),
+            ..Outcome::default()
+        };
+        drop(sender);
+        while let Some((took, answer)) = results.recv().await {
+            outcome.count(took, answer);
+        }
+        outcome
+    }
+}

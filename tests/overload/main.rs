@@ -1,0 +1,222 @@
+//! What becomes of callers when twice as much is asked of a server as it can do.
+//!
+//! The real server as a process of its own, and clients that send at a fixed rate whether or not they
+//! are answered. In one run: what a call takes without load, how many calls a second the server can
+//! do, then twice as many for some seconds, then how soon calls are fast again. Every figure is a ratio
+//! with its limit beside it.
+//!
+//! The server has one core for itself and the clients have another: what the clients take is not missing to
+//! the server, and what they measure is not their own queue. How busy they are is printed; near 1 the run
+//! tells of the clients. The caches are small, so that they are full before memory is looked at.
+//!
+//! `cargo bench -p palimpsest-tests --bench overload -- 60` for a minute of it; a second number is the bytes
+//! of a tool's answer. A call is one turn of an agent: what the model said and what a tool answered come, and
+//! what is new of the view goes.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::disallowed_methods,
+    reason = "a bench prints, measures time, and stops where it cannot go on"
+)]
+
+mod client;
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use palimpsest_tests::Server;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+use client::{Callers, Outcome};
+
+/// How long the phases take that are no overload.
+const PHASE: Duration = Duration::from_secs(4);
+/// How many calls a second are no load.
+const CALM: f64 = 200.0;
+
+/// Runs this process, and what it starts, on one of its cores alone; false when it has only one.
+fn pin(which: usize) -> bool {
+    let all = sched_getaffinity(None).unwrap();
+    let cores: Vec<_> = (0..CpuSet::MAX_CPU)
+        .filter(|core| all.is_set(*core))
+        .collect();
+    let Some(core) = cores.get(which) else {
+        return false;
+    };
+    let mut one = CpuSet::new();
+    one.set(*core);
+    sched_setaffinity(None, &one).unwrap();
+    true
+}
+
+/// What this process has taken of its core so far.
+fn busy() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Resident memory, in megabytes.
+fn memory_mb(server: &Server) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS"));
+    let kb = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<f64>().ok());
+    kb.unwrap() / 1_024.0
+}
+
+fn row(what: &str, value: impl Display, limit: &str) {
+    println!("{what:<44} {value:>18}   {limit}");
+}
+
+/// What a run has shown.
+struct Shown {
+    unloaded: Outcome,
+    capacity: Outcome,
+    overload: Outcome,
+    memory: [f64; 3],
+    client: [f64; 2],
+    recovery: Duration,
+}
+
+async fn run(server: &Server, callers: &Arc<Callers>, time: Duration) -> Shown {
+    // The sessions are there, the caches are full, and what calls take without load is known.
+    callers.open(CALM, PHASE).await;
+    callers.closed(32, PHASE * 2).await;
+    callers.open(CALM, PHASE).await;
+    let unloaded = callers.open(CALM, PHASE).await;
+    let mut capacity = Outcome::default();
+    let mut client = [0.0; 2];
+    for number in [8, 16, 32, 64] {
+        let before = busy();
+        let outcome = callers.closed(number, PHASE).await;
+        if capacity.done.is_empty() || outcome.rate() > capacity.rate() {
+            client[0] = busy().saturating_sub(before).as_secs_f64() / outcome.took.as_secs_f64();
+            capacity = outcome;
+        }
+    }
+    let offered = capacity.rate() * 2.0;
+    let before = busy();
+    let mut memory = [memory_mb(server), 0.0, 0.0];
+    let half_way = async {
+        tokio::time::sleep(time / 2).await;
+        memory_mb(server)
+    };
+    let overload;
+    (overload, memory[1]) = tokio::join!(callers.open(offered, time), half_way);
+    memory[2] = memory_mb(server);
+    client[1] = busy().saturating_sub(before).as_secs_f64() / overload.took.as_secs_f64();
+
+    let ended = Instant::now();
+    let slow = unloaded.quantile_ms(0.99) * 1.5;
+    let probe = Duration::from_millis(250);
+    let recovery = loop {
+        let outcome = callers.open(CALM, probe).await;
+        if outcome.shed == 0 && outcome.quantile_ms(0.9) <= slow {
+            break ended.elapsed().saturating_sub(probe);
+        }
+        if ended.elapsed() > Duration::from_secs(20) {
+            break ended.elapsed();
+        }
+    };
+    Shown {
+        unloaded,
+        capacity,
+        overload,
+        memory,
+        client,
+        recovery,
+    }
+}
+
+fn print(shown: &Shown) {
+    let Shown {
+        unloaded,
+        capacity,
+        overload,
+        ..
+    } = shown;
+    let quantiles = |outcome: &Outcome| {
+        let (half, most) = (outcome.quantile_ms(0.5), outcome.quantile_ms(0.99));
+        format!("{half:.1}, {most:.1}")
+    };
+    row("without load, 200/s: p50, p99 ms", quantiles(unloaded), "");
+    row("capacity, calls/s", format!("{:.0}", capacity.rate()), "");
+    row("  p50, p99 ms", quantiles(capacity), "");
+    let offered = (overload.done.len() as u64 + overload.shed + overload.failed) as f64;
+    let seconds = overload.took.as_secs_f64();
+    row(
+        "offered, calls/s",
+        format!("{:.0}", offered / seconds),
+        &format!("for {seconds:.0} s"),
+    );
+    row(
+        "clients busy at capacity, under overload",
+        format!("{:.2}, {:.2}", shown.client[0], shown.client[1]),
+        "< 0.9",
+    );
+    let goodput = overload.rate() / capacity.rate();
+    row("goodput, of capacity", format!("{goodput:.2}"), ">= 0.90");
+    let slower = overload.quantile_ms(0.99) / unloaded.quantile_ms(0.99);
+    row(
+        "p99 of accepted, of that without load",
+        format!("{slower:.2}"),
+        "<= 3",
+    );
+    row("  p50, p99 ms", quantiles(overload), "");
+    row(
+        "accepted, shed, failed otherwise",
+        format!(
+            "{}, {}, {}",
+            overload.done.len(),
+            overload.shed,
+            overload.failed
+        ),
+        "failed: 0",
+    );
+    let [before, during, after] = shown.memory;
+    row(
+        "memory before, half way, after, MB",
+        format!("{before:.0}, {during:.0}, {after:.0}"),
+        "flat",
+    );
+    let recovery = shown.recovery.as_secs_f64();
+    row("recovery, s", format!("{recovery:.2}"), "< 2");
+}
+
+fn main() {
+    let mut numbers = std::env::args().filter_map(|arg| arg.parse::<u64>().ok());
+    let time = Duration::from_secs(numbers.next().unwrap_or(10));
+    let bytes = numbers.next().unwrap_or(8_000) as usize;
+    palimpsest_tests::binary();
+    let folder = tempfile::tempdir().unwrap();
+    let all = sched_getaffinity(None).unwrap();
+    let pinned = pin(0);
+    let server = Server::start(
+        folder.path(),
+        &[
+            "--set",
+            "worker.enabled=false",
+            "--set",
+            "sessions.cache_bytes=33554432",
+            "--set",
+            "store.cache_bytes=16777216",
+        ],
+    );
+    sched_setaffinity(None, &all).unwrap();
+    if !(pinned && pin(1)) {
+        println!("Server and clients share a core: what is printed tells of both.");
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let shown = runtime.unwrap().block_on(async {
+        let callers = Callers::of(&server, bytes).await;
+        run(&server, &callers, time).await
+    });
+    print(&shown);
+}
