@@ -124,6 +124,10 @@ fn messages(export: &str) -> Vec<Value> {
             let line = line.as_object_mut().unwrap();
             line.remove("revision");
             line.remove("ordinal");
+            if line["kind"] == "SUMMARY" {
+                // The service says of none when it was said.
+                line.remove("create_time_ms");
+            }
             Value::Object(line.clone())
         })
         .collect()

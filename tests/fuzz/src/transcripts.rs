@@ -2,6 +2,7 @@
 
 use palimpsest_core::ids::MessageId;
 use palimpsest_core::import::{ImportFormat, Step, read};
+use palimpsest_store::place::hex;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
@@ -48,8 +49,7 @@ fn sealed(lines: &[u8]) -> Vec<u8> {
         .filter(|line| !line.trim_ascii().is_empty())
         .count()
         - 1;
-    let sha256 = Sha256::digest(&file);
-    let sha256: String = sha256.iter().map(|byte| format!("{byte:02x}")).collect();
+    let sha256 = hex(&Sha256::digest(&file));
     let end = format!("{{\"messages\":{messages},\"sha256\":\"{sha256}\"}}\n");
     file.extend_from_slice(end.as_bytes());
     file

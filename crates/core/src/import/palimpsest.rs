@@ -123,10 +123,14 @@ enum OriginName {
 #[derive(Deserialize, Clone, Copy)]
 #[serde(deny_unknown_fields)]
 struct Tokens {
-    input_tokens: u64,
-    output_tokens: u64,
-    cache_read_tokens: u64,
-    cache_write_tokens: u64,
+    #[serde(rename = "input_tokens")]
+    input: u64,
+    #[serde(rename = "output_tokens")]
+    output: u64,
+    #[serde(rename = "cache_read_tokens")]
+    cache_read: u64,
+    #[serde(rename = "cache_write_tokens")]
+    cache_write: u64,
 }
 
 pub(super) fn read(bytes: &[u8]) -> Imported<'_> {
@@ -321,10 +325,10 @@ impl Line<'_> {
             .clone_from(&self.provider_message_id);
         message.model.clone_from(&self.model);
         message.usage = self.usage.map(|tokens| Usage {
-            input_tokens: tokens.input_tokens,
-            cache_read_tokens: tokens.cache_read_tokens,
-            cache_write_tokens: tokens.cache_write_tokens,
-            output_tokens: tokens.output_tokens,
+            input_tokens: tokens.input,
+            cache_read_tokens: tokens.cache_read,
+            cache_write_tokens: tokens.cache_write,
+            output_tokens: tokens.output,
         });
         message.kind = match self.kind {
             // The summary of a compaction is made one when it takes its place.

@@ -1,5 +1,7 @@
 //! Files made up here, whole and broken, and what is read from them.
 
+use std::fmt::Write as _;
+
 use super::*;
 
 const HEAD: &str = r#"{"palimpsest":"transcript","version":1,"session":"projects/p/sessions/s","revision":9,"title":"t","branch":"b","attributes":{"k":"v"}}"#;
@@ -22,8 +24,10 @@ fn file(head: &str, lines: &[String]) -> String {
         text.push_str(line);
         text.push('\n');
     }
-    let digest = Sha256::digest(&text);
-    let sha256: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut sha256 = String::new();
+    for byte in Sha256::digest(&text) {
+        let _ = write!(sha256, "{byte:02x}");
+    }
     let messages = lines.len();
     text + &format!("{{\"messages\":{messages},\"sha256\":\"{sha256}\"}}\n")
 }
@@ -115,6 +119,12 @@ fn what_is_known_of_the_session_is_read() {
     assert_eq!(session.attributes, [("k".into(), "v".into())]);
 }
 
+#[track_caller]
+fn refused(text: &str, expected: &str) {
+    let said = outline(text);
+    assert!(said.contains(expected), "{said}");
+}
+
 #[test]
 fn a_bad_file_is_refused_whole() {
     let good = file(
@@ -124,11 +134,6 @@ fn a_bad_file_is_refused_whole() {
             line(2, "VISIBLE", "ORDINARY"),
         ],
     );
-    #[track_caller]
-    fn refused(text: &str, expected: &str) {
-        let said = outline(text);
-        assert!(said.contains(expected), "{said}");
-    }
     refused("", "line 1: is missing");
     // Cut off anywhere, it is never taken for a file.
     for end in 1..good.len() - 1 {
