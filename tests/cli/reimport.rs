@@ -183,13 +183,9 @@ async fn what_is_exported_comes_back_with_view_transcript_and_summary() {
         }),
         ..CreateSessionRequest::default()
     };
-    world
-        .server
-        .sessions()
-        .await
-        .create_session(create)
-        .await
-        .unwrap();
+    let mut sessions = world.server.sessions().await;
+    let created = Box::pin(sessions.create_session(create)).await;
+    created.unwrap();
     let mut client = world.server.context().await;
     client
         .append_messages(append(&name("first"), conversation()))
