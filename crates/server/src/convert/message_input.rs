@@ -18,7 +18,10 @@ pub fn message_input(message: &Message) -> (v1::MessageInput, bool) {
     let typed = Content::Message(original(Ordinal::new(0), message, &Calls::default()));
     let own = match message.origin {
         Origin::Typed => None,
-        Origin::Anthropic => payload(v1::Format::AnthropicMessages, anthropic(message)),
+        Origin::Anthropic => {
+            let json = anthropic(message);
+            Some(payload(v1::Format::AnthropicMessages, json))
+        }
         Origin::OpenAi => openai(message),
     };
     // `developer` is a role of one provider's alone.
@@ -65,16 +68,16 @@ fn is_same(input: &v1::MessageInput, message: &Message) -> bool {
     matches!(read.as_deref(), Ok([read]) if read.message == *message)
 }
 
-fn payload(format: v1::Format, json: Vec<u8>) -> Option<Content> {
-    Some(Content::Payload(v1::Payload {
+fn payload(format: v1::Format, json: Vec<u8>) -> Content {
+    Content::Payload(v1::Payload {
         format: format.into(),
         json: json.into(),
-    }))
+    })
 }
 
 fn openai(message: &Message) -> Option<Content> {
     match json_messages(message, Provider::OpenAi).as_slice() {
-        [one] => payload(v1::Format::OpenaiChat, one.to_vec()),
+        [one] => Some(payload(v1::Format::OpenaiChat, one.to_vec())),
         _ => None,
     }
 }
