@@ -3,9 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 #![expect(clippy::large_futures, reason = "a test runs once")]
 
-mod calls;
 mod command_line;
 mod cost;
+mod foreign_tokens;
 mod keys;
 mod tenants;
 mod tls;

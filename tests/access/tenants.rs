@@ -5,13 +5,13 @@ use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;
 use palimpsest_proto::context::v1::session_service_client::SessionServiceClient;
 use palimpsest_proto::context::v1::{CallToolRequest, CreateSessionRequest, Session, ToolUseBlock};
 use palimpsest_tests::say::{append, user};
-use palimpsest_tests::{refused, refused_field};
+use palimpsest_tests::tenant::{told, with};
+use palimpsest_tests::{calls, refused, refused_field};
+use tonic::Code;
 use tonic::transport::Channel;
-use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-use crate::calls::all;
-use crate::world::{World, with};
+use crate::world::World;
 
 const RIGHTS: [&str; 4] = ["read", "write", "compact", "admin"];
 
@@ -20,28 +20,6 @@ async fn put(channel: &Channel, key: &str, session: &str) -> u64 {
     let request = append(session, vec![user("what nobody else may read")]);
     let reply = client.append_messages(with(key, request)).await.unwrap();
     reply.into_inner().revision
-}
-
-/// All that a caller is told, with other names put in place of those that were asked for.
-fn told(status: &Status, names: &[(&str, &str)]) -> (Code, String, Vec<u8>, String) {
-    let swap = |bytes: &[u8]| {
-        let mut bytes = bytes.to_vec();
-        for (from, to) in names {
-            assert_eq!(from.len(), to.len());
-            let found: Vec<_> = (0..bytes.len())
-                .filter(|at| bytes[*at..].starts_with(from.as_bytes()))
-                .collect();
-            for at in found {
-                bytes[at..at + to.len()].copy_from_slice(to.as_bytes());
-            }
-        }
-        bytes
-    };
-    let message = String::from_utf8(swap(status.message().as_bytes())).unwrap();
-    let mut headers = status.metadata().clone();
-    headers.remove("date");
-    let details = swap(status.details());
-    (status.code(), message, details, format!("{headers:?}"))
 }
 
 #[tokio::test]
@@ -54,7 +32,7 @@ async fn every_rpc_answers_of_another_tenants_sessions_as_of_none() {
     let before = put(&channel, &theirs, "projects/bbb/sessions/there").await;
     let (there, gone) = ("projects/bbb/sessions/there", "projects/bbb/sessions/nobod");
     let mut as_mine = 0;
-    for rpc in all() {
+    for rpc in calls::all() {
         if rpc.of_project {
             let status = rpc
                 .call(&channel, Some(&mine), "projects/bbb")
@@ -93,7 +71,7 @@ async fn every_rpc_takes_a_credential_and_exactly_one_right() {
     let keys = RIGHTS.map(|right| (right, world.key("p", right)));
     let server = world.serve(&[]);
     let channel = server.channel().await;
-    for rpc in all() {
+    for rpc in calls::all() {
         let session = format!("projects/p/sessions/{}", rpc.method);
         put(&channel, &owner, &session).await;
         let name = if rpc.of_project {

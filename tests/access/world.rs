@@ -1,16 +1,17 @@
 //! What the tests share: a server with keys, calls with a credential, certificates.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use palimpsest_proto::context::v1::session_service_client::SessionServiceClient;
 use palimpsest_proto::context::v1::{ListSessionsRequest, WatchSessionRequest};
-use palimpsest_tests::{Server, binary};
-use rcgen::{CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use palimpsest_tests::Server;
+pub(crate) use palimpsest_tests::authority::Authority;
+use palimpsest_tests::tenant::keys;
+pub(crate) use palimpsest_tests::tenant::with;
 use tempfile::TempDir;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use tonic::{Request, Status, Streaming};
+use tonic::{Status, Streaming};
 
 /// How often the servers of these tests look at files, and how long a change may take to be in force.
 const RELOAD: &str = "auth.reload_ms=100";
@@ -38,17 +39,7 @@ impl World {
 
     /// Runs `palimpsest keys`.
     pub(crate) fn keys(&self, args: &[&str]) -> String {
-        let output = Command::new(binary())
-            .arg("keys")
-            .args(args)
-            .arg("--keys-file")
-            .arg(self.at("keys.toml"))
-            .env_clear()
-            .output()
-            .unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{args:?}: {stderr}");
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        keys(&self.at("keys.toml"), args)
     }
 
     /// Makes a key.
@@ -72,15 +63,6 @@ impl World {
 /// The id in a key.
 pub(crate) fn id_of(key: &str) -> &str {
     &key[4..20]
-}
-
-/// A request with a credential.
-pub(crate) fn with<T>(credential: &str, message: T) -> Request<T> {
-    let mut request = Request::new(message);
-    let bearer = format!("Bearer {credential}");
-    let metadata = request.metadata_mut();
-    metadata.insert("authorization", bearer.parse().unwrap());
-    request
 }
 
 /// Asks for a list, which a right to read is enough for.
@@ -119,42 +101,6 @@ pub(crate) async fn soon<F: Future<Output = bool>>(what: &str, mut is_so: impl F
         }
     });
     assert!(waited.await.is_ok(), "{what} takes too long");
-}
-
-/// An authority, and what it signs.
-pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
-
-impl Authority {
-    pub(crate) fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        Self(CertifiedIssuer::self_signed(params, key).unwrap())
-    }
-
-    pub(crate) fn pem(&self) -> String {
-        self.0.pem()
-    }
-
-    /// A certificate and its key, as PEM.
-    pub(crate) fn sign(&self, name: &str) -> (String, String) {
-        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
-        params.extended_key_usages = vec![
-            ExtendedKeyUsagePurpose::ServerAuth,
-            ExtendedKeyUsagePurpose::ClientAuth,
-        ];
-        let key = KeyPair::generate().unwrap();
-        let cert = params.signed_by(&key, &self.0).unwrap();
-        (cert.pem(), key.serialize_pem())
-    }
-
-    /// Writes a certificate for `localhost` where a server finds it.
-    pub(crate) fn write(&self, folder: &Path) -> String {
-        let (cert, key) = self.sign("localhost");
-        std::fs::write(folder.join("tls.key"), &key).unwrap();
-        std::fs::write(folder.join("tls.crt"), cert).unwrap();
-        key
-    }
 }
 
 /// A connection over TLS that trusts an authority, and may show a certificate.

@@ -10,14 +10,20 @@ use palimpsest_proto::context::v1::{
 };
 use palimpsest_tests::say::{assistant_call, prepare, result, uuid, with_id};
 use palimpsest_tests::server::{Context, Server};
-use palimpsest_tests::{Array, name, refused};
+use palimpsest_tests::tenant::with;
+use palimpsest_tests::{Array, refused};
+use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;
+
+use crate::intruder::Intruder;
 
 /// How long a caller waits for a call.
 const PATIENCE: Duration = Duration::from_millis(800);
 /// Every so many turns it asks for a compaction.
 const COMPACT_EVERY: u64 = 9;
+/// Every so many turns it asks for what is another tenant's.
+const INTRUDE_EVERY: u64 = 3;
 /// The most results that are read back in one check.
 const READ_BACK: usize = 4;
 
@@ -25,6 +31,10 @@ const READ_BACK: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Agent {
     session: String,
+    /// Its tenant's key.
+    key: String,
+    /// What it does to the other tenant.
+    pub(crate) intruder: Intruder,
     /// The turns that are there, in order.
     there: Vec<u64>,
     /// The turn that it does not know of whether it happened.
@@ -54,9 +64,21 @@ fn call(turn: u64) -> String {
 }
 
 impl Agent {
-    pub(crate) fn new(number: usize) -> Self {
+    /// Two agents by two of the tenants' keys, of which each has the other's session to ask for.
+    pub(crate) fn pair(number: usize, keys: &[(&str, String); 2], random: u64) -> [Self; 2] {
+        let name = |at: usize| format!("projects/{}/sessions/chaos-{number}", keys[at].0);
+        [(0, 1, random), (1, 0, !random)].map(|(own, other, seed)| {
+            let key = &keys[own].1;
+            let theirs = (name(other), keys[other].1.clone());
+            Self::new(&name(own), key, Intruder::new(key, theirs, seed))
+        })
+    }
+
+    fn new(session: &str, key: &str, intruder: Intruder) -> Self {
         Self {
-            session: name(&format!("chaos-{number}")),
+            session: session.to_owned(),
+            key: key.to_owned(),
+            intruder,
             there: Vec::new(),
             pending: None,
             next: 0,
@@ -72,8 +94,16 @@ impl Agent {
         &self.session
     }
 
+    /// Takes one turn, and does more than that every now and then.
+    pub(crate) async fn act(&mut self, client: &mut Context, channel: &Channel) {
+        self.turn(client).await;
+        if self.next % INTRUDE_EVERY == 0 {
+            self.intruder.intrude(client, channel).await;
+        }
+    }
+
     /// Takes one turn, the one that failed before or the next one.
-    pub(crate) async fn turn(&mut self, client: &mut Context) {
+    async fn turn(&mut self, client: &mut Context) {
         let turn = self.pending.unwrap_or(self.next);
         let messages = vec![
             with_id(&uuid(turn * 2), assistant_call(&call(turn))),
@@ -82,7 +112,7 @@ impl Agent {
         let mut request = prepare(&self.session, messages);
         request.known_etag = self.array.etag.clone();
         self.pending = Some(turn);
-        match client.prepare_context(limited(request)).await {
+        match client.prepare_context(self.limited(request)).await {
             Ok(reply) => {
                 self.array.take(reply.get_ref());
                 self.there.push(turn);
@@ -101,7 +131,7 @@ impl Agent {
             session: self.session.clone(),
             ..CompactRequest::default()
         };
-        if let Err(status) = client.compact(limited(request)).await {
+        if let Err(status) = client.compact(self.limited(request)).await {
             let has_nothing_to_do = status.code() == Code::FailedPrecondition;
             if !has_nothing_to_do && status.code() != Code::NotFound {
                 self.bear(&status);
@@ -146,6 +176,7 @@ impl Agent {
             assert_eq!(self.read(&mut client, turn).await, said(turn));
             self.read_back += 1;
         }
+        self.intruder.steal(&server.channel().await).await;
     }
 
     /// The turns that are in the transcript, each of which is whole.
@@ -158,7 +189,10 @@ impl Agent {
         };
         let mut ids = Vec::new();
         loop {
-            let page = match sessions.list_messages(request.clone()).await {
+            let page = match sessions
+                .list_messages(with(&self.key, request.clone()))
+                .await
+            {
                 Ok(page) => page.into_inner(),
                 Err(status) => {
                     refused(&status, Code::NotFound, "SESSION_NOT_FOUND");
@@ -188,10 +222,17 @@ impl Agent {
     async fn check_view(&mut self, client: &mut Context) {
         let mut request = prepare(&self.session, Vec::new());
         request.known_etag = self.array.etag.clone();
-        let reply = client.prepare_context(request).await.unwrap();
+        let reply = client
+            .prepare_context(with(&self.key, request))
+            .await
+            .unwrap();
         self.array.take(reply.get_ref());
         let request = prepare(&self.session, Vec::new());
-        let whole = client.prepare_context(request).await.unwrap().into_inner();
+        let whole = client
+            .prepare_context(with(&self.key, request))
+            .await
+            .unwrap()
+            .into_inner();
         assert_eq!(self.array.messages, whole.messages_json, "{}", self.session);
         let array: Vec<Vec<u8>> = whole
             .messages_json
@@ -212,18 +253,22 @@ impl Agent {
             })),
             ..ReadToolResultRequest::default()
         };
-        let mut stream = client.read_tool_result(request).await.unwrap().into_inner();
+        let mut stream = client
+            .read_tool_result(with(&self.key, request))
+            .await
+            .unwrap()
+            .into_inner();
         let mut bytes = Vec::new();
         while let Some(part) = stream.message().await.unwrap() {
             bytes.extend_from_slice(&part.data);
         }
         String::from_utf8(bytes).unwrap()
     }
-}
 
-/// The request of a caller that does not wait for ever.
-fn limited<T>(message: T) -> Request<T> {
-    let mut request = Request::new(message);
-    request.set_timeout(PATIENCE);
-    request
+    /// The request of a caller that does not wait for ever.
+    fn limited<T>(&self, message: T) -> Request<T> {
+        let mut request = with(&self.key, message);
+        request.set_timeout(PATIENCE);
+        request
+    }
 }

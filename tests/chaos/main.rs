@@ -7,4 +7,5 @@
 
 mod agent;
 mod faults;
+mod intruder;
 mod schedule;

@@ -7,13 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use palimpsest_fake_provider::{FakeProvider, Plan};
+use palimpsest_tests::Server;
 use palimpsest_tests::chance::{next, seed};
 use palimpsest_tests::say::{append, user};
-use palimpsest_tests::{Server, name};
+use palimpsest_tests::tenant::{keys, with};
 use tokio::task::JoinSet;
 
 use crate::agent::Agent;
 use crate::faults::{Fault, Faults};
+use crate::intruder::Intrusions;
 
 /// Schedules of one run, unless `CHAOS_SCHEDULES` says otherwise.
 const SCHEDULES: u64 = 12;
@@ -21,8 +23,10 @@ const SCHEDULES: u64 = 12;
 const PER_FOLDER: u64 = 12;
 /// Folders at one time: most of a schedule is waiting.
 const LANES: usize = 3;
-/// Agents at one time.
-const AGENTS: usize = 6;
+/// Pairs of agents at one time, of which each is of another tenant.
+const PAIRS: usize = 3;
+/// The tenants; both may do everything in their own project.
+const TENANTS: [&str; 2] = ["aaa", "bbb"];
 /// How often, and after how long each time, it is looked whether a server goes on by itself.
 const RECOVERY_LOOKS: usize = 200;
 const RECOVERY_PAUSE: Duration = Duration::from_millis(50);
@@ -59,6 +63,8 @@ struct Counts {
     acknowledged: u64,
     failed: u64,
     read_back: u64,
+    /// What tenants asked of each other. None of it was answered, or the run would have failed.
+    intrusions: Intrusions,
 }
 
 impl Counts {
@@ -68,6 +74,7 @@ impl Counts {
         self.acknowledged += other.acknowledged;
         self.failed += other.failed;
         self.read_back += other.read_back;
+        self.intrusions += other.intrusions;
         for (fault, count) in other.faults {
             *self.faults.entry(fault).or_default() += count;
         }
@@ -102,6 +109,10 @@ async fn faults_and_kills_lose_nothing_that_was_acknowledged() {
         "hardly anything was done"
     );
     assert!(counts.injected > 0, "no fault met anything");
+    let Intrusions {
+        calls, as_missing, ..
+    } = counts.intrusions;
+    assert!(as_missing * 4 > calls, "hardly any intrusion was answered");
 }
 
 /// So many schedules, on a folder of their own.
@@ -110,7 +121,13 @@ async fn one_folder(seed: u64, schedules: u64) -> Counts {
     let mut counts = Counts::default();
     let folder = tempfile::tempdir().unwrap();
     let provider = FakeProvider::start().await.unwrap();
-    let mut agents: Vec<Agent> = (0..AGENTS).map(Agent::new).collect();
+    let file = folder.path().join("keys.toml");
+    let rights = "read,write,compact,admin";
+    let key = |project| keys(&file, &["create", "--project", project, "--right", rights]);
+    let tenants = TENANTS.map(|project| (project, key(project)));
+    let mut agents: Vec<Agent> = (0..PAIRS)
+        .flat_map(|number| Agent::pair(number, &tenants, next(&mut random)))
+        .collect();
     for _ in 0..schedules {
         let fault = Fault::ALL[usize::try_from(next(&mut random)).unwrap_or(0) % Fault::ALL.len()];
         let faults = Faults::new(folder.path());
@@ -123,7 +140,8 @@ async fn one_folder(seed: u64, schedules: u64) -> Counts {
             next(&mut random) % 300,
             next(&mut random) % 200,
         ];
-        agents = live(agents, Arc::new(server), &faults, &provider, fault, pauses).await;
+        let around = (&faults, &provider, &tenants[0]);
+        agents = live(agents, Arc::new(server), around, fault, pauses).await;
         counts.schedules += 1;
         *counts.faults.entry(format!("{fault:?}")).or_default() += 1;
         counts.injected += faults.injected();
@@ -134,6 +152,7 @@ async fn one_folder(seed: u64, schedules: u64) -> Counts {
         counts.acknowledged += agent.acknowledged;
         counts.failed += agent.failed;
         counts.read_back += agent.read_back;
+        counts.intrusions += agent.intruder.done;
     }
     server.kill();
     counts
@@ -141,7 +160,9 @@ async fn one_folder(seed: u64, schedules: u64) -> Counts {
 
 fn start(folder: &Path, faults: &Faults, provider: &FakeProvider) -> Server {
     let url = format!("summarizer.base_url={}", provider.url());
-    let settings = SETTINGS.iter().copied().chain([url.as_str()]);
+    let keys = format!("auth.keys_file={}", folder.join("keys.toml").display());
+    let settings = SETTINGS.iter().copied();
+    let settings = settings.chain([url.as_str(), keys.as_str()]);
     let arguments: Vec<&str> = settings.flat_map(|setting| ["--set", setting]).collect();
     Server::start_with(&folder.join("data"), &arguments, &faults.vars())
 }
@@ -150,8 +171,7 @@ fn start(folder: &Path, faults: &Faults, provider: &FakeProvider) -> Server {
 async fn live(
     agents: Vec<Agent>,
     server: Arc<Server>,
-    faults: &Faults,
-    provider: &FakeProvider,
+    (faults, provider, tenant): (&Faults, &FakeProvider, &(&str, String)),
     fault: Fault,
     [before, during, after]: [u64; 3],
 ) -> Vec<Agent> {
@@ -174,7 +194,7 @@ async fn live(
     }
     let mut agents = working.stop().await;
     // What is over is over without a restart.
-    recovered(&server).await;
+    recovered(&server, tenant).await;
     for agent in &mut agents {
         agent.check(&server).await;
     }
@@ -188,13 +208,13 @@ async fn live(
 }
 
 /// Waits until writes are taken again.
-async fn recovered(server: &Server) {
+async fn recovered(server: &Server, (project, key): &(&str, String)) {
     let mut client = server.context().await;
-    let session = name("chaos-probe");
+    let session = format!("projects/{project}/sessions/chaos-probe");
     let mut last = None;
     for _ in 0..RECOVERY_LOOKS {
         match client
-            .append_messages(append(&session, vec![user("still there?")]))
+            .append_messages(with(key, append(&session, vec![user("still there?")])))
             .await
         {
             Ok(_) => return,
@@ -220,11 +240,12 @@ impl Working {
         let mut running = JoinSet::new();
         for mut agent in agents {
             let mut client = server.context().await;
+            let channel = server.channel().await;
             let stop = Arc::clone(&stop);
             running.spawn(async move {
                 while !stop.load(Ordering::Relaxed) {
                     let failed = agent.failed;
-                    agent.turn(&mut client).await;
+                    agent.act(&mut client, &channel).await;
                     if agent.failed > failed {
                         tokio::time::sleep(Duration::from_millis(10)).await;
                     }

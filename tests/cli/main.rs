@@ -9,6 +9,7 @@
 mod compacted;
 mod demo;
 mod readme;
+mod reimport;
 mod replay;
 mod replay_settings;
 
@@ -163,8 +164,9 @@ fn a_transcript_is_brought_in_looked_at_and_taken_out_again() {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    assert_eq!(lines.len(), 3);
-    assert_eq!(lines[1]["visibility"], "REWOUND");
+    // One line says what it is, and one that nothing is missing.
+    assert_eq!(lines.len(), 5);
+    assert_eq!(lines[2]["visibility"], "REWOUND");
     let array: Vec<Value> =
         serde_json::from_str(&setting.run(&["export", "first", "--format", "openai"])).unwrap();
     assert_eq!(array[2]["role"], "tool");

@@ -14,7 +14,7 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 /// A server with these lines in its configuration, and its folder.
-fn server(lines: &str) -> (Server, tempfile::TempDir) {
+pub(crate) fn server(lines: &str) -> (Server, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     (started(folder.path(), lines), folder)
 }
@@ -26,12 +26,12 @@ fn started(folder: &Path, lines: &str) -> Server {
     Server::start(&data, &["--config", config.to_str().unwrap()])
 }
 
-fn of(project: &str, session: &str) -> String {
+pub(crate) fn of(project: &str, session: &str) -> String {
     format!("projects/{project}/sessions/{session}")
 }
 
 #[track_caller]
-fn over(status: &Status, reason: &str, quota: &str, limit: &str) -> Option<Duration> {
+pub(crate) fn over(status: &Status, reason: &str, quota: &str, limit: &str) -> Option<Duration> {
     let metadata = refused(status, Code::ResourceExhausted, reason);
     assert_eq!((&*metadata["quota"], &*metadata["limit"]), (quota, limit));
     let failure = status.get_details_quota_failure();

@@ -8,10 +8,13 @@
 )]
 
 pub mod array;
+pub mod authority;
+pub mod calls;
 pub mod chance;
 pub mod command;
 pub mod say;
 pub mod server;
+pub mod tenant;
 
 use std::collections::HashMap;
 

@@ -195,6 +195,8 @@ pub struct ResultsPersisted {
     pub results: Vec<Stored>,
     /// The sizes that their messages have with it.
     pub sizes: Vec<(Ordinal, Size)>,
+    /// What the view had before, in tokens.
+    pub before_tokens: u64,
 }
 
 /// Level 1 decided about a result whose message has not come yet.
@@ -300,6 +302,10 @@ pub struct CacheEditsIssued {
     pub message: Ordinal,
     /// Where it stands, when that was known.
     pub place: Option<PinPlace>,
+    /// What the view had then, in tokens.
+    pub before_tokens: u64,
+    /// How many of them the provider leaves out.
+    pub freed_tokens: u64,
 }
 
 /// Level 4 chose spans that summaries may stand for. Takes the place of what was chosen before.
@@ -362,6 +368,8 @@ pub struct Restored {
     pub undone: Vec<Revision>,
     /// What the view had before, in tokens.
     pub before_tokens: u64,
+    /// What it has after.
+    pub after_tokens: u64,
     /// Where messages stand now that stood elsewhere.
     pub standings: Vec<(Ordinal, Standing)>,
     /// The sizes of messages that changed.
@@ -616,6 +624,8 @@ pub struct Rewound {
     pub left: Vec<Ordinal>,
     /// What the view had before, in tokens.
     pub before_tokens: u64,
+    /// How many of them left.
+    pub freed_tokens: u64,
     /// The running count of tokens.
     pub ledger: Ledger,
     /// What becomes of the view.

@@ -90,7 +90,7 @@ async fn a_slow_collector_slows_no_call_and_is_told_once() {
 }
 
 #[tokio::test]
-async fn a_collector_that_is_down_is_told_once_and_when_it_is_back() {
+async fn a_collector_that_is_down_is_told_once() {
     // A port that nobody has for the moment.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = port.local_addr().unwrap();

@@ -6,6 +6,7 @@ mod dashboards;
 mod receiver;
 mod secrets;
 mod traces;
+mod transports;
 
 use palimpsest_fake_provider::FakeProvider;
 use palimpsest_proto::context::v1::{CompactRequest, CompactionStrategy, MessageInput};

@@ -1,11 +1,15 @@
-//! A collector as far as OTLP goes: it takes spans and metrics over gRPC, as the protocol's own definitions say, and
-//! keeps them.
+//! A collector as far as OTLP goes: it takes spans and metrics over gRPC and over HTTP, as the protocol's own
+//! definitions say, and keeps them.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use axum::body::Bytes;
+use axum::extract::State as Of;
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::post;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
     MetricsService, MetricsServiceServer,
 };
@@ -20,9 +24,12 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 };
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message as _;
+use tokio::sync::oneshot;
 use tonic::metadata::MetadataMap;
-use tonic::transport::Server;
+use tonic::service::Routes;
 use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 
 #[derive(Debug, Default)]
@@ -34,6 +41,8 @@ struct State {
     resources: Mutex<BTreeSet<(String, String)>>,
     metadata: Mutex<Vec<MetadataMap>>,
     delay: Mutex<Duration>,
+    /// How the exports came: over `grpc`, over `http/protobuf`.
+    protocols: Mutex<BTreeSet<&'static str>>,
     /// Nothing is kept but the first spans: for who measures, on the same machine.
     keeps_little: bool,
 }
@@ -42,31 +51,80 @@ struct State {
 #[derive(Debug, Clone)]
 pub(super) struct Receiver {
     state: Arc<State>,
+    stop: Arc<Mutex<Option<oneshot::Sender<()>>>>,
     pub(super) url: String,
 }
 
 impl Receiver {
     pub(super) fn start() -> Self {
-        Self::with(State::default())
+        Self::at("127.0.0.1:0", None)
+    }
+
+    /// One at an address, with TLS or without.
+    pub(super) fn at(address: &str, tls: Option<ServerTlsConfig>) -> Self {
+        Self::with(State::default(), address, tls)
     }
 
     /// The same for who measures: it only takes what comes.
     pub(super) fn start_light() -> Self {
-        Self::with(State {
+        let state = State {
             keeps_little: true,
             ..State::default()
-        })
+        };
+        Self::with(state, "127.0.0.1:0", None)
     }
 
-    fn with(state: State) -> Self {
-        let incoming = TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let url = format!("http://{}", incoming.local_addr().unwrap());
+    fn with(state: State, address: &str, tls: Option<ServerTlsConfig>) -> Self {
+        let incoming = TcpIncoming::bind(address.parse().unwrap()).unwrap();
+        let port = incoming.local_addr().unwrap().port();
+        // A certificate is for a name.
+        let place = if tls.is_some() {
+            "https://localhost"
+        } else {
+            "http://127.0.0.1"
+        };
         let state = Arc::new(state);
-        let server = Server::builder()
-            .add_service(TraceServiceServer::new(Served(Arc::clone(&state))))
-            .add_service(MetricsServiceServer::new(Served(Arc::clone(&state))));
-        tokio::spawn(server.serve_with_incoming(incoming));
-        Self { state, url }
+        let served = Served(Arc::clone(&state));
+        let over_grpc = Routes::new(TraceServiceServer::new(served.clone()))
+            .add_service(MetricsServiceServer::new(served.clone()));
+        let over_http = over_grpc
+            .into_axum_router()
+            .route("/v1/traces", post(traces).with_state(served.clone()))
+            .route("/v1/metrics", post(metrics).with_state(served));
+        let server = Server::builder().accept_http1(true);
+        let server = match tls {
+            Some(tls) => server.tls_config(tls),
+            None => Ok(server),
+        };
+        let server = server.unwrap().add_routes(Routes::from(over_http));
+        let (stop, stopped) = oneshot::channel();
+        let stopped = async move {
+            // It is stopped, or its test ends.
+            let _ = stopped.await;
+        };
+        tokio::spawn(server.serve_with_incoming_shutdown(incoming, stopped));
+        Self {
+            state,
+            stop: Arc::new(Mutex::new(Some(stop))),
+            url: format!("{place}:{port}"),
+        }
+    }
+
+    /// Goes away, with its connections.
+    pub(super) fn stop(&self) {
+        let stop = self.stop.lock().unwrap().take();
+        stop.unwrap().send(()).unwrap();
+    }
+
+    /// How exports came.
+    pub(super) fn protocols(&self) -> Vec<&'static str> {
+        self.state
+            .protocols
+            .lock()
+            .unwrap()
+            .iter()
+            .copied()
+            .collect()
     }
 
     /// Answers late from now on.
@@ -137,7 +195,40 @@ pub(super) fn attribute(span: &Span, name: &str) -> Option<String> {
     }
 }
 
+#[derive(Debug, Clone)]
 struct Served(Arc<State>);
+
+/// Traces over HTTP: what gRPC would bring, as the body of a request.
+async fn traces(of: Of<Served>, headers: HeaderMap, body: Bytes) -> Result<Bytes, StatusCode> {
+    let message = read(&of, &headers, body)?;
+    let reply = TraceService::export(&of.0, message).await;
+    let reply = reply.map_err(|_| StatusCode::BAD_GATEWAY)?;
+    Ok(ExportTraceServiceResponse::encode_to_vec(reply.get_ref()).into())
+}
+
+async fn metrics(of: Of<Served>, headers: HeaderMap, body: Bytes) -> Result<Bytes, StatusCode> {
+    let message = read(&of, &headers, body)?;
+    let reply = MetricsService::export(&of.0, message).await;
+    let reply = reply.map_err(|_| StatusCode::BAD_GATEWAY)?;
+    Ok(ExportMetricsServiceResponse::encode_to_vec(reply.get_ref()).into())
+}
+
+fn read<T: prost::Message + Default>(
+    of: &Served,
+    headers: &HeaderMap,
+    body: Bytes,
+) -> Result<Request<T>, StatusCode> {
+    let kind = headers
+        .get("content-type")
+        .and_then(|kind| kind.to_str().ok());
+    if kind != Some("application/x-protobuf") {
+        return Err(StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    }
+    of.0.protocols.lock().unwrap().insert("http/protobuf");
+    let mut request = Request::new(T::decode(body).map_err(|_| StatusCode::BAD_REQUEST)?);
+    *request.metadata_mut() = MetadataMap::from_headers(headers.clone());
+    Ok(request)
+}
 
 impl Served {
     async fn note<T: std::fmt::Debug>(&self, request: &Request<T>) {
@@ -147,6 +238,10 @@ impl Served {
         let text = format!("{:?}\n", request.get_ref());
         self.0.text.lock().unwrap().push_str(&text);
         let metadata = request.metadata().clone();
+        let kind = metadata.get("content-type");
+        if kind.is_none_or(|kind| kind.as_bytes().starts_with(b"application/grpc")) {
+            self.0.protocols.lock().unwrap().insert("grpc");
+        }
         self.0.metadata.lock().unwrap().push(metadata);
         let delay = *self.0.delay.lock().unwrap();
         tokio::time::sleep(delay).await;

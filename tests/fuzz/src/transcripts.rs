@@ -1,7 +1,9 @@
-//! Other programs' transcripts.
+//! Other programs' transcripts, and our own.
 
 use palimpsest_core::ids::MessageId;
 use palimpsest_core::import::{ImportFormat, Step, read};
+use palimpsest_store::place::hex;
+use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 /// The first byte chooses the format.
@@ -9,10 +11,17 @@ pub(crate) fn run(data: &[u8]) {
     let Some((format, text)) = data.split_first() else {
         return;
     };
-    let format = match format % 3 {
-        0 => ImportFormat::ClaudeCode,
-        1 => ImportFormat::OpenAi,
-        _ => ImportFormat::Anthropic,
+    let sealed;
+    let (format, text) = match format {
+        128.. => {
+            sealed = self::sealed(text);
+            (ImportFormat::Palimpsest, sealed.as_slice())
+        }
+        _ => match format % 3 {
+            0 => (ImportFormat::ClaudeCode, text),
+            1 => (ImportFormat::OpenAi, text),
+            _ => (ImportFormat::Anthropic, text),
+        },
     };
     let lines = text.split(|byte| *byte == b'\n').count();
     let imported = read(format, text);
@@ -28,4 +37,20 @@ pub(crate) fn run(data: &[u8]) {
     for defect in &imported.defects {
         assert!((1..=lines).contains(&defect.line), "no such line");
     }
+}
+
+/// Lines between a first and a last one that fit them, or nothing of them would be read.
+fn sealed(lines: &[u8]) -> Vec<u8> {
+    let mut file = b"{\"palimpsest\":\"transcript\",\"version\":1}\n".to_vec();
+    file.extend_from_slice(lines);
+    file.push(b'\n');
+    let messages = file.split(|byte| *byte == b'\n');
+    let messages = messages
+        .filter(|line| !line.trim_ascii().is_empty())
+        .count()
+        - 1;
+    let sha256 = hex(&Sha256::digest(&file));
+    let end = format!("{{\"messages\":{messages},\"sha256\":\"{sha256}\"}}\n");
+    file.extend_from_slice(end.as_bytes());
+    file
 }

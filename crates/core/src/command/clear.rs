@@ -319,7 +319,13 @@ fn cached(
     let cached = session.sealed().pieces().iter().take(reused);
     let cached: BTreeSet<CallKey> = cached.filter_map(|piece| piece.form.answers()).collect();
     fresh.retain(|call| cached.contains(call));
-    (!fresh.is_empty()).then_some(CacheEditsIssued {
+    let size = |call: &CallKey| {
+        let call = session.calls().get(*call);
+        call.map_or(0, |call| u64::from(call.result_tokens))
+    };
+    (!fresh.is_empty()).then(|| CacheEditsIssued {
+        before_tokens: session.tokens().tokens,
+        freed_tokens: fresh.iter().map(size).sum(),
         calls: fresh,
         message: last.message,
         place,

@@ -184,6 +184,7 @@ fn store(
     let policy = &session.policy().tool_results;
     let mut event = ResultsPersisted {
         results: offered,
+        before_tokens: session.tokens().tokens,
         ..ResultsPersisted::default()
     };
     for call in calls {

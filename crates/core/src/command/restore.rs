@@ -144,10 +144,12 @@ impl Wanted {
             };
             (is.state != state).then_some((key, state))
         });
+        let overhead = now.last_served().overhead_tokens;
         Restored {
             to,
             undone,
             before_tokens: now.tokens().tokens,
+            after_tokens: self.ledger.count(overhead).tokens,
             calls: calls.collect(),
             standings,
             sizes,

@@ -67,10 +67,14 @@ impl Rewind {
             return Ok(Decision::Events(Vec::new()));
         }
         let change = without_later(session, stays)?;
+        let before_tokens = session.tokens().tokens;
+        let sizes = left.iter().filter_map(|it| session.transcript().get(*it));
+        let sizes = sizes.map(|entry| u64::from(entry.size.tokens));
         Ok(Decision::Events(vec![Event::Rewound(Rewound {
             to,
+            freed_tokens: sizes.sum::<u64>().min(before_tokens),
             left,
-            before_tokens: session.tokens().tokens,
+            before_tokens,
             ledger: ledger_without(session, stays)?,
             change,
             request: self.request,

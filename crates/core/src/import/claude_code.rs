@@ -95,7 +95,7 @@ struct Reader<'a> {
     skipped: BTreeMap<String, usize>,
     /// One session for the main conversation and one for each subagent, by the agent's id.
     sessions: BTreeMap<String, Chain<'a>>,
-    title: Option<String>,
+    title: Option<Box<str>>,
 }
 
 #[derive(Default)]
@@ -143,7 +143,7 @@ impl<'a> Reader<'a> {
             }
             ("user" | "assistant", None) => self.defect(number, "has no message"),
             ("summary", _) => {
-                self.title = line.summary;
+                self.title = line.summary.map(Into::into);
                 *self.skipped.entry("summary".into()).or_default() += 1;
             }
             (other, _) => {
@@ -210,6 +210,7 @@ impl<'a> Reader<'a> {
             meta: line.is_meta || is_user && (line.is_compact_summary || words.by_machine),
             transcript_only: false,
             attributes: attributes(line),
+            whole: None,
         };
         let is_input = is_user && !message.meta && !words.results_alone;
         let chain = self.sessions.entry(agent.clone()).or_default();
@@ -308,6 +309,7 @@ impl<'a> Chain<'a> {
             meta: true,
             transcript_only: false,
             attributes: attributes(line),
+            whole: None,
         };
         Some(Step::Compacted(ImportedCompaction {
             summary,

@@ -88,6 +88,7 @@ fn session(
             meta: false,
             transcript_only: false,
             attributes: Vec::new(),
+            whole: None,
         })
     });
     ImportedSession {

@@ -1,4 +1,4 @@
-//! Transcripts of other programs, read into messages and the order in which they came.
+//! Transcripts of other programs, and our own exports, read into messages and the order in which they came.
 //!
 //! An importer loses nothing that it can read and says, line by line, what it could not. It decides
 //! nothing about the view, except that a branch which its program had abandoned is left by a rewind.
@@ -7,6 +7,7 @@
 mod boundaries;
 mod claude_code;
 mod conversations;
+pub mod palimpsest;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -28,6 +29,8 @@ pub enum ImportFormat {
     OpenAi,
     /// The same with Anthropic's messages.
     Anthropic,
+    /// Our own complete export: one session a file.
+    Palimpsest,
 }
 
 /// A file, read.
@@ -39,6 +42,8 @@ pub struct Imported<'a> {
     pub defects: Vec<Defect>,
     /// Lines that hold no message, by what they say they are.
     pub skipped: Vec<(String, usize)>,
+    /// Whether a fault anywhere means that nothing of it is to be taken.
+    pub is_whole_or_nothing: bool,
 }
 
 /// A session of a file.
@@ -47,7 +52,13 @@ pub struct ImportedSession<'a> {
     /// Tells it from other sessions of the file; empty when it is the only or the main one.
     pub suffix: String,
     /// A name for people.
-    pub title: Option<String>,
+    pub title: Option<Box<str>>,
+    /// The folder that the work is in.
+    pub project_path: Box<str>,
+    /// The branch that the work is on.
+    pub branch: Box<str>,
+    /// The caller's own notes.
+    pub attributes: Attributes,
     /// Whether it is a subagent's.
     pub subagent: bool,
     /// What happened, in order.
@@ -110,11 +121,16 @@ pub struct ImportedMessage<'a> {
     pub transcript_only: bool,
     /// What else the program wrote.
     pub attributes: Attributes,
+    /// The message itself, where its format says all of it.
+    pub whole: Option<Box<Message>>,
 }
 
 impl ImportedMessage<'_> {
     /// Decodes it. `id` names it when it has no id of its own.
     pub fn decode(&self, id: MessageId) -> Result<Message, CodecError> {
+        if let Some(whole) = &self.whole {
+            return Ok(Message::clone(whole));
+        }
         let mut id = self.id.or(Some(id));
         let mut next = || {
             id.take()
@@ -159,6 +175,7 @@ pub fn read(format: ImportFormat, bytes: &[u8]) -> Imported<'_> {
         ImportFormat::ClaudeCode => claude_code::read(bytes),
         ImportFormat::OpenAi => conversations::read(Provider::OpenAi, bytes),
         ImportFormat::Anthropic => conversations::read(Provider::Anthropic, bytes),
+        ImportFormat::Palimpsest => palimpsest::read(bytes),
     }
 }
 

@@ -18,6 +18,8 @@ pub(super) enum Format {
     OpenAi,
     /// The same with Anthropic's messages
     Anthropic,
+    /// What `palimpsest export` writes, one session a file
+    Palimpsest,
 }
 
 impl From<Format> for ImportFormat {
@@ -26,6 +28,7 @@ impl From<Format> for ImportFormat {
             Format::ClaudeCode => Self::ClaudeCode,
             Format::OpenAi => Self::OpenAi,
             Format::Anthropic => Self::Anthropic,
+            Format::Palimpsest => Self::Palimpsest,
         }
     }
 }
@@ -35,7 +38,7 @@ impl Format {
     pub(super) fn provider(self) -> Provider {
         match self {
             Self::OpenAi => Provider::OpenAi,
-            Self::ClaudeCode | Self::Anthropic => Provider::Anthropic,
+            Self::ClaudeCode | Self::Anthropic | Self::Palimpsest => Provider::Anthropic,
         }
     }
 }

@@ -1,8 +1,9 @@
-//! `palimpsest import`: brings transcripts of other programs into a server.
+//! `palimpsest import`: brings transcripts of other programs, and our own exports, into a server.
 
 mod change;
 mod report;
 mod upload;
+mod whole;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,14 +27,20 @@ const PARALLEL_FILES: usize = 4;
     after_help = "A session is named after its file. Importing a file again changes nothing: messages
 keep their ids.
 
+What `palimpsest export` wrote comes in whole or not at all. docs/backup.md says what comes back with it.
+
 Examples:
   palimpsest import --format claude-code ~/.claude/projects/my-project/*.jsonl
-  palimpsest import --format openai conversations.jsonl --project demo --json"
+  palimpsest import --format openai conversations.jsonl --project demo --json
+  palimpsest import --format palimpsest my-session.jsonl --session my-session-again"
 )]
 pub(super) struct Import {
     /// How the files are written
     #[arg(long)]
     format: Format,
+    /// The id of the session, for a single file that holds one [default: the file's name]
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -47,6 +54,12 @@ pub(super) struct Import {
 impl Import {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let files = files::find(&self.paths)?;
+        if self.session.is_some() && files.len() > 1 {
+            bail!(
+                "--session names one session, and there are {} files",
+                files.len()
+            );
+        }
         let reports = block_on(self.bring(files))?;
         report::show(&reports, self.json)?;
         let failed = reports
@@ -76,6 +89,7 @@ impl Import {
         let work = files.into_iter().map(|file| {
             let (clients, progress) = (clients.clone(), Arc::clone(&progress));
             let (format, project) = (self.format, self.remote.project.clone());
+            let session = self.session.clone();
             async move {
                 let bytes = tokio::fs::read(&file)
                     .await
@@ -85,7 +99,7 @@ impl Import {
                 // Parsing megabytes must not hold up the uploads of other files.
                 let task = tokio::task::spawn_blocking(move || {
                     let imported = import::read(format.into(), &bytes);
-                    upload::plan(&project, &file, &imported)
+                    upload::plan(&project, (&file, session.as_deref()), &imported)
                 });
                 let plan = task.await?;
                 let report = upload::run(clients, plan).await;

@@ -6,10 +6,16 @@
 use super::claude::Meant;
 use super::value::Raw;
 
-const VARIABLES: [(&str, &str); 6] = [
+const VARIABLES: [(&str, &str); 9] = [
     ("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp.endpoint"),
     ("OTEL_EXPORTER_OTLP_PROTOCOL", "otlp.protocol"),
     ("OTEL_EXPORTER_OTLP_TIMEOUT", "otlp.timeout_ms"),
+    ("OTEL_EXPORTER_OTLP_CERTIFICATE", "otlp.ca_file"),
+    (
+        "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE",
+        "otlp.client_cert_file",
+    ),
+    ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "otlp.client_key_file"),
     ("OTEL_METRIC_EXPORT_INTERVAL", "otlp.metrics_every_ms"),
     ("OTEL_SERVICE_NAME", "otlp.service_name"),
     ("OTEL_RESOURCE_ATTRIBUTES", "otlp.resource_attributes"),
@@ -91,6 +97,24 @@ mod tests {
         let refused = with(&[("PALIMPSEST_OTLP_HEADERS_ENV", "KEY")]).unwrap_err();
         assert!(
             refused.contains("otlp.headers_env has no effect"),
+            "{refused}"
+        );
+        let tls = |endpoint| {
+            with(&[
+                ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint),
+                ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/ca.pem"),
+                ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "/cert.pem"),
+            ])
+            .unwrap_err()
+        };
+        let refused = tls("http://collector:4317");
+        assert!(
+            refused.contains("otlp.ca_file has no effect on an otlp.endpoint without TLS"),
+            "{refused}"
+        );
+        let refused = tls("https://collector:4317");
+        assert!(
+            refused.contains("otlp.client_cert_file and otlp.client_key_file"),
             "{refused}"
         );
         let refused = with(&[("PALIMPSEST_OTLP_SAMPLE_RATIO", "1.5")]).unwrap_err();

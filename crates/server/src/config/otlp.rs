@@ -17,6 +17,12 @@ pub struct OtlpConfig {
     pub headers_env: Option<VariableName>,
     /// The file that holds them.
     pub headers_file: Option<PathBuf>,
+    /// The authority that its certificate is from, instead of those of the system.
+    pub ca_file: Option<PathBuf>,
+    /// The certificate that is shown to it.
+    pub client_cert_file: Option<PathBuf>,
+    /// The key of that certificate.
+    pub client_key_file: Option<PathBuf>,
     /// How many of the calls that nobody traces are traced.
     pub sample_ratio: Ratio,
     /// How long one export may take.
@@ -36,6 +42,9 @@ impl Default for OtlpConfig {
             protocol: OtlpProtocol::default(),
             headers_env: None,
             headers_file: None,
+            ca_file: None,
+            client_cert_file: None,
+            client_key_file: None,
             sample_ratio: Ratio::default(),
             timeout_ms: 5_000,
             metrics_every_ms: 30_000,
@@ -174,5 +183,28 @@ pub(super) fn check(
         config.headers_env.is_none() || config.headers_file.is_none(),
         &["otlp.headers_env", "otlp.headers_file"],
         "is given beside otlp.headers_file: keep one of them",
+    );
+    let endpoint = config.endpoint.as_ref().map(BaseUrl::as_str);
+    let plain = endpoint.is_some_and(|url| url.starts_with("http:"));
+    let files: [(&Option<PathBuf>, &'static [&'static str]); 3] = [
+        (&config.ca_file, &["otlp.ca_file", "otlp.endpoint"]),
+        (
+            &config.client_cert_file,
+            &["otlp.client_cert_file", "otlp.endpoint"],
+        ),
+        (
+            &config.client_key_file,
+            &["otlp.client_key_file", "otlp.endpoint"],
+        ),
+    ];
+    for (file, keys) in files {
+        check(has_endpoint || file.is_none(), keys, lonely);
+        let what = "has no effect on an otlp.endpoint without TLS: that begins with https://";
+        check(!plain || file.is_none(), keys, what);
+    }
+    check(
+        config.client_cert_file.is_some() == config.client_key_file.is_some(),
+        &["otlp.client_cert_file", "otlp.client_key_file"],
+        "and otlp.client_key_file are a certificate and its key: set both of them or neither",
     );
 }

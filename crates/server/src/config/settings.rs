@@ -105,6 +105,12 @@ settings! {
         "The variable that holds headers for the collector, such as its key: name=value,name=value.";
     "otlp.headers_file" => otlp.headers_file,
         "The file that holds them.";
+    "otlp.ca_file" => otlp.ca_file,
+        "The authority of the collector's certificate, as PEM. Without it: those that the system trusts.";
+    "otlp.client_cert_file" => otlp.client_cert_file,
+        "The certificate that is shown to the collector, as PEM.";
+    "otlp.client_key_file" => otlp.client_key_file,
+        "The key of that certificate.";
     "otlp.sample_ratio" => otlp.sample_ratio,
         "Of calls that come without a trace, how many are traced, from 0 to 1. A caller's trace is followed as it says.";
     "otlp.timeout_ms" => otlp.timeout_ms in 100..=60_000,

@@ -33,7 +33,7 @@ pub fn events(
     let request_id = request
         .map(|stamp| stamp.id.to_string())
         .unwrap_or_default();
-    let mut effect = levels::level_effect(&recorded.event, session);
+    let mut effect = levels::level_effect(&recorded.event);
     let happened = match &recorded.event {
         Event::SessionCreated(event) => vec![Out::SessionCreated(created(event))],
         Event::SessionUpdated(event) => updated(event),
@@ -97,7 +97,7 @@ pub fn events(
         }
         Event::Restored(event) => vec![Out::ContextRestored(levels::restored(event, session))],
         Event::Rewound(event) => {
-            effect = Some(rewind_effect(event, session));
+            effect = Some(rewind_effect(event));
             vec![Out::SessionRewound(rewound(event, session))]
         }
     };
@@ -202,18 +202,13 @@ pub fn rewound(event: &event::Rewound, session: &Session) -> v1::SessionRewound 
     }
 }
 
-/// What a rewind freed, by the sizes of the messages that left.
-pub fn rewind_effect(event: &event::Rewound, session: &Session) -> v1::LevelEffect {
-    let sizes = event
-        .left
-        .iter()
-        .filter_map(|left| session.transcript().get(*left));
-    let freed: u64 = sizes.map(|entry| u64::from(entry.size.tokens)).sum();
-    let freed = freed.min(event.before_tokens);
+/// What a rewind freed.
+pub fn rewind_effect(event: &event::Rewound) -> v1::LevelEffect {
+    let freed = event.freed_tokens;
     v1::LevelEffect {
         trigger: v1::Trigger::Manual.into(),
         before_tokens: tokens32(event.before_tokens),
-        after_tokens: tokens32(event.before_tokens - freed),
+        after_tokens: tokens32(event.before_tokens.saturating_sub(freed)),
         freed_tokens: tokens32(freed),
         ..v1::LevelEffect::default()
     }

@@ -111,8 +111,9 @@ pub fn restored(event: &Restored, session: &Session) -> v1::ContextRestored {
     }
 }
 
-/// What a level's event cost and freed; none for events of no level.
-pub fn level_effect(event: &Event, session: &Session) -> Option<v1::LevelEffect> {
+/// What a level's event cost and freed; none for events of no level. It is told from the event alone, so it is
+/// told in the same way however the session went on.
+pub fn level_effect(event: &Event) -> Option<v1::LevelEffect> {
     let (trigger, before, freed) = match event {
         Event::ContentSnipped(event) => (
             trigger(event.asked),
@@ -160,12 +161,7 @@ pub fn level_effect(event: &Event, session: &Session) -> Option<v1::LevelEffect>
             });
         }
         Event::CacheEditsIssued(event) => {
-            let size = |call: &CallKey| {
-                let call = session.calls().get(*call);
-                call.map_or(0, |call| u64::from(call.result_tokens))
-            };
-            let before = session.tokens().tokens;
-            let freed = event.calls.iter().map(size).sum();
+            let (before, freed) = (event.before_tokens, event.freed_tokens);
             return Some(v1::LevelEffect {
                 trigger: v1::Trigger::Auto.into(),
                 before_tokens: tokens32(before),
@@ -179,13 +175,10 @@ pub fn level_effect(event: &Event, session: &Session) -> Option<v1::LevelEffect>
                 |stored: &Stored| u64::from(stored.tokens.saturating_sub(stored.text_tokens));
             let new = event.results.iter().filter(|stored| !stored.only_file);
             let freed: u64 = new.map(saved).sum();
-            (v1::Trigger::Auto, session.tokens().tokens + freed, freed)
+            (v1::Trigger::Auto, event.before_tokens, freed)
         }
         Event::Restored(event) => {
-            let after = event
-                .ledger
-                .count(session.last_served().overhead_tokens)
-                .tokens;
+            let after = event.after_tokens;
             return Some(v1::LevelEffect {
                 trigger: v1::Trigger::Manual.into(),
                 before_tokens: tokens32(event.before_tokens),
@@ -227,7 +220,7 @@ pub fn stage(happened: &Event, session: &Session, dry_run: bool) -> Option<v1::S
             return Some(v1::StageReport {
                 level: v1::Level::Autocompact.into(),
                 action: v1::StageAction::Failed.into(),
-                effect: level_effect(happened, session),
+                effect: level_effect(happened),
                 detail: Some(Detail::Compaction(Box::new(failed))),
                 ..v1::StageReport::default()
             });
@@ -259,7 +252,7 @@ pub fn stage(happened: &Event, session: &Session, dry_run: bool) -> Option<v1::S
         level: level.into(),
         action: action.into(),
         skip_reason: v1::SkipReason::Unspecified.into(),
-        effect: level_effect(happened, session),
+        effect: level_effect(happened),
         detail: Some(detail),
     })
 }

@@ -16,6 +16,7 @@ mod filter;
 mod hooks;
 mod levels;
 mod memory;
+mod message_input;
 mod messages_in;
 mod offers;
 mod page;
@@ -51,6 +52,7 @@ pub use levels::{
     refused, restored, skip_reason, skipped, snipped, stage,
 };
 pub use memory::MemoryView;
+pub use message_input::message_input;
 pub use messages_in::{InputMessage, messages, usage};
 pub use offers::{
     ResultForm, call_name, offered_call, offered_content, persist_response, result_rule,

@@ -159,7 +159,7 @@ fn answered(message: Ordinal, block: u16, id: &str, calls: &Calls) -> Option<Cal
     }
 }
 
-fn metadata(message: &Message, arrived: Timestamp) -> v1::MessageMetadata {
+pub(super) fn metadata(message: &Message, arrived: Timestamp) -> v1::MessageMetadata {
     let text = |text: &Option<Box<str>>| text.as_deref().unwrap_or_default().to_owned();
     v1::MessageMetadata {
         parent_id: message.parent.map(|id| id.to_string()).unwrap_or_default(),

@@ -195,7 +195,9 @@ metrics! {
     SPANS = Counter, "palimpsest.telemetry.spans", "", [],
         "Spans that ended and are to be exported.";
     SPANS_EXPORTED = Counter, "palimpsest.telemetry.spans_exported", "", [],
-        "Those of them that the collector took. The others wait, were refused, or found the queue full.";
+        "Those of them that the collector took.";
+    SPANS_DROPPED = Counter, "palimpsest.telemetry.spans_dropped", "", ["reason"],
+        "Those that are lost: queue_full, because the collector was slow or away for long, or export_failed.";
     EXPORTS = Counter, "palimpsest.telemetry.exports", "", ["signal", "outcome"],
         "Exports to the collector: of traces or metrics, ok or failed.";
 

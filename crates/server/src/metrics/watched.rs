@@ -221,6 +221,13 @@ impl Metrics {
             number(of.spans_exported())
         });
         let of = Arc::clone(exported);
+        watch(meter, &names::SPANS_DROPPED, move || {
+            let labels = |(reason, count): (&'static str, u64)| {
+                (number(count), vec![KeyValue::new("reason", reason)])
+            };
+            of.spans_dropped().into_iter().map(labels).collect()
+        });
+        let of = Arc::clone(exported);
         watch(meter, &names::EXPORTS, move || {
             let labels = |(signal, outcome, count): (&'static str, &'static str, u64)| {
                 let labels = vec![

@@ -22,7 +22,7 @@ use crate::errors::ServiceError;
 #[derive(Debug)]
 enum File {
     /// One object a line, with everything that is known of a message.
-    Complete,
+    Complete(Box<complete::Lines>),
     /// One object a line, as Claude Code writes them.
     ClaudeCode(claude_code::Lines),
     /// One array of a provider's messages.
@@ -30,9 +30,12 @@ enum File {
 }
 
 impl File {
-    fn new(format: i32, key: &SessionKey) -> Result<Self, ServiceError> {
+    fn new(format: i32, session: &Session, partial: bool) -> Result<Self, ServiceError> {
+        let key = session.key();
         Ok(match Format::try_from(format) {
-            Ok(Format::Unspecified | Format::PalimpsestJsonl) => Self::Complete,
+            Ok(Format::Unspecified | Format::PalimpsestJsonl) => {
+                Self::Complete(Box::new(complete::Lines::of(session, partial)))
+            }
             Ok(Format::ClaudeCodeJsonl) => Self::ClaudeCode(claude_code::Lines::new(&key.session)),
             Ok(Format::AnthropicMessages) => Self::Array(Provider::Anthropic),
             Ok(Format::OpenaiChat) => Self::Array(Provider::OpenAi),
@@ -43,16 +46,17 @@ impl File {
         })
     }
 
-    fn begin(&self) -> Bytes {
+    fn begin(&mut self) -> Bytes {
         match self {
             Self::Array(_) => "[".into(),
-            Self::Complete | Self::ClaudeCode(_) => Bytes::new(),
+            Self::Complete(lines) => lines.begin().into(),
+            Self::ClaudeCode(_) => Bytes::new(),
         }
     }
 
     fn message(&mut self, original: &Original, is_first: bool) -> Bytes {
         let data = match self {
-            Self::Complete => complete::line(original),
+            Self::Complete(lines) => lines.line(original),
             Self::ClaudeCode(lines) => lines.line(&original.message, original.entry.standing),
             Self::Array(provider) => elements(original, *provider, is_first),
         };
@@ -62,7 +66,8 @@ impl File {
     fn end(&self) -> Bytes {
         match self {
             Self::Array(_) => "\n]\n".into(),
-            Self::Complete | Self::ClaudeCode(_) => Bytes::new(),
+            Self::Complete(lines) => lines.end().into(),
+            Self::ClaudeCode(_) => Bytes::new(),
         }
     }
 }
@@ -72,11 +77,16 @@ pub(super) async fn export(
     request: ExportTranscriptRequest,
 ) -> Result<Replies<ExportTranscriptResponse>, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
-    let mut file = File::new(request.format, &key)?;
-    let filter = convert::message_filter(request.filter)?;
-    let revision = service.sessions.read(&key, Session::revision).await?;
-    let mut walk = Walk::begin(service, &key, filter, false, None).await?;
     let inline = request.inline_results.unwrap_or(true);
+    let partial = request.filter.is_some() || !inline;
+    let filter = convert::message_filter(request.filter)?;
+    let begin = |session: &Session| {
+        let file = File::new(request.format, session, partial);
+        (session.revision(), file)
+    };
+    let (revision, file) = service.sessions.read(&key, begin).await?;
+    let mut file = file?;
+    let mut walk = Walk::begin(service, &key, filter, false, None).await?;
     let service = service.clone();
     let stream = try_stream! {
         let mut exported = 0;
@@ -113,16 +123,24 @@ pub struct CompleteExport {
     key: SessionKey,
     revision: Revision,
     walk: Walk,
+    lines: complete::Lines,
+    is_begun: bool,
+    is_ended: bool,
 }
 
 impl CompleteExport {
     /// Begins an export.
     pub(crate) async fn begin(service: &Service, key: &SessionKey) -> Result<Self, ServiceError> {
         let filter = convert::message_filter(None)?;
+        let begin = |session: &Session| (session.revision(), complete::Lines::of(session, false));
+        let (revision, lines) = service.sessions.read(key, begin).await?;
         Ok(Self {
             key: key.clone(),
-            revision: service.sessions.read(key, Session::revision).await?,
+            revision,
             walk: Walk::begin(service, key, filter, false, None).await?,
+            lines,
+            is_begun: false,
+            is_ended: false,
         })
     }
 
@@ -136,14 +154,18 @@ impl CompleteExport {
         &mut self,
         service: &Service,
     ) -> Result<Option<Vec<Bytes>>, ServiceError> {
+        if !std::mem::replace(&mut self.is_begun, true) {
+            return Ok(Some(vec![self.lines.begin().into()]));
+        }
         if self.walk.is_done() {
-            return Ok(None);
+            let is_ended = std::mem::replace(&mut self.is_ended, true);
+            return Ok((!is_ended).then(|| vec![self.lines.end().into()]));
         }
         let mut originals = self.walk.chunk(service, usize::MAX).await?;
         for original in &mut originals {
             put_back(service, &self.key, original).await?;
         }
-        let lines = originals.iter().map(|it| complete::line(it).into());
+        let lines = originals.iter().map(|it| self.lines.line(it).into());
         Ok(Some(lines.collect()))
     }
 }

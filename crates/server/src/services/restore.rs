@@ -88,7 +88,7 @@ fn answer(
     };
     if let Some((_, event @ Event::Restored(restored))) = happened.event() {
         response.restored = Some(convert::restored(restored, session));
-        response.effect = convert::level_effect(event, session);
+        response.effect = convert::level_effect(event);
     }
     Ok(response)
 }

@@ -149,7 +149,7 @@ fn answer(
     };
     if let Some((_, Event::Rewound(rewound))) = happened.event() {
         response.rewound = Some(convert::rewound(rewound, session));
-        response.effect = Some(convert::rewind_effect(rewound, session));
+        response.effect = Some(convert::rewind_effect(rewound));
     }
     Ok(response)
 }

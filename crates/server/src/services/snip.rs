@@ -122,7 +122,7 @@ fn answer(
     };
     if let Some((_, event @ Event::ContentSnipped(snipped))) = happened.event() {
         response.snipped = Some(convert::snipped(snipped, session));
-        response.effect = convert::level_effect(event, session);
+        response.effect = convert::level_effect(event);
     }
     Ok(response)
 }

@@ -17,11 +17,19 @@ use opentelemetry_sdk::trace::{BatchSpanProcessor, Span, SpanData, SpanExporter,
 use tokio::runtime::Handle;
 use tokio_util::context::TokioContext;
 
+/// Spans that wait to be sent; more are dropped. A call makes about ten.
+pub(super) const QUEUE_SPANS: usize = 8_192;
+
 /// What became of what was to be exported.
 #[derive(Debug, Default)]
 pub(crate) struct Exported {
     spans_ended: AtomicU64,
+    /// Those that found room in the queue, and those that have left it.
+    spans_queued: AtomicU64,
+    spans_sent: AtomicU64,
     spans_taken: AtomicU64,
+    dropped_full: AtomicU64,
+    dropped_failed: AtomicU64,
     traces: Signal,
     metrics: Signal,
 }
@@ -40,6 +48,26 @@ impl Exported {
 
     pub(crate) fn spans_exported(&self) -> u64 {
         self.spans_taken.load(Relaxed)
+    }
+
+    /// Spans that are lost, by why: the queue was full, or their export failed.
+    pub(crate) fn spans_dropped(&self) -> [(&'static str, u64); 2] {
+        [
+            ("queue_full", self.dropped_full.load(Relaxed)),
+            ("export_failed", self.dropped_failed.load(Relaxed)),
+        ]
+    }
+
+    /// Takes a place in the queue, if there is one. What the queue itself drops it does not tell, so nothing
+    /// comes to it for which it has no room.
+    fn has_room(&self) -> bool {
+        let waiting = self.spans_queued.fetch_add(1, Relaxed) - self.spans_sent.load(Relaxed);
+        let has_room = waiting < QUEUE_SPANS as u64;
+        if !has_room {
+            self.spans_queued.fetch_sub(1, Relaxed);
+            self.dropped_full.fetch_add(1, Relaxed);
+        }
+        has_room
     }
 
     /// Exports by signal and outcome.
@@ -133,10 +161,13 @@ impl<E> fmt::Debug for Watched<E> {
 impl<E: SpanExporter> SpanExporter for Watched<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = u64::try_from(batch.len()).unwrap_or(u64::MAX);
+        self.exported.spans_sent.fetch_add(spans, Relaxed);
         let result = self.within(self.inner.export(batch)).await;
-        if result.is_ok() {
-            self.exported.spans_taken.fetch_add(spans, Relaxed);
-        }
+        let became = match &result {
+            Ok(()) => &self.exported.spans_taken,
+            Err(_) => &self.exported.dropped_failed,
+        };
+        became.fetch_add(spans, Relaxed);
         self.exported.traces.ended("traces", &result);
         result
     }
@@ -172,7 +203,7 @@ impl<E: PushMetricExporter> PushMetricExporter for Watched<E> {
     }
 }
 
-/// Counts the spans that come to a queue, because the queue does not tell what it has to drop.
+/// Counts the spans that come to a queue, and those for which it has no room.
 #[derive(Debug)]
 pub(super) struct Counted {
     pub(super) queue: BatchSpanProcessor,
@@ -185,10 +216,13 @@ impl SpanProcessor for Counted {
     }
 
     fn on_end(&self, span: SpanData) {
-        if span.span_context.is_sampled() {
-            self.exported.spans_ended.fetch_add(1, Relaxed);
+        if !span.span_context.is_sampled() {
+            return;
         }
-        self.queue.on_end(span);
+        self.exported.spans_ended.fetch_add(1, Relaxed);
+        if self.exported.has_room() {
+            self.queue.on_end(span);
+        }
     }
 
     fn force_flush(&self) -> OTelSdkResult {
@@ -201,5 +235,21 @@ impl SpanProcessor for Counted {
 
     fn set_resource(&mut self, resource: &Resource) {
         self.queue.set_resource(resource);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_finds_the_queue_full_is_counted_and_room_comes_back() {
+        let exported = Exported::default();
+        assert!((0..QUEUE_SPANS).all(|_| exported.has_room()));
+        assert!(!exported.has_room() && !exported.has_room());
+        assert_eq!(exported.spans_dropped()[0], ("queue_full", 2));
+        exported.spans_sent.fetch_add(1, Relaxed);
+        assert!(exported.has_room() && !exported.has_room());
+        assert_eq!(exported.spans_dropped()[0], ("queue_full", 3));
     }
 }

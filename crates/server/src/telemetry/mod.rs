@@ -7,6 +7,7 @@
 pub(crate) mod exported;
 mod ids;
 mod otlp;
+mod tls;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal as _};
@@ -50,6 +51,9 @@ pub enum TelemetryError {
     /// The headers for the collector cannot be read.
     #[error("failed to read the headers for the collector: {0}")]
     Headers(&'static str),
+    /// A file for TLS to the collector is not what it must be.
+    #[error("failed to use {0}: {1}")]
+    Tls(&'static str, String),
     /// The exporter refuses its settings.
     #[error("failed to set up the export to otlp.endpoint: {0}")]
     Exporter(#[from] ExporterBuildError),

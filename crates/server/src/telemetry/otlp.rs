@@ -22,15 +22,14 @@ use opentelemetry_sdk::trace::{
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::runtime::Runtime;
 use tonic::metadata::MetadataMap;
-use tonic::transport::{Channel, ClientTlsConfig};
+use tonic::transport::Channel;
 
 use super::TelemetryError;
-use super::exported::{Counted, Exported, Watched};
+use super::exported::{Counted, Exported, QUEUE_SPANS, Watched};
 use super::ids::Ids;
+use super::tls::Tls;
 use crate::config::{OtlpConfig, OtlpProtocol};
 
-/// Spans that wait to be sent; more are dropped. A call makes about ten.
-const QUEUE_SPANS: usize = 8_192;
 /// Spans in one export.
 const BATCH_SPANS: usize = 512;
 /// How long spans wait for others.
@@ -129,11 +128,11 @@ fn exporters(
     endpoint: &str,
     timeout: Duration,
 ) -> Result<(SpanExporter, MetricExporter), TelemetryError> {
-    let headers = headers(config)?;
+    let (headers, tls) = (headers(config)?, Tls::read(config)?);
     match config.protocol {
         OtlpProtocol::Grpc => {
             let metadata = MetadataMap::from_headers(headers);
-            let channel = channel(endpoint, timeout)?;
+            let channel = channel(endpoint, &tls, timeout)?;
             let spans = SpanExporter::builder()
                 .with_tonic()
                 .with_channel(channel.clone())
@@ -157,8 +156,10 @@ fn exporters(
             };
             let headers: HashMap<String, String> = headers.iter().map(text).collect();
             let endpoint = endpoint.trim_end_matches('/');
+            let client = tls.client(timeout)?;
             let spans = SpanExporter::builder()
                 .with_http()
+                .with_http_client(client.clone())
                 .with_protocol(Protocol::HttpBinary)
                 .with_endpoint(format!("{endpoint}/v1/traces"))
                 .with_headers(headers.clone())
@@ -166,6 +167,7 @@ fn exporters(
                 .build()?;
             let metrics = MetricExporter::builder()
                 .with_http()
+                .with_http_client(client)
                 .with_protocol(Protocol::HttpBinary)
                 .with_endpoint(format!("{endpoint}/v1/metrics"))
                 .with_headers(headers)
@@ -176,15 +178,14 @@ fn exporters(
     }
 }
 
-fn channel(endpoint: &str, timeout: Duration) -> Result<Channel, TelemetryError> {
+fn channel(endpoint: &str, tls: &Tls, timeout: Duration) -> Result<Channel, TelemetryError> {
     let wrong = |error: tonic::transport::Error| TelemetryError::Endpoint(error.to_string());
     let channel = Channel::from_shared(endpoint.to_owned())
         .map_err(|error| TelemetryError::Endpoint(error.to_string()))?
         .connect_timeout(timeout)
         .tcp_nodelay(true);
     let channel = if endpoint.starts_with("https:") {
-        let tls = ClientTlsConfig::new().with_native_roots();
-        channel.tls_config(tls).map_err(wrong)?
+        channel.tls_config(tls.of_channel()).map_err(wrong)?
     } else {
         channel
     };

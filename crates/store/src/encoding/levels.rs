@@ -49,6 +49,7 @@ pub(super) fn write_persisted(event: &ResultsPersisted) -> v1::ResultsPersisted 
     v1::ResultsPersisted {
         results: event.results.iter().map(write_stored).collect(),
         sizes: Some(write_sizes(&event.sizes)),
+        before_tokens: event.before_tokens,
     }
 }
 
@@ -58,6 +59,7 @@ pub(super) fn read_persisted(
     Ok(ResultsPersisted {
         results: all_stored(stored.results)?,
         sizes: read_sizes(stored.sizes)?,
+        before_tokens: stored.before_tokens,
     })
 }
 
@@ -154,10 +156,13 @@ pub(super) fn write_edits(event: &CacheEditsIssued) -> v1::CacheEditsIssued {
         message: event.message.get(),
         place: event.place.map(|place| place.message),
         place_target: event.place.map(place_target).unwrap_or_default(),
+        before_tokens: event.before_tokens,
+        freed_tokens: event.freed_tokens,
     }
 }
 
 pub(super) fn read_edits(stored: v1::CacheEditsIssued) -> Result<CacheEditsIssued, DecodeError> {
+    let (before_tokens, freed_tokens) = (stored.before_tokens, stored.freed_tokens);
     let CachePin {
         message,
         calls,
@@ -167,6 +172,8 @@ pub(super) fn read_edits(stored: v1::CacheEditsIssued) -> Result<CacheEditsIssue
         calls,
         message,
         place,
+        before_tokens,
+        freed_tokens,
     })
 }
 
@@ -176,6 +183,7 @@ pub(super) fn write_pin(pin: &CachePin) -> v1::CacheEditsIssued {
         message: pin.message.get(),
         place: pin.place.map(|place| place.message),
         place_target: pin.place.map(place_target).unwrap_or_default(),
+        ..v1::CacheEditsIssued::default()
     }
 }
 
@@ -225,6 +233,7 @@ pub(super) fn write_restored(event: &Restored) -> v1::Restored {
         ledger: Some(write_ledger(&event.ledger)),
         change: Some(write_change(&event.change)),
         request: event.request.as_ref().map(write_stamp),
+        after_tokens: event.after_tokens,
     }
 }
 
@@ -252,6 +261,7 @@ pub(super) fn read_restored(stored: v1::Restored) -> Result<Restored, DecodeErro
         to: Revision::new(stored.to),
         undone: stored.undone.into_iter().map(Revision::new).collect(),
         before_tokens: stored.before_tokens,
+        after_tokens: stored.after_tokens,
         standings: places
             .message
             .iter()

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use palimpsest_core::event::Attributes;
 use palimpsest_core::ids::{MessageId, Timestamp};
 use palimpsest_core::import::{Imported, ImportedMessage, Step};
 use palimpsest_core::message::Digest;
@@ -11,11 +12,13 @@ use palimpsest_proto::context::v1::{
     AppendMessagesRequest, CreateSessionRequest, Format, MessageInput, MessageMetadata, Payload,
     RewindSessionRequest, Session, message_input, rewind_session_request,
 };
+use palimpsest_server::convert;
 use tonic::{Code, Status};
 use uuid::Builder;
 
 use super::change::Change;
 use super::report::{FileReport, SessionReport};
+use super::whole;
 use crate::cli::client::{Clients, said};
 use crate::cli::files;
 
@@ -28,13 +31,14 @@ const BATCH_MESSAGES: usize = 1_000;
 pub(super) struct Plan {
     report: FileReport,
     sessions: Vec<SessionPlan>,
+    /// Everything, or nothing.
+    is_whole: bool,
 }
 
 struct SessionPlan {
     parent: String,
     id: String,
-    title: String,
-    parent_session: String,
+    about: Session,
     calls: Vec<Call>,
 }
 
@@ -47,16 +51,31 @@ enum Call {
     Change(Change),
 }
 
-/// Turns a file that was read into calls.
-pub(super) fn plan(project: &str, file: &Path, imported: &Imported<'_>) -> Plan {
+/// Turns a file that was read into calls; `named` is the id of its one session, where that was said.
+pub(super) fn plan(
+    project: &str,
+    (file, named): (&Path, Option<&str>),
+    imported: &Imported<'_>,
+) -> Plan {
     let mut report = FileReport::new(file);
     report.defects = imported.defects.iter().map(ToString::to_string).collect();
+    if imported.is_whole_or_nothing && !report.defects.is_empty() {
+        let defects = std::mem::take(&mut report.defects);
+        report.failure = Some(format!(
+            "nothing of it was brought in: {}",
+            defects.join("; ")
+        ));
+    } else if named.is_some() && imported.sessions.len() > 1 {
+        let count = imported.sessions.len();
+        report.failure = Some(format!("--session names one session, and it holds {count}"));
+    }
     report.skipped.clone_from(&imported.skipped);
     let parent = format!("projects/{project}");
     let main = files::session_id(file, "");
     let has_main = imported.sessions.iter().any(|session| !session.subagent);
     let sessions = imported.sessions.iter().map(|session| {
         let id = files::session_id(file, &session.suffix);
+        let id = named.map_or(id, ToOwned::to_owned);
         let parent_session = if session.subagent && has_main && id != main {
             format!("{parent}/sessions/{main}")
         } else {
@@ -65,13 +84,24 @@ pub(super) fn plan(project: &str, file: &Path, imported: &Imported<'_>) -> Plan 
         SessionPlan {
             parent: parent.clone(),
             calls: calls(&format!("{parent}/sessions/{id}"), &session.steps),
-            title: session.title.clone().unwrap_or_default(),
             id,
-            parent_session,
+            about: Session {
+                title: session.title.as_deref().unwrap_or_default().to_owned(),
+                project_path: session.project_path.to_string(),
+                branch: session.branch.to_string(),
+                attributes: pairs(&session.attributes),
+                parent_session,
+                ..Session::default()
+            },
         }
     });
+    let sessions = sessions.filter(|_| report.failure.is_none()).collect();
+    if imported.is_whole_or_nothing {
+        report.defects.extend(whole::unsaid(imported));
+    }
     Plan {
-        sessions: sessions.collect(),
+        is_whole: imported.is_whole_or_nothing,
+        sessions,
         report,
     }
 }
@@ -116,7 +146,15 @@ fn calls(name: &str, steps: &[Step<'_>]) -> Vec<Call> {
     calls
 }
 
+fn pairs(attributes: &Attributes) -> HashMap<String, String> {
+    let pair = |(name, value): &(Box<str>, Box<str>)| (name.to_string(), value.to_string());
+    attributes.iter().map(pair).collect()
+}
+
 fn input(name: &str, index: usize, message: &ImportedMessage<'_>) -> MessageInput {
+    if let Some(whole) = &message.whole {
+        return convert::message_input(whole).0;
+    }
     // A message without an id gets one that is the same each time its file is imported.
     let id = message.id.unwrap_or_else(|| {
         let digest = Digest::of_bytes(format!("{name}\0{index}").as_bytes());
@@ -126,11 +164,6 @@ fn input(name: &str, index: usize, message: &ImportedMessage<'_>) -> MessageInpu
         Provider::Anthropic | Provider::Bedrock => Format::AnthropicMessages,
         Provider::OpenAi => Format::OpenaiChat,
     };
-    let attributes: HashMap<String, String> = message
-        .attributes
-        .iter()
-        .map(|(name, value)| (name.to_string(), value.to_string()))
-        .collect();
     MessageInput {
         id: id.to_string(),
         content: Some(message_input::Content::Payload(Payload {
@@ -142,7 +175,7 @@ fn input(name: &str, index: usize, message: &ImportedMessage<'_>) -> MessageInpu
             create_time: message.at.map(time),
             meta: message.meta,
             transcript_only: message.transcript_only,
-            attributes,
+            attributes: pairs(&message.attributes),
             ..MessageMetadata::default()
         }),
     }
@@ -161,49 +194,78 @@ pub(super) async fn run(mut clients: Clients, plan: Plan) -> FileReport {
     let mut report = plan.report;
     for session in plan.sessions {
         let mut session_report = SessionReport::new(&session.parent, &session.id);
-        let defects = &mut report.defects;
+        let (defects, is_whole) = (&mut report.defects, plan.is_whole);
         // Holding a whole batch, it does not belong on the stack.
-        let outcome = Box::pin(bring(&mut clients, session, &mut session_report, defects)).await;
+        let outcome = Box::pin(bring(
+            &mut clients,
+            session,
+            &mut session_report,
+            (is_whole, defects),
+        ));
+        if let Err(failure) = outcome.await {
+            report.failure = Some(failure);
+        }
         report.sessions.push(session_report);
-        if let Err(status) = outcome {
-            report.failure = Some(said(&status).to_string());
+        if report.failure.is_some() {
             break;
         }
     }
     report
 }
 
+/// Brings a session in; says why the rest was given up.
 async fn bring(
     clients: &mut Clients,
     plan: SessionPlan,
     report: &mut SessionReport,
-    defects: &mut Vec<String>,
-) -> Result<(), Status> {
+    (is_whole, defects): (bool, &mut Vec<String>),
+) -> Result<(), String> {
     let create = CreateSessionRequest {
         parent: plan.parent,
         session_id: plan.id,
-        session: Some(Session {
-            title: plan.title,
-            parent_session: plan.parent_session,
-            ..Session::default()
-        }),
+        session: Some(plan.about),
         ..CreateSessionRequest::default()
     };
-    match Box::pin(clients.sessions.create_session(create)).await {
-        Ok(_) => {}
-        Err(status) if status.code() == Code::AlreadyExists => {}
-        Err(status) => return Err(status),
+    let is_new = match Box::pin(clients.sessions.create_session(create)).await {
+        Ok(_) => true,
+        Err(status) if status.code() == Code::AlreadyExists => false,
+        Err(status) => return Err(said(&status).to_string()),
+    };
+    let made = make(clients, plan.calls, report, (is_whole, defects)).await;
+    let Err(failure) = made else {
+        return Ok(());
+    };
+    if is_whole {
+        return Err(whole::undo(clients, &report.name, is_new, &failure).await);
     }
-    for call in plan.calls {
+    Err(failure)
+}
+
+async fn make(
+    clients: &mut Clients,
+    calls: Vec<Call>,
+    report: &mut SessionReport,
+    (is_whole, defects): (bool, &mut Vec<String>),
+) -> Result<(), String> {
+    let told = |status: Status| said(&status).to_string();
+    let first = calls.iter().find_map(|call| match call {
+        Call::Append { messages, .. } => Some(messages.first()?.id.clone()),
+        Call::Rewind(_) | Call::Change(_) => None,
+    });
+    let first = first.unwrap_or_default();
+    for call in calls {
         match call {
-            Call::Append { lines, messages } => {
-                append(clients, lines, messages, report, defects).await?;
+            Call::Append { lines, messages } if is_whole => {
+                let sent = send(clients, messages, report).await;
+                sent.map_err(|status| whole::refusal(&lines, &status))?;
             }
-            Call::Rewind(to) => rewind(clients, to, report).await?,
+            Call::Append { lines, messages } => {
+                let appended = append(clients, lines, messages, report, defects).await;
+                appended.map_err(told)?;
+            }
+            Call::Rewind(to) => rewind(clients, (to, &first), report).await.map_err(told)?,
             Call::Change(change) => {
-                if let Some(defect) = change.run(clients, report).await? {
-                    defects.push(defect);
-                }
+                defects.extend(change.run(clients, report).await.map_err(told)?);
             }
         }
     }
@@ -258,21 +320,22 @@ async fn send(
     Ok(())
 }
 
+/// Leaves what came after a message; everything since the first one, when there is none.
 async fn rewind(
     clients: &mut Clients,
-    to: Option<MessageId>,
+    (to, first): (Option<MessageId>, &str),
     report: &mut SessionReport,
 ) -> Result<(), Status> {
-    let Some(to) = to else {
-        return Ok(());
+    use rewind_session_request::TargetMessage::{BeforeMessageId, ToMessageId};
+    let (id, target) = match to {
+        Some(to) => (to.to_string(), ToMessageId(to.to_string())),
+        None => ("start".to_owned(), BeforeMessageId(first.to_owned())),
     };
     let request = RewindSessionRequest {
         session: report.name.clone(),
         // A second import must not rewind what a first one has brought in since.
-        request_id: format!("import-rewind-{to}"),
-        target_message: Some(rewind_session_request::TargetMessage::ToMessageId(
-            to.to_string(),
-        )),
+        request_id: format!("import-rewind-{id}"),
+        target_message: Some(target),
         ..RewindSessionRequest::default()
     };
     match clients.context.rewind_session(request).await {
@@ -281,6 +344,8 @@ async fn rewind(
             Ok(())
         }
         Err(status) if status.code() == Code::FailedPrecondition => Ok(()),
+        // Without its first message nothing was brought in that could be left.
+        Err(status) if to.is_none() && status.code() == Code::NotFound => Ok(()),
         Err(status) => Err(status),
     }
 }

@@ -1,20 +1,92 @@
-//! The format of exports that loses nothing: one object a line.
+//! The format of exports that loses nothing: one object a line, between one that says what the file is and
+//! one that proves that nothing is missing. `palimpsest_core::import::palimpsest` reads it.
 
+use palimpsest_core::import::palimpsest::{VERSION, WHAT};
 use palimpsest_core::message::{Message, Origin, Role};
+use palimpsest_core::session::Session;
 use palimpsest_core::view::WireBlock;
-use serde_json::json;
+use palimpsest_store::place::hex;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::super::originals::Original;
 use crate::convert;
 
+/// A file that is written line by line.
+#[derive(Debug)]
+pub(super) struct Lines {
+    head: Value,
+    messages: u64,
+    digest: Sha256,
+}
+
+impl Lines {
+    /// A file about a session; `partial` says that not all of its messages come, or not as they were.
+    pub(super) fn of(session: &Session, partial: bool) -> Self {
+        let about = session.about();
+        let mut head = json!({
+            "palimpsest": WHAT,
+            "version": VERSION,
+            "session": session.key().to_string(),
+            "revision": session.revision().get(),
+            "title": about.title,
+            "project_path": about.project_path,
+            "branch": about.branch,
+            "parent_session": about.parent.as_ref().map(ToString::to_string),
+            "attributes": attributes(&about.attributes),
+            "partial": partial,
+        });
+        leave_out_what_says_nothing(&mut head);
+        Self {
+            head,
+            messages: 0,
+            digest: Sha256::new(),
+        }
+    }
+
+    /// The first line.
+    pub(super) fn begin(&mut self) -> Vec<u8> {
+        self.written(format!("{}\n", self.head).into_bytes())
+    }
+
+    /// A message's line.
+    pub(super) fn line(&mut self, original: &Original) -> Vec<u8> {
+        self.messages += 1;
+        self.written(line(original))
+    }
+
+    /// The last line: how many there were, and the digest of all bytes before it.
+    pub(super) fn end(&self) -> Vec<u8> {
+        let sha256 = hex(&self.digest.clone().finalize());
+        let end = json!({"messages": self.messages, "sha256": sha256});
+        format!("{end}\n").into_bytes()
+    }
+
+    fn written(&mut self, line: Vec<u8>) -> Vec<u8> {
+        self.digest.update(&line);
+        line
+    }
+}
+
+fn attributes(all: &[(Box<str>, Box<str>)]) -> serde_json::Map<String, Value> {
+    let entry = |(name, value): &(Box<str>, Box<str>)| (name.to_string(), json!(value));
+    all.iter().map(entry).collect()
+}
+
+fn leave_out_what_says_nothing(object: &mut Value) {
+    if let Some(object) = object.as_object_mut() {
+        object.retain(|_, value| {
+            !value.is_null()
+                && *value != json!(false)
+                && *value != json!("")
+                && value.as_object().is_none_or(|map| !map.is_empty())
+        });
+    }
+}
+
 /// Everything that is known of a message; its content as Anthropic's blocks, which lose nothing.
-pub(super) fn line(original: &Original) -> Vec<u8> {
+fn line(original: &Original) -> Vec<u8> {
     let (entry, message) = (&original.entry, &original.message);
-    let attributes: serde_json::Map<String, serde_json::Value> = message
-        .attributes
-        .iter()
-        .map(|(name, value)| (name.to_string(), json!(value)))
-        .collect();
     let usage = message.usage.map(|usage| {
         json!({
             "input_tokens": usage.input_tokens,
@@ -37,15 +109,9 @@ pub(super) fn line(original: &Original) -> Vec<u8> {
         "origin": origin(message.origin),
         "meta": message.meta,
         "transcript_only": message.transcript_only,
-        "attributes": attributes,
+        "attributes": attributes(&message.attributes),
     });
-    if let Some(head) = head.as_object_mut() {
-        head.retain(|_, value| {
-            !value.is_null()
-                && *value != json!(false)
-                && value.as_object().is_none_or(|map| !map.is_empty())
-        });
-    }
+    leave_out_what_says_nothing(&mut head);
     let mut whole = Vec::new();
     self::whole(message, &mut whole);
     super::line(&head, &whole)

@@ -1,5 +1,7 @@
 //! A call of any rpc by its descriptor, so that a new rpc is tested without anybody thinking of it.
 
+use std::time::Duration;
+
 use bytes::{Buf as _, BufMut as _};
 use palimpsest_proto::FILE_DESCRIPTOR_SET;
 use prost::Message as _;
@@ -7,23 +9,25 @@ use prost_types::{DescriptorProto, FileDescriptorSet};
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::Channel;
-use tonic::{Request, Status};
+use tonic::{Request, Status, Streaming};
 
 const PACKAGE: &str = "palimpsest.context.v1";
 
 /// An rpc, and where its request names what it is about.
 #[derive(Debug, Clone)]
-pub(crate) struct Rpc {
-    pub(crate) path: String,
-    pub(crate) method: String,
+pub struct Rpc {
+    /// Its path in a request.
+    pub path: String,
+    /// Its name.
+    pub method: String,
     /// The fields that lead to the name, by their numbers.
     name_at: Vec<u32>,
     /// Whether it is about a project, and not about a session.
-    pub(crate) of_project: bool,
+    pub of_project: bool,
 }
 
 /// Every rpc that the service has.
-pub(crate) fn all() -> Vec<Rpc> {
+pub fn all() -> Vec<Rpc> {
     let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
     let files: Vec<_> = set
         .file
@@ -87,29 +91,40 @@ impl Rpc {
     }
 
     /// The first answer of a call.
-    pub(crate) async fn call(
+    pub async fn call(
         &self,
         channel: &Channel,
         credential: Option<&str>,
         name: &str,
     ) -> Result<Vec<u8>, Status> {
+        let mut answer = self.open(channel, credential, name).await?;
+        let first = tokio::time::timeout(Duration::from_secs(10), answer.message());
+        // A watch of an empty session says nothing.
+        first
+            .await
+            .map_or(Ok(Vec::new()), |first| Ok(first?.unwrap_or_default()))
+    }
+}
+
+impl Rpc {
+    /// Makes a call; what comes of it is still to be read.
+    pub async fn open(
+        &self,
+        channel: &Channel,
+        credential: Option<&str>,
+        name: &str,
+    ) -> Result<Streaming<Vec<u8>>, Status> {
         let mut request = Request::new(self.request(name));
         if let Some(credential) = credential {
             let bearer = format!("Bearer {credential}").parse().unwrap();
             request.metadata_mut().insert("authorization", bearer);
         }
         let mut client = Grpc::new(channel.clone());
-        client.ready().await.unwrap();
+        let unready = |error| Status::unavailable(format!("{error}"));
+        client.ready().await.map_err(unready)?;
         let path = self.path.parse().unwrap();
-        let mut answer = client
-            .server_streaming(request, path, Raw)
-            .await?
-            .into_inner();
-        let first = tokio::time::timeout(std::time::Duration::from_secs(10), answer.message());
-        // A watch of an empty session says nothing.
-        first
-            .await
-            .map_or(Ok(Vec::new()), |first| Ok(first?.unwrap_or_default()))
+        let answer = client.server_streaming(request, path, Raw).await?;
+        Ok(answer.into_inner())
     }
 }
 

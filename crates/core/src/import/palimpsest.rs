@@ -1,0 +1,379 @@
+//! Our own complete export: the lines of a whole transcript, between one that says what the file is and
+//! one that proves that nothing is missing.
+//!
+//! The file is read whole or not at all: its first fault is the only thing that is told. What left the
+//! view is made to leave it again by the steps that a client has for it, so far as the lines say how.
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+
+use super::{Defect, Imported, ImportedCompaction, ImportedMessage, ImportedSession, Step, lines};
+use crate::codec;
+use crate::event::Attributes;
+use crate::ids::{MessageId, Timestamp};
+use crate::json::{Extra, Fields, JsonError};
+use crate::message::{Kind, Message, Origin, Role, Usage};
+use crate::view::Provider;
+
+/// The version of the format.
+pub const VERSION: u32 = 1;
+/// What the first line says that the file is.
+pub const WHAT: &str = "transcript";
+
+/// The first line.
+#[derive(Deserialize)]
+struct Head {
+    palimpsest: String,
+    version: u32,
+    #[serde(default)]
+    partial: bool,
+    #[serde(default)]
+    title: Option<Box<str>>,
+    #[serde(default)]
+    project_path: Box<str>,
+    #[serde(default)]
+    branch: Box<str>,
+    #[serde(default)]
+    attributes: BTreeMap<Box<str>, Box<str>>,
+}
+
+/// The last line.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct End {
+    messages: usize,
+    sha256: String,
+}
+
+/// A message. A field that is not known here would be lost, so it is refused.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line<'a> {
+    id: String,
+    #[serde(rename = "ordinal")]
+    _ordinal: u64,
+    #[serde(rename = "revision")]
+    _revision: u64,
+    visibility: Visibility,
+    #[serde(default)]
+    parent_id: Option<String>,
+    #[serde(default)]
+    create_time_ms: Option<i64>,
+    #[serde(default)]
+    provider_message_id: Option<Box<str>>,
+    #[serde(default)]
+    model: Option<Box<str>>,
+    #[serde(default)]
+    usage: Option<Tokens>,
+    kind: KindName,
+    #[serde(default)]
+    origin: OriginName,
+    #[serde(default)]
+    meta: bool,
+    #[serde(default)]
+    transcript_only: bool,
+    #[serde(default)]
+    attributes: BTreeMap<Box<str>, Box<str>>,
+    #[serde(borrow)]
+    message: &'a RawValue,
+}
+
+#[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+enum Visibility {
+    Visible,
+    Compacted,
+    Collapsed,
+    Snipped,
+    Rewound,
+    ReEmission,
+    TranscriptOnly,
+    Withdrawn,
+}
+
+#[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+enum KindName {
+    Ordinary,
+    Summary,
+    Boundary,
+    Attachment,
+    Hook,
+    Synthetic,
+}
+
+#[derive(Deserialize, Clone, Copy, Default)]
+enum OriginName {
+    #[default]
+    #[serde(rename = "TYPED")]
+    Typed,
+    #[serde(rename = "ANTHROPIC_MESSAGES")]
+    Anthropic,
+    #[serde(rename = "OPENAI_CHAT")]
+    OpenAi,
+}
+
+#[derive(Deserialize, Clone, Copy)]
+#[serde(deny_unknown_fields)]
+struct Tokens {
+    #[serde(rename = "input_tokens")]
+    input: u64,
+    #[serde(rename = "output_tokens")]
+    output: u64,
+    #[serde(rename = "cache_read_tokens")]
+    cache_read: u64,
+    #[serde(rename = "cache_write_tokens")]
+    cache_write: u64,
+}
+
+pub(super) fn read(bytes: &[u8]) -> Imported<'_> {
+    let mut imported = Imported {
+        is_whole_or_nothing: true,
+        ..Imported::default()
+    };
+    match checked(bytes).and_then(|(head, messages)| Reader::read(head, messages)) {
+        Ok(reader) => {
+            imported.sessions.push(reader.session);
+            imported.skipped = reader.skipped.into_iter().collect();
+        }
+        Err(defect) => imported.defects.push(defect),
+    }
+    imported
+}
+
+fn defect(line: usize, what: impl Into<String>) -> Defect {
+    let what = what.into();
+    Defect { line, what }
+}
+
+type Lines<'a> = Vec<(usize, &'a [u8])>;
+
+/// The first line and those of the messages, once the file is known to be what was exported.
+fn checked(bytes: &[u8]) -> Result<(Head, Lines<'_>), Defect> {
+    let mut all: Lines<'_> = lines(bytes).collect();
+    let foreign = "is no beginning of a file that `palimpsest export` wrote";
+    let Some((number, first)) = all.first().copied() else {
+        return Err(defect(1, "is missing: the file is empty"));
+    };
+    let head: Head = serde_json::from_slice(first).map_err(|_| defect(number, foreign))?;
+    if head.palimpsest != WHAT {
+        return Err(defect(number, foreign));
+    }
+    if head.version != VERSION {
+        let version = head.version;
+        let what = format!(
+            "says version {version} of the format, and this program reads version {VERSION}: use one that reads it"
+        );
+        return Err(defect(number, what));
+    }
+    let (number, last) = all.pop().unwrap_or((number, first));
+    let Ok(end) = serde_json::from_slice::<End>(last) else {
+        let what = "is not the end of an export: the file was cut off; export the session again";
+        return Err(defect(number, what));
+    };
+    let at = last.as_ptr().addr() - bytes.as_ptr().addr();
+    let digest = Sha256::digest(bytes.get(..at).unwrap_or_default());
+    let found = digest.iter().map(|byte| format!("{byte:02x}"));
+    if found.collect::<String>() != end.sha256 || all.len() != end.messages + 1 {
+        let what =
+            "does not fit the lines before it: the file was changed; export the session again";
+        return Err(defect(number, what));
+    }
+    if head.partial {
+        let what = "says that this is a part of a session, exported with a filter or without its stored results";
+        return Err(defect(1, what));
+    }
+    all.remove(0);
+    Ok((head, all))
+}
+
+#[derive(Default)]
+struct Reader<'a> {
+    session: ImportedSession<'a>,
+    skipped: BTreeMap<String, usize>,
+    seen: HashSet<MessageId>,
+    /// The last message that a rewind did not take away.
+    last: Option<MessageId>,
+    /// Whether messages came since that a rewind took away.
+    is_abandoned: bool,
+    /// Those that stayed in the view as themselves.
+    shown: Vec<MessageId>,
+    snipped: Vec<MessageId>,
+}
+
+impl<'a> Reader<'a> {
+    fn read(head: Head, messages: Lines<'a>) -> Result<Self, Defect> {
+        let mut reader = Self::default();
+        let session = &mut reader.session;
+        session.title = head.title;
+        session.project_path = head.project_path;
+        session.branch = head.branch;
+        session.attributes = head.attributes.into_iter().collect();
+        let end = messages.last().map_or(1, |(number, _)| *number);
+        for (number, bytes) in messages {
+            let what = reader.line(number, bytes);
+            what.map_err(|what| defect(number, what))?;
+        }
+        reader.leave_branch();
+        if !reader.snipped.is_empty() {
+            let messages = std::mem::take(&mut reader.snipped);
+            let line = end;
+            let removed = Step::Removed { line, messages };
+            reader.session.steps.push(removed);
+        }
+        Ok(reader)
+    }
+
+    fn line(&mut self, number: usize, bytes: &'a [u8]) -> Result<(), String> {
+        let text = std::str::from_utf8(bytes).map_err(|_| "is not UTF-8")?;
+        let line: Line<'a> = serde_json::from_str(text).map_err(|error| {
+            let column = error.column();
+            format!("is no message of this format (column {column})")
+        })?;
+        let message = line.whole()?;
+        let (id, kind) = (message.id, line.kind);
+        if !self.seen.insert(id) {
+            return Err("repeats the id of an earlier line".to_owned());
+        }
+        if matches!(kind, KindName::Boundary | KindName::Synthetic)
+            || line.visibility == Visibility::Withdrawn
+            || (kind == KindName::Summary && line.visibility == Visibility::Rewound)
+        {
+            // Made by the service, which makes its own.
+            let what = "made by the service".to_owned();
+            *self.skipped.entry(what).or_default() += 1;
+            self.seen.remove(&id);
+            return Ok(());
+        }
+        let abandoned = line.visibility == Visibility::Rewound;
+        if !abandoned {
+            self.leave_branch();
+            self.last = Some(id);
+        }
+        self.is_abandoned |= abandoned;
+        match line.visibility {
+            Visibility::Snipped => self.snipped.push(id),
+            // What a placeholder stands for is in the view until it is folded again.
+            Visibility::Visible | Visibility::Collapsed => self.shown.push(id),
+            _ => {}
+        }
+        let imported = self.imported(number, &line, message);
+        self.session.steps.push(if kind == KindName::Summary {
+            let kept = self.shown.iter().chain(&self.snipped);
+            Step::Compacted(ImportedCompaction {
+                kept: kept.copied().filter(|kept| *kept != id).collect(),
+                summary: imported,
+                first: None,
+                last: None,
+                manual: false,
+                before_tokens: None,
+            })
+        } else {
+            Step::Message(imported)
+        });
+        Ok(())
+    }
+
+    fn imported(&self, line: usize, of: &Line<'a>, mut message: Message) -> ImportedMessage<'a> {
+        // A message may follow one that the service made.
+        message.parent = message.parent.filter(|parent| self.seen.contains(parent));
+        ImportedMessage {
+            line,
+            id: Some(message.id),
+            provider: Provider::Anthropic,
+            payload: Cow::Borrowed(of.message),
+            parent: message.parent,
+            at: message.at,
+            meta: message.meta,
+            transcript_only: message.transcript_only,
+            attributes: message.attributes.clone(),
+            whole: Some(Box::new(message)),
+        }
+    }
+
+    /// Leaves what a rewind took away, before something comes that it did not.
+    fn leave_branch(&mut self) {
+        if std::mem::take(&mut self.is_abandoned) {
+            self.session.steps.push(Step::Rewind(self.last));
+        }
+    }
+}
+
+impl Line<'_> {
+    /// The message with everything that is known of it.
+    fn whole(&self) -> Result<Message, String> {
+        let id = MessageId::parse(&self.id).ok_or("has an id that is no UUID")?;
+        let parent = match &self.parent_id {
+            Some(parent) => {
+                Some(MessageId::parse(parent).ok_or("has a parent_id that is no UUID")?)
+            }
+            None => None,
+        };
+        let mut message = content(self.message, id)
+            .map_err(|error| format!("has a message that cannot be read: {error}"))?;
+        message.parent = parent;
+        message.at = self.create_time_ms.map(Timestamp::from_millis);
+        message
+            .provider_message_id
+            .clone_from(&self.provider_message_id);
+        message.model.clone_from(&self.model);
+        message.usage = self.usage.map(|tokens| Usage {
+            input_tokens: tokens.input,
+            cache_read_tokens: tokens.cache_read,
+            cache_write_tokens: tokens.cache_write,
+            output_tokens: tokens.output,
+        });
+        message.kind = match self.kind {
+            // The summary of a compaction is made one when it takes its place.
+            KindName::Ordinary | KindName::Summary => Kind::Ordinary,
+            KindName::Attachment => Kind::Attachment,
+            KindName::Hook => Kind::Hook,
+            KindName::Boundary => Kind::Boundary,
+            KindName::Synthetic => Kind::Synthetic,
+        };
+        message.meta = self.meta;
+        message.transcript_only = self.transcript_only;
+        message.origin = match self.origin {
+            OriginName::Typed => Origin::Typed,
+            OriginName::Anthropic => Origin::Anthropic,
+            OriginName::OpenAi => Origin::OpenAi,
+        };
+        let attributes: Attributes = self.attributes.clone().into_iter().collect();
+        message.attributes = attributes;
+        Ok(message)
+    }
+}
+
+/// What a line's `message` says: Anthropic's blocks, under roles of which that provider lacks one.
+fn content(raw: &RawValue, id: MessageId) -> Result<Message, codec::CodecError> {
+    let mut fields = Fields::read(raw)?;
+    let role = match &*fields.require_string("role")? {
+        "user" => Role::User,
+        "assistant" => Role::Assistant,
+        "system" => Role::System,
+        "developer" => Role::Developer,
+        _ => {
+            let expected = "`user`, `assistant`, `system` or `developer` as its role";
+            return Err(JsonError::Kind { expected }.into());
+        }
+    };
+    let field = "content";
+    let content = fields.take(field)?.ok_or(JsonError::Missing { field })?;
+    let extra = fields.take("extra")?;
+    let json = format!(r#"{{"role":"user","content":{}}}"#, content.get());
+    let mut read = codec::read(Provider::Anthropic, json.as_bytes(), &mut || id)?;
+    let expected = "one message";
+    let mut message = read.pop().ok_or(JsonError::Kind { expected })?;
+    message.role = role;
+    if let Some(extra) = extra {
+        message.extra = Extra::from_object(extra.get())?;
+    }
+    Ok(message)
+}

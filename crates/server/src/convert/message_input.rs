@@ -1,0 +1,179 @@
+//! A message as a client hands it in, so that a server that reads it has the same message again.
+
+use palimpsest_core::ids::Timestamp;
+use palimpsest_core::limits::Limits;
+use palimpsest_core::message::{Kind, Message, Origin, Role};
+use palimpsest_core::session::Calls;
+use palimpsest_core::view::{Provider, WireBlock};
+use palimpsest_core::{codec, ids::Ordinal};
+use palimpsest_proto::context::v1;
+use v1::message_input::Content;
+
+use super::messages_in::messages;
+use super::transcript::{json_messages, metadata, original};
+
+/// A message as a request holds it, and whether a server reads the same message from it. It is never the
+/// same where a provider's own format has no words for something of it.
+pub fn message_input(message: &Message) -> (v1::MessageInput, bool) {
+    let typed = Content::Message(original(Ordinal::new(0), message, &Calls::default()));
+    let own = match message.origin {
+        Origin::Typed => None,
+        Origin::Anthropic => {
+            let json = anthropic(message);
+            Some(payload(v1::Format::AnthropicMessages, json))
+        }
+        Origin::OpenAi => openai(message),
+    };
+    // `developer` is a role of one provider's alone.
+    let own = own.or_else(|| (message.role == Role::Developer).then(|| openai(message))?);
+    let metadata = v1::MessageMetadata {
+        kind: match message.kind {
+            Kind::Attachment => v1::MessageKind::Attachment,
+            Kind::Hook => v1::MessageKind::Hook,
+            _ => v1::MessageKind::Ordinary,
+        }
+        .into(),
+        create_time: message.at.map(super::scalars::export_timestamp),
+        ..metadata(message, Timestamp::default())
+    };
+    let input = |content| v1::MessageInput {
+        id: message.id.to_string(),
+        content: Some(content),
+        metadata: Some(metadata.clone()),
+    };
+    let said = own.map(input).filter(|input| is_same(input, message));
+    said.map_or_else(
+        || {
+            let input = input(typed);
+            let is_same = is_same(&input, message);
+            (input, is_same)
+        },
+        |input| (input, true),
+    )
+}
+
+/// Whether a server reads this message from it.
+fn is_same(input: &v1::MessageInput, message: &Message) -> bool {
+    // What is too large is for the server to say.
+    let limits = Limits {
+        max_request_bytes: usize::MAX,
+        max_message_bytes: usize::MAX,
+        max_blocks: usize::MAX,
+        max_id_bytes: usize::MAX,
+        max_attributes: usize::MAX,
+        max_attribute_bytes: usize::MAX,
+        ..Limits::default()
+    };
+    let read = messages(vec![input.clone()], &limits, &mut || message.id);
+    matches!(read.as_deref(), Ok([read]) if read.message == *message)
+}
+
+fn payload(format: v1::Format, json: Vec<u8>) -> Content {
+    Content::Payload(v1::Payload {
+        format: format.into(),
+        json: json.into(),
+    })
+}
+
+fn openai(message: &Message) -> Option<Content> {
+    match json_messages(message, Provider::OpenAi).as_slice() {
+        [one] => Some(payload(v1::Format::OpenaiChat, one.to_vec())),
+        _ => None,
+    }
+}
+
+/// The message in Anthropic's words, with all that it came with.
+fn anthropic(message: &Message) -> Vec<u8> {
+    let role = match message.role {
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::System | Role::Developer => "system",
+    };
+    let mut out = format!("{{\"role\":\"{role}\",\"content\":[").into_bytes();
+    for (index, block) in message.blocks.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        codec::write_original(&WireBlock::plain(block), &mut out);
+    }
+    out.push(b']');
+    if let Some(extra) = message.extra.to_object() {
+        out.push(b',');
+        out.extend_from_slice(extra.trim_start_matches('{').as_bytes());
+    } else {
+        out.push(b'}');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use palimpsest_core::event::Event;
+    use palimpsest_core::histories::{World, operation};
+    use palimpsest_core::ids::MessageId;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(provider: Provider, json: &str) -> Message {
+        let mut next_id = || MessageId::new(uuid::Uuid::from_u128(7));
+        codec::read(provider, json.as_bytes(), &mut next_id)
+            .unwrap()
+            .remove(0)
+    }
+
+    #[track_caller]
+    fn check(message: &Message) {
+        let (input, is_same) = message_input(message);
+        assert!(is_same, "{message:?}: {input:?}");
+    }
+
+    #[test]
+    fn each_provider_is_given_its_own_words_back() {
+        check(&read(
+            Provider::Anthropic,
+            r#"{"role":"assistant","id":"msg","model":"m","stop_reason":"x","usage":{"input_tokens":3},
+            "content":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}},
+            {"type":"thinking","thinking":"hm","signature":"s"},{"type":"novel","n":1e400}]}"#,
+        ));
+        check(&read(
+            Provider::OpenAi,
+            r#"{"role":"user","content":"q","name":"x"}"#,
+        ));
+        check(&read(
+            Provider::OpenAi,
+            r#"{"role":"developer","content":"rules"}"#,
+        ));
+        check(&read(
+            Provider::OpenAi,
+            r#"{"role":"tool","tool_call_id":"c","content":"done"}"#,
+        ));
+        let mut attachment = read(Provider::Anthropic, r#"{"role":"user","content":"a file"}"#);
+        (attachment.kind, attachment.meta) = (Kind::Attachment, true);
+        check(&attachment);
+    }
+
+    #[test]
+    fn what_cannot_be_said_is_not_called_the_same() {
+        let mut message = read(Provider::Anthropic, r#"{"role":"user","content":"q"}"#);
+        message.kind = Kind::Summary;
+        assert!(!message_input(&message).1);
+    }
+
+    proptest! {
+        #[test]
+        fn any_message_of_a_history_is_read_again(
+            operations in prop::collection::vec(operation(), 1..12),
+        ) {
+            let mut world = World::new();
+            for operation in &operations {
+                world.step(operation);
+            }
+            for recorded in &world.log {
+                if let Event::MessagesAppended(event) = &recorded.event {
+                    event.messages.iter().for_each(|appended| check(&appended.message));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! TLS on the way to a collector: whom to trust, and what to show. Both transports take the same files.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+
+use super::TelemetryError;
+use crate::config::OtlpConfig;
+
+/// What the files hold. They are read once, at the start.
+pub(super) struct Tls {
+    /// The authority, instead of those of the system.
+    authority: Option<Vec<u8>>,
+    /// A certificate with its key.
+    shown: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Tls {
+    pub(super) fn read(config: &OtlpConfig) -> Result<Self, TelemetryError> {
+        let file = |path: &Option<PathBuf>, setting| {
+            let read = path.as_ref().map(std::fs::read).transpose();
+            read.map_err(|error| TelemetryError::Tls(setting, error.to_string()))
+        };
+        let cert = file(&config.client_cert_file, "otlp.client_cert_file")?;
+        let key = file(&config.client_key_file, "otlp.client_key_file")?;
+        Ok(Self {
+            authority: file(&config.ca_file, "otlp.ca_file")?,
+            shown: cert.zip(key),
+        })
+    }
+
+    /// For OTLP over gRPC.
+    pub(super) fn of_channel(&self) -> ClientTlsConfig {
+        let tls = match &self.authority {
+            Some(pem) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem)),
+            None => ClientTlsConfig::new().with_native_roots(),
+        };
+        match &self.shown {
+            Some((cert, key)) => tls.identity(Identity::from_pem(cert, key)),
+            None => tls,
+        }
+    }
+
+    /// For OTLP over HTTP.
+    pub(super) fn client(&self, timeout: Duration) -> Result<reqwest::Client, TelemetryError> {
+        let wrong =
+            |setting| move |error: reqwest::Error| TelemetryError::Tls(setting, told(&error));
+        let mut client = reqwest::Client::builder()
+            .timeout(timeout)
+            // What is sent holds headers that are meant for this collector alone.
+            .redirect(reqwest::redirect::Policy::none());
+        if let Some(pem) = &self.authority {
+            let authorities = reqwest::Certificate::from_pem_bundle(pem);
+            client = client.tls_certs_only(authorities.map_err(wrong("otlp.ca_file"))?);
+        }
+        if let Some((cert, key)) = &self.shown {
+            let both = [cert.as_slice(), b"\n", key].concat();
+            let shown = reqwest::Identity::from_pem(&both);
+            client = client.identity(shown.map_err(wrong("otlp.client_cert_file"))?);
+        }
+        client.build().map_err(wrong("otlp.ca_file"))
+    }
+}
+
+/// An error with what caused it: by itself it says only that something is wrong.
+fn told(error: &reqwest::Error) -> String {
+    let cause = std::error::Error::source(error);
+    cause.map_or_else(|| error.to_string(), ToString::to_string)
+}

@@ -1,0 +1,189 @@
+//! Tokens that a server gave to one tenant, used by another: with the name of their session it is missing, and
+//! with a name of one's own they lead nowhere.
+
+use palimpsest_proto::context::v1::commit_summary_request::Outcome;
+use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;
+use palimpsest_proto::context::v1::session_service_client::SessionServiceClient;
+use palimpsest_proto::context::v1::{
+    CommitSummaryRequest, CompactRequest, CompactionStrategy, ListEventsRequest,
+    ListMessagesRequest, ListSessionsRequest, MessageInput,
+};
+use palimpsest_tests::refused;
+use palimpsest_tests::say::{append, assistant, prepare, user};
+use palimpsest_tests::tenant::{told, with};
+use tonic::{Code, Status};
+
+use crate::world::World;
+
+const RIGHTS: &str = "read,write,compact,admin";
+
+fn work() -> Vec<MessageInput> {
+    let long = "The lights are driven by a timer. ".repeat(100);
+    vec![
+        user("Blink."),
+        assistant(&long),
+        user("Twice."),
+        assistant(&long),
+    ]
+}
+
+/// The refusal of what another tenant has is that of what nobody has.
+#[track_caller]
+fn as_missing(theirs: &Status, nobodys: &Status) {
+    refused(theirs, Code::NotFound, "SESSION_NOT_FOUND");
+    assert_eq!(told(theirs, &[]), told(nobodys, &[("nobod", "there")]));
+}
+
+#[tokio::test]
+async fn page_tokens_lead_their_owner_alone() {
+    let world = World::new();
+    let (theirs, mine) = (world.key("bbb", RIGHTS), world.key("aaa", RIGHTS));
+    let server = world.serve(&[]);
+    let mut context = ContextServiceClient::new(server.channel().await);
+    let mut client = SessionServiceClient::new(server.channel().await);
+    for (project, key, session) in [
+        ("bbb", &theirs, "there"),
+        ("bbb", &theirs, "other"),
+        ("aaa", &mine, "there"),
+    ] {
+        let session = format!("projects/{project}/sessions/{session}");
+        let said = with(key, append(&session, work()));
+        context.append_messages(said).await.unwrap();
+    }
+    let of = |project: &str, session: &str| format!("projects/{project}/sessions/{session}");
+
+    let page = |session: String, token: &str| ListMessagesRequest {
+        session,
+        page_size: 1,
+        page_token: token.into(),
+        ..Default::default()
+    };
+    let first = client
+        .list_messages(with(&theirs, page(of("bbb", "there"), "")))
+        .await
+        .unwrap();
+    let token = first.into_inner().next_page_token;
+    assert!(!token.is_empty());
+    let mut list = async |name| {
+        client
+            .list_messages(with(&mine, page(name, &token)))
+            .await
+            .unwrap_err()
+    };
+    let (there, nobodys) = (
+        list(of("bbb", "there")).await,
+        list(of("bbb", "nobod")).await,
+    );
+    as_missing(&there, &nobodys);
+    // It is of their request, and no other has a place where it stands.
+    refused(
+        &list(of("aaa", "there")).await,
+        Code::InvalidArgument,
+        "INVALID_PAGE_TOKEN",
+    );
+
+    let page = |session: String, token: &str| ListEventsRequest {
+        session,
+        page_size: 1,
+        page_token: token.into(),
+        ..Default::default()
+    };
+    let first = client
+        .list_events(with(&theirs, page(of("bbb", "there"), "")))
+        .await
+        .unwrap();
+    let token = first.into_inner().next_page_token;
+    assert!(!token.is_empty());
+    let mut list = async |name| {
+        client
+            .list_events(with(&mine, page(name, &token)))
+            .await
+            .unwrap_err()
+    };
+    let (there, nobodys) = (
+        list(of("bbb", "there")).await,
+        list(of("bbb", "nobod")).await,
+    );
+    as_missing(&there, &nobodys);
+    refused(
+        &list(of("aaa", "there")).await,
+        Code::InvalidArgument,
+        "INVALID_PAGE_TOKEN",
+    );
+
+    let page = |project: &str, token: &str| ListSessionsRequest {
+        parent: format!("projects/{project}"),
+        page_size: 1,
+        page_token: token.into(),
+        ..Default::default()
+    };
+    let first = client
+        .list_sessions(with(&theirs, page("bbb", "")))
+        .await
+        .unwrap();
+    let token = first.into_inner().next_page_token;
+    assert!(!token.is_empty());
+    let mut list = async |project| {
+        client
+            .list_sessions(with(&mine, page(project, &token)))
+            .await
+            .unwrap_err()
+    };
+    refused(&list("bbb").await, Code::NotFound, "PROJECT_NOT_FOUND");
+    refused(
+        &list("aaa").await,
+        Code::InvalidArgument,
+        "INVALID_PAGE_TOKEN",
+    );
+}
+
+#[tokio::test]
+async fn delegation_tokens_are_of_their_session_alone() {
+    let world = World::new();
+    let (theirs, mine) = (world.key("bbb", RIGHTS), world.key("aaa", RIGHTS));
+    let server = world.serve(&["policy.autocompact.min_input_tokens=100".to_owned()]);
+    let mut client = ContextServiceClient::new(server.channel().await);
+    let of = |project: &str, session: &str| format!("projects/{project}/sessions/{session}");
+    let mut tokens = Vec::new();
+    for (project, key) in [("bbb", &theirs), ("aaa", &mine)] {
+        let said = with(key, prepare(&of(project, "there"), work()));
+        client.prepare_context(said).await.unwrap();
+        let compact = CompactRequest {
+            session: of(project, "there"),
+            strategy: CompactionStrategy::Delegated.into(),
+            ..CompactRequest::default()
+        };
+        let reply = client
+            .compact(with(key, compact))
+            .await
+            .unwrap()
+            .into_inner();
+        tokens.push(reply.delegated_request.unwrap().delegation_token);
+    }
+    let made_up = || Outcome::Summary("what somebody else made up".into());
+    let mut commit = async |key: &str, session: String, outcome: Outcome| {
+        let request = CommitSummaryRequest {
+            session,
+            delegation_token: tokens[0].clone(),
+            outcome: Some(outcome),
+            model: "own-model".into(),
+            ..CommitSummaryRequest::default()
+        };
+        client.commit_summary(with(key, request)).await
+    };
+    let there = commit(&mine, of("bbb", "there"), made_up())
+        .await
+        .unwrap_err();
+    let nobodys = commit(&mine, of("bbb", "nobod"), made_up())
+        .await
+        .unwrap_err();
+    as_missing(&there, &nobodys);
+    // My own session waits for a summary too, though not with this token.
+    let own = commit(&mine, of("aaa", "there"), made_up())
+        .await
+        .unwrap_err();
+    refused(&own, Code::NotFound, "DELEGATION_NOT_FOUND");
+    // None of it has used the token up.
+    let failed = Outcome::FailureDetail("the model was down".into());
+    commit(&theirs, of("bbb", "there"), failed).await.unwrap();
+}

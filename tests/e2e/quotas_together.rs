@@ -1,0 +1,103 @@
+//! Quotas of all projects together: each refusal with its reason, when to come again, and the metric that counts
+//! it.
+
+use std::time::Duration;
+
+use palimpsest_proto::context::v1::GetSessionRequest;
+use palimpsest_tests::Server;
+use palimpsest_tests::say::{append, noise, user};
+use tonic::Code;
+
+use crate::quotas::{of, over, server};
+
+/// How often a metric counted refusals of a method for a reason.
+fn counted(server: &Server, method: &str, reason: &str) -> u64 {
+    let scraped = server.scrape();
+    let line = scraped.lines().find(|line| {
+        line.starts_with("palimpsest_rpc_errors_total")
+            && line.contains(&format!("method=\"{method}\""))
+            && line.contains(&format!("reason=\"{reason}\""))
+    });
+    line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
+}
+
+fn ask(project: &str, session: &str) -> GetSessionRequest {
+    GetSessionRequest {
+        session: of(project, session),
+        ..Default::default()
+    }
+}
+
+#[tokio::test]
+async fn rates_of_all_projects_together() {
+    let lines = "[quotas.server]\nrequests_per_second = 4\nbytes_per_second = 20000\n";
+    let (server, _folder) = server(lines);
+    let mut sessions = server.sessions().await;
+    let mut refusal = None;
+    // No project calls twice.
+    for number in 0..20 {
+        let status = sessions
+            .get_session(ask(&format!("p{number}"), "s"))
+            .await
+            .unwrap_err();
+        if status.code() == Code::ResourceExhausted {
+            refusal = Some(status);
+            break;
+        }
+    }
+    let refusal = refusal.expect("more than four calls in a burst");
+    let limit = "quotas.server.requests_per_second";
+    let wait = over(&refusal, "REQUEST_RATE_EXCEEDED", limit, "4").unwrap();
+    assert!(wait <= Duration::from_millis(250), "{wait:?}");
+    assert_eq!(counted(&server, "GetSession", "REQUEST_RATE_EXCEEDED"), 1);
+
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut client = server.context().await;
+    let large = |project| append(&of(project, "s"), vec![user(&"x".repeat(40_000))]);
+    client.append_messages(large("a")).await.unwrap();
+    let status = client.append_messages(large("b")).await.unwrap_err();
+    let limit = "quotas.server.bytes_per_second";
+    let wait = over(&status, "BYTE_RATE_EXCEEDED", limit, "20000").unwrap();
+    assert!(wait > Duration::from_millis(500), "{wait:?}");
+    assert_eq!(counted(&server, "AppendMessages", "BYTE_RATE_EXCEEDED"), 1);
+    tokio::time::sleep(wait).await;
+    client.append_messages(large("b")).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_all_projects_store_together() {
+    let lines = "[quotas.server]\nsessions = 2\nstored_bytes = 100000\n";
+    let (server, _folder) = server(lines);
+    let mut client = server.context().await;
+    let one = |project| append(&of(project, "s"), vec![user("x")]);
+    client.append_messages(one("a")).await.unwrap();
+    client.append_messages(one("b")).await.unwrap();
+    let status = client.append_messages(one("c")).await.unwrap_err();
+    let wait = over(&status, "QUOTA_EXCEEDED", "quotas.server.sessions", "2");
+    assert_eq!(wait, None, "time alone brings nothing");
+    assert_eq!(counted(&server, "AppendMessages", "QUOTA_EXCEEDED"), 1);
+    // Bytes that do not compress, into the session of another project each time.
+    let noise = noise(1, 60_000);
+    let mut refusal = None;
+    for number in 0..10 {
+        let project = if number % 2 == 0 { "a" } else { "b" };
+        let more = append(&of(project, "s"), vec![user(&noise)]);
+        if let Err(status) = client.append_messages(more).await {
+            refusal = Some(status);
+            break;
+        }
+        // What the store says is asked for once a second.
+        tokio::time::sleep(Duration::from_millis(1_050)).await;
+    }
+    let refusal = refusal.expect("ten times 30 KB are more than 100");
+    let limit = "quotas.server.stored_bytes";
+    assert_eq!(over(&refusal, "QUOTA_EXCEEDED", limit, "100000"), None);
+    assert_eq!(counted(&server, "AppendMessages", "QUOTA_EXCEEDED"), 2);
+    // Reading goes on.
+    server
+        .sessions()
+        .await
+        .get_session(ask("a", "s"))
+        .await
+        .unwrap();
+}

@@ -1,0 +1,160 @@
+//! The ways to a collector: gRPC and HTTP, plain and over TLS, and a collector that comes and goes.
+
+use std::time::Duration;
+
+use palimpsest_tests::authority::Authority;
+use palimpsest_tests::say::append;
+use tokio::time::Instant;
+use tonic::transport::{Certificate, Identity, ServerTlsConfig};
+
+use super::receiver::attribute;
+use super::*;
+
+const PROTOCOLS: [&str; 2] = ["grpc", "http/protobuf"];
+/// How long something may take that happens by itself.
+const LOOKS: usize = 400;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The sum of a metric's values whose line has these words.
+fn sum(server: &Server, words: &[&str]) -> u64 {
+    let scraped = server.scrape();
+    let lines = scraped.lines().filter(|line| !line.starts_with('#'));
+    let lines = lines.filter(|line| words.iter().all(|word| line.contains(word)));
+    let values = lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap());
+    values.sum()
+}
+
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..LOOKS {
+        if is_so() {
+            return;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    panic!("it does not happen: {what}");
+}
+
+/// How long nine of ten appends take at most: the machine may do something else during the tenth.
+async fn slow_ones(client: &mut Context) -> Duration {
+    let mut took = Vec::new();
+    for number in 0..100 {
+        let began = Instant::now();
+        let said = append(&name("s"), vec![user(&format!("line {number}"))]);
+        client.append_messages(said).await.unwrap();
+        took.push(began.elapsed());
+    }
+    took.sort_unstable();
+    took[took.len() * 9 / 10]
+}
+
+/// Says something in a session of this name, and waits until its span is at the collector.
+async fn arrives(world: &mut World, receiver: &Receiver, session: &str) {
+    let said = append(&name(session), vec![user("is anybody there?")]);
+    world.client.append_messages(said).await.unwrap();
+    until(session, || has(receiver, session)).await;
+}
+
+/// Whether a span of a session came.
+fn has(receiver: &Receiver, session: &str) -> bool {
+    let (spans, name) = (receiver.spans(), name(session));
+    let mut of_session = spans.iter().filter_map(|it| attribute(it, "session"));
+    of_session.any(|of| of == name)
+}
+
+#[tokio::test]
+async fn what_is_sent_after_a_collector_came_or_came_back_arrives_and_the_rest_is_counted() {
+    for protocol in PROTOCOLS {
+        // A port that nobody has for the moment.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = port.local_addr().unwrap().to_string();
+        drop(port);
+        let endpoint = format!("otlp.endpoint=http://{address}");
+        let over = format!("otlp.protocol={protocol}");
+        let mut world = World::new(&[&endpoint, &over, "worker.enabled=false"]).await;
+        let failed = |world: &World| {
+            sum(
+                &world.server,
+                &["telemetry_spans_dropped_total", "export_failed"],
+            )
+        };
+        let mut slow = slow_ones(&mut world.client).await;
+        until("it is away", || failed(&world) > 0).await;
+
+        let first = Receiver::at(&address, None);
+        arrives(&mut world, &first, "came").await;
+        assert_eq!(first.protocols(), [protocol]);
+        let again = |world: &World| {
+            let log = world.server.log();
+            log.iter()
+                .filter(|line| line.contains("takes what is sent again"))
+                .count()
+        };
+        until("that is told", || again(&world) >= 1).await;
+        slow = slow.max(slow_ones(&mut world.client).await);
+
+        first.stop();
+        let before = failed(&world);
+        slow = slow.max(slow_ones(&mut world.client).await);
+        until("it has gone", || failed(&world) > before).await;
+
+        let second = Receiver::at(&address, None);
+        arrives(&mut world, &second, "back").await;
+        // An export takes a second until it is given up; no call waits for that.
+        assert!(slow < Duration::from_millis(900), "{protocol}: {slow:?}");
+        // Every span is somewhere.
+        until("nothing is on its way", || {
+            let of = |metric| sum(&world.server, &[metric]);
+            let taken = of("palimpsest_telemetry_spans_exported_total");
+            let dropped = of("palimpsest_telemetry_spans_dropped_total");
+            of("palimpsest_telemetry_spans_total") == taken + dropped && taken > 0
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_collector_over_tls_is_known_by_its_authority_and_knows_us_by_a_certificate() {
+    let authority = Authority::new();
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: String| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let (cert, key) = authority.sign("localhost");
+    let ca = write("ca.pem", authority.pem());
+    let shown = authority.sign("palimpsest");
+    let shown = [write("client.pem", shown.0), write("client.key", shown.1)];
+    for protocol in PROTOCOLS {
+        let tls = ServerTlsConfig::new()
+            .identity(Identity::from_pem(&cert, &key))
+            .client_ca_root(Certificate::from_pem(authority.pem()));
+        let receiver = Receiver::at("127.0.0.1:0", Some(tls));
+        let endpoint = format!("otlp.endpoint={}", receiver.url);
+        let over = format!("otlp.protocol={protocol}");
+        let settings = [endpoint.as_str(), over.as_str(), "worker.enabled=false"];
+        let known = [
+            ("OTEL_EXPORTER_OTLP_CERTIFICATE", ca.as_str()),
+            ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", &shown[0]),
+            ("OTEL_EXPORTER_OTLP_CLIENT_KEY", &shown[1]),
+        ];
+        let mut world = World::with(&settings, &known).await;
+        arrives(&mut world, &receiver, "known").await;
+        assert_eq!(receiver.protocols(), [protocol]);
+
+        // Without a certificate it takes nothing, and without its authority nothing is sent to it.
+        for vars in [&known[..1], &[]] {
+            let mut world = World::with(&settings, vars).await;
+            slow_ones(&mut world.client).await;
+            until("nothing is taken", || {
+                sum(
+                    &world.server,
+                    &["telemetry_spans_dropped_total", "export_failed"],
+                ) > 0
+            })
+            .await;
+            // That is where it has spoken.
+            assert!(!has(&receiver, "s"), "{protocol}: {vars:?}");
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Certificates for tests.
+
+use std::fmt;
+use std::path::Path;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+};
+
+/// An authority, and what it signs.
+pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authority").finish_non_exhaustive()
+    }
+}
+
+impl Default for Authority {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Authority {
+    /// A new one, that nobody trusts yet.
+    pub fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        Self(CertifiedIssuer::self_signed(params, key).unwrap())
+    }
+
+    /// Its own certificate.
+    pub fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// A certificate and its key, as PEM.
+    pub fn sign(&self, name: &str) -> (String, String) {
+        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
+        let key = KeyPair::generate().unwrap();
+        let cert = params.signed_by(&key, &self.0).unwrap();
+        (cert.pem(), key.serialize_pem())
+    }
+
+    /// Writes a certificate for `localhost` where a server finds it.
+    pub fn write(&self, folder: &Path) -> String {
+        let (cert, key) = self.sign("localhost");
+        std::fs::write(folder.join("tls.key"), &key).unwrap();
+        std::fs::write(folder.join("tls.crt"), cert).unwrap();
+        key
+    }
+}

@@ -1,0 +1,54 @@
+//! Tenants of one server: keys of their own, and what one is told of another's sessions.
+
+use std::path::Path;
+use std::process::Command;
+
+use tonic::{Code, Request, Status};
+
+use crate::binary;
+
+/// Runs `palimpsest keys` on a file; gives what it says.
+pub fn keys(file: &Path, args: &[&str]) -> String {
+    let output = Command::new(binary())
+        .arg("keys")
+        .args(args)
+        .arg("--keys-file")
+        .arg(file)
+        .env_clear()
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{args:?}: {stderr}");
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// A request with a credential.
+pub fn with<T>(credential: &str, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    let bearer = format!("Bearer {credential}");
+    let metadata = request.metadata_mut();
+    metadata.insert("authorization", bearer.parse().unwrap());
+    request
+}
+
+/// All that a caller is told, with other names put in place of those that were asked for.
+pub fn told(status: &Status, names: &[(&str, &str)]) -> (Code, String, Vec<u8>, String) {
+    let swap = |bytes: &[u8]| {
+        let mut bytes = bytes.to_vec();
+        for (from, to) in names {
+            assert_eq!(from.len(), to.len());
+            let found: Vec<_> = (0..bytes.len())
+                .filter(|at| bytes[*at..].starts_with(from.as_bytes()))
+                .collect();
+            for at in found {
+                bytes[at..at + to.len()].copy_from_slice(to.as_bytes());
+            }
+        }
+        bytes
+    };
+    let message = String::from_utf8(swap(status.message().as_bytes())).unwrap();
+    let mut headers = status.metadata().clone();
+    headers.remove("date");
+    let details = swap(status.details());
+    (status.code(), message, details, format!("{headers:?}"))
+}
