@@ -47,7 +47,7 @@ async function resultOf(call: OpenAI.ChatCompletionMessageFunctionToolCall): Pro
 
 async function answer(text: string): Promise<string> {
   let array: Message[] = [];
-  let knownEtag = new Uint8Array();
+  let knownEtag: Uint8Array = new Uint8Array();
   let messages = [asInput({ role: "user", content: text })];
   for (;;) {
     const view = await palimpsest.prepareContext({ session, target, knownEtag, messages });
