@@ -21,11 +21,9 @@ import (
 
 // A call under way: what was asked, and what came so far.
 type call struct {
-	method  protoreflect.MethodDescriptor
-	cancel  context.CancelFunc
-	stream  grpc.ClientStream // Nil for a unary call, and for one that is over.
-	header  metadata.MD
-	trailer metadata.MD
+	method protoreflect.MethodDescriptor
+	cancel context.CancelFunc
+	stream grpc.ClientStream // Nil for a unary call, and for one that is over.
 }
 
 // What one step made of a call.
@@ -123,8 +121,9 @@ func (c *call) open(ctx context.Context, channel *grpc.ClientConn, path string, 
 	return stream.CloseSend()
 }
 
-func (c *call) once(ctx context.Context, channel *grpc.ClientConn, path string, request proto.Message) (outcome, error) {
-	made := outcome{}
+func (c *call) once(
+	ctx context.Context, channel *grpc.ClientConn, path string, request proto.Message,
+) (made outcome, _ error) {
 	answer, err := messageOf(c.method.Output())
 	if err != nil {
 		return made, err

@@ -37,7 +37,11 @@ final class Call {
 
     /** What a step made of a call. `refused` is null where the call was not; so are headers that did not come. */
     record Outcome(
-            boolean streaming, JsonArray answers, StatusRuntimeException refused, Metadata headers, Metadata trailers) {}
+            boolean streaming,
+            JsonArray answers,
+            StatusRuntimeException refused,
+            Metadata headers,
+            Metadata trailers) {}
 
     /** A step's call with a request that is proto3 JSON. It begins with the first `read`. */
     Call(Step step, World world, String request) {

@@ -1,6 +1,8 @@
 // Small questions about JSON and bytes that several places ask.
 package palimpsest.clients;
 
+import static java.nio.charset.StandardCharsets.UTF_8;
+
 import com.google.gson.JsonElement;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
@@ -9,8 +11,6 @@ import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
 import java.util.Set;
-
-import static java.nio.charset.StandardCharsets.UTF_8;
 
 /** Helpers. */
 final class Json {

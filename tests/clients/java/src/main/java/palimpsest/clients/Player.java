@@ -1,6 +1,8 @@
 // Plays steps, and keeps what goes from one to the next.
 package palimpsest.clients;
 
+import static java.nio.charset.StandardCharsets.UTF_8;
+
 import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
@@ -13,8 +15,6 @@ import java.util.Base64;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-
-import static java.nio.charset.StandardCharsets.UTF_8;
 
 /** One scenario against one world. */
 final class Player implements AutoCloseable {

@@ -35,7 +35,9 @@ record Scenario(Map<String, String> texts, Rules show, List<Step> steps) {
     static Map<String, String> strings(JsonObject object, String name) {
         Map<String, String> strings = new LinkedHashMap<>();
         if (object.has(name)) {
-            object.getAsJsonObject(name).entrySet().forEach(it -> strings.put(it.getKey(), it.getValue().getAsString()));
+            object.getAsJsonObject(name)
+                    .entrySet()
+                    .forEach(it -> strings.put(it.getKey(), it.getValue().getAsString()));
         }
         return strings;
     }

@@ -31,8 +31,9 @@ record Step(
         JsonArray checks) {
 
     private static final Set<String> FIELDS =
-            Set.of("name", "call", "request", "server", "key", "headers", "deadline_ms", "cancel_after_ms", "read",
-                    "hold", "resume", "release", "client_status", "headers_shown", "capture", "array", "checks", "expect");
+            Set.of("name", "call", "request", "server", "key", "headers", "deadline_ms", "cancel_after_ms",
+                    "read", "hold", "resume", "release", "client_status", "headers_shown", "capture", "array",
+                    "checks", "expect");
 
     /** Reads a step. A field that is not known is an error, because the step would be played wrong. */
     static Step read(JsonObject step) {
