@@ -1,4 +1,7 @@
 // An agent whose context Palimpsest owns, with Anthropic's SDK. See ../../README.md.
+//
+//	tests/clients/go/build "$PWD/target/clients/go"
+//	ANTHROPIC_API_KEY=… target/clients/go/agent "Why did the build fail?"
 package main
 
 import (

@@ -1,4 +1,7 @@
 // An agent whose context Palimpsest owns, with OpenAI's SDK. See ../../../../../README.md.
+//
+//     mvn -f clients/examples/java package
+//     OPENAI_API_KEY=… java -jar target/clients/java/example/agent.jar "Why did the build fail?"
 
 import com.fasterxml.jackson.databind.json.JsonMapper;
 import com.google.protobuf.ByteString;
