@@ -53,8 +53,8 @@ async fn agents_run_with_the_providers_own_sdks() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(&folder.path().join("data"), &[]);
     let runs = ALL.map(|language| tokio::spawn(run(language, server.address().to_owned())));
-    for run in runs {
-        run.await.unwrap();
+    for run in futures::future::join_all(runs).await {
+        run.unwrap();
     }
     let mut sessions = server.sessions().await;
     for language in ALL {

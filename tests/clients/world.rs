@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use palimpsest_fake_provider::FakeProvider;
 use palimpsest_tests::{Server, palimpsest};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -125,6 +125,9 @@ fn revoked(folder: &Path) -> String {
 fn certify(folder: &Path) -> PathBuf {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    // OpenSSL takes a certificate for self-signed whose issuer has the name that it has itself.
+    let name = &mut params.distinguished_name;
+    name.push(DnType::CommonName, "the authority of these tests");
     let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
     let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
     let key = KeyPair::generate().unwrap();
