@@ -68,6 +68,15 @@ impl Server {
 
     /// The same, with variables in its environment.
     pub fn start_with(data_dir: &Path, extra: &[&str], vars: &[(&str, &str)]) -> Self {
+        Self::start_until("ready", data_dir, extra, vars)
+    }
+
+    /// The same, for one that is not ready and answers all the same.
+    pub fn start_unready(data_dir: &Path, extra: &[&str]) -> Self {
+        Self::start_until("serving", data_dir, extra, &[])
+    }
+
+    fn start_until(awaited: &str, data_dir: &Path, extra: &[&str], vars: &[(&str, &str)]) -> Self {
         let mut child = Command::new(binary())
             .args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json"])
             .args(["--admin-listen", "127.0.0.1:0", "--data-dir"])
@@ -100,13 +109,13 @@ impl Server {
         loop {
             let line = received.recv_timeout(PATIENCE);
             let line = line.unwrap_or_else(|_| panic!("not ready: {:?}", server.log()));
-            match text_of(&line, "message") {
-                Some("serving") => {
-                    let text = |key| text_of(&line, key).unwrap().to_owned();
-                    (server.address, server.admin) = (text("grpc"), text("admin"));
-                }
-                Some("ready") => return server,
-                _ => {}
+            let message = text_of(&line, "message");
+            if message == Some("serving") {
+                let text = |key| text_of(&line, key).unwrap().to_owned();
+                (server.address, server.admin) = (text("grpc"), text("admin"));
+            }
+            if message == Some(awaited) {
+                return server;
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Anthropic's Messages API: what it refuses and how it answers.
 
 mod blocks;
+mod newest;
 mod params;
 mod tools;
 
@@ -28,19 +29,26 @@ pub(crate) fn admitted(headers: &HeaderMap) -> Result<(), Refusal> {
     }
     match header("anthropic-version") {
         None => Err(Refusal::invalid("anthropic-version: header is required")),
-        Some("2023-06-01" | "2023-01-01") => Ok(()),
+        Some("2023-06-01" | "2023-01-01" | newest::NAME) => Ok(()),
         Some(version) => Err(Refusal::invalid(format!(
             "anthropic-version: \"{version}\" is not a valid version"
         ))),
     }
 }
 
-/// Whether a request keeps all rules; how many tokens it has.
-pub(crate) fn check(body: &Value, plan: &Plan) -> Result<u64, Refusal> {
+/// Whether a request keeps all rules of the version that its headers name; how many tokens it has.
+pub(crate) fn check(headers: &HeaderMap, body: &Value, plan: &Plan) -> Result<u64, Refusal> {
     let max_output = plan.max_output.unwrap_or(MAX_OUTPUT);
     let max_tokens = params::check(body, max_output)?;
     blocks::check(body)?;
     tools::check(body)?;
+    if headers
+        .get("anthropic-version")
+        .is_some_and(|version| version == newest::NAME)
+    {
+        newest::check(body)?;
+    }
+    plan.fits(&body["tools"], "/name")?;
     let needed = ["system", "tools", "messages"]
         .iter()
         .map(|name| tokens::of(&body[*name]))
@@ -79,6 +87,7 @@ pub(crate) fn message(state: &mut State, body: &Value, plan: &Plan) -> Value {
             "end_turn",
         ),
         Behaviour::Empty => (String::new(), "end_turn"),
+        Behaviour::Call(_) => (String::new(), "tool_use"),
         Behaviour::Cut => (echoed(body), "max_tokens"),
         _ => (echoed(body), "end_turn"),
     };
@@ -93,10 +102,12 @@ pub(crate) fn message(state: &mut State, body: &Value, plan: &Plan) -> Value {
     let blocks = prompt(body);
     let input: u64 = blocks.iter().map(|block| block.tokens).sum();
     let cached = state.cached(model, &blocks);
-    let content = if text.is_empty() {
-        json!([])
-    } else {
-        json!([{"type": "text", "text": text}])
+    let content = match &plan.behaviour {
+        Behaviour::Call(name) => {
+            json!([{"type": "tool_use", "id": state.id("toolu_"), "name": name, "input": {}}])
+        }
+        _ if text.is_empty() => json!([]),
+        _ => json!([{"type": "text", "text": text}]),
     };
     json!({
         "id": state.id("msg_"),

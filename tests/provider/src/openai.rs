@@ -42,6 +42,7 @@ pub(crate) fn check(body: &Value, plan: &Plan) -> Result<u64, Refusal> {
     let max_output = plan.max_output.unwrap_or(MAX_OUTPUT);
     let output = params::check(body, max_output)?;
     messages::check(&body["messages"])?;
+    plan.fits(&body["tools"], "/function/name")?;
     let needed = tokens::of(&body["messages"]) + tokens::of(&body["tools"]);
     let window = plan.window.unwrap_or(WINDOW);
     if needed > window {
@@ -85,6 +86,7 @@ pub(crate) fn completion(state: &mut State, body: &Value, plan: &Plan) -> Value 
             "stop",
         ),
         Behaviour::Empty => (String::new(), Value::Null, "stop"),
+        Behaviour::Call(_) => (String::new(), Value::Null, "tool_calls"),
         Behaviour::Cut => (echoed(body), Value::Null, "length"),
         _ => (echoed(body), Value::Null, "stop"),
     };
@@ -104,6 +106,12 @@ pub(crate) fn completion(state: &mut State, body: &Value, plan: &Plan) -> Value 
     } else {
         json!(text)
     };
+    let mut message = json!({"role": "assistant", "content": content, "refusal": refusal});
+    if let Behaviour::Call(name) = &plan.behaviour {
+        let function = json!({"name": name, "arguments": "{}"});
+        message["tool_calls"] =
+            json!([{"id": state.id("call_"), "type": "function", "function": function}]);
+    }
     json!({
         "id": state.id("chatcmpl-"),
         "object": "chat.completion",
@@ -111,7 +119,7 @@ pub(crate) fn completion(state: &mut State, body: &Value, plan: &Plan) -> Value 
         "model": model,
         "choices": [{
             "index": 0,
-            "message": {"role": "assistant", "content": content, "refusal": refusal},
+            "message": message,
             "finish_reason": finish,
             "logprobs": null,
         }],

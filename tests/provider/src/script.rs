@@ -5,6 +5,7 @@
 //! | directive | does |
 //! |---|---|
 //! | `say=TEXT` | answers with this text (`_` for spaces) |
+//! | `call=TOOL` | calls this tool, which the request has to offer, without input |
 //! | `delay=MS` | waits first |
 //! | `status=N` | fails with this status |
 //! | `retry-after=S`, `retry-after-ms=MS` | with this header |
@@ -19,6 +20,10 @@
 //! | `times=N` | does all that only for the first N requests with this name |
 
 use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::refusal::Refusal;
 
 /// In whose words the prompt is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +51,8 @@ pub enum Behaviour {
     Echo,
     /// A fixed text.
     Say(String),
+    /// A call of this tool.
+    Call(String),
     /// An error with this status, and the header `retry-after` (whole seconds) or `retry-after-ms`.
     Fail {
         /// The HTTP status.
@@ -93,6 +100,22 @@ impl Default for Plan {
     }
 }
 
+impl Plan {
+    /// Whether the tool that it calls is among those of a request, whose names are at a JSON pointer in each.
+    pub(crate) fn fits(&self, tools: &Value, name: &str) -> Result<(), Refusal> {
+        let Behaviour::Call(wanted) = &self.behaviour else {
+            return Ok(());
+        };
+        let mut offered = tools.as_array().into_iter().flatten();
+        if offered.any(|tool| tool.pointer(name) == Some(&json!(wanted))) {
+            return Ok(());
+        }
+        Err(Refusal::invalid(format!(
+            "the fake model should call {wanted}, which the request does not offer"
+        )))
+    }
+}
+
 impl From<Behaviour> for Plan {
     fn from(behaviour: Behaviour) -> Self {
         Self {
@@ -118,6 +141,7 @@ pub(crate) fn named(model: &str, asked_before: u64) -> Result<Plan, String> {
         };
         match name {
             "say" => plan.behaviour = Behaviour::Say(value.replace('_', " ")),
+            "call" => plan.behaviour = Behaviour::Call(value.to_owned()),
             "delay" => plan.delay = Duration::from_millis(number()?),
             "status" => {
                 plan.behaviour = Behaviour::Fail {
@@ -186,6 +210,8 @@ mod tests {
                 retry_after
             }
         );
+        let plan = named("m+call=look+times=1", 0).unwrap();
+        assert_eq!(plan.behaviour, Behaviour::Call("look".to_owned()));
         let plan = named("m+ptl=gemini+window=9+times=2", 1).unwrap();
         assert_eq!(plan.behaviour, Behaviour::TooLong(Wording::Gemini));
         let plan = named("m+ptl=gemini+window=9+times=2", 2).unwrap();

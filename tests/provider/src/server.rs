@@ -193,7 +193,7 @@ async fn answer(
         return Err(Refusal::new(307, "redirect", "Moved").header("location", path));
     }
     let needed = match api {
-        Api::Anthropic => anthropic::check(body, &plan)?,
+        Api::Anthropic => anthropic::check(headers, body, &plan)?,
         Api::OpenAi => openai::check(body, &plan)?,
     };
     if let Behaviour::TooLong(wording) = plan.behaviour {

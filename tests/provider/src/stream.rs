@@ -16,14 +16,19 @@ pub(crate) fn anthropic(message: &Value) -> String {
         .flatten()
         .enumerate()
     {
+        // A block begins empty; its delta has all of it.
+        let (empty, delta) = if block["type"] == "tool_use" {
+            let input = block["input"].to_string();
+            let delta = json!({"type": "input_json_delta", "partial_json": input});
+            (block.clone(), delta)
+        } else {
+            let delta = json!({"type": "text_delta", "text": block["text"]});
+            (json!({"type": "text", "text": ""}), delta)
+        };
         events.push(json!({
-            "type": "content_block_start", "index": index,
-            "content_block": {"type": "text", "text": ""},
+            "type": "content_block_start", "index": index, "content_block": empty,
         }));
-        events.push(json!({
-            "type": "content_block_delta", "index": index,
-            "delta": {"type": "text_delta", "text": block["text"]},
-        }));
+        events.push(json!({"type": "content_block_delta", "index": index, "delta": delta}));
         events.push(json!({"type": "content_block_stop", "index": index}));
     }
     events.push(json!({
@@ -49,12 +54,14 @@ pub(crate) fn openai(completion: &Value, with_usage: bool) -> String {
         })
     };
     let choice = &completion["choices"][0];
+    let mut delta = json!({"content": choice["message"]["content"]});
+    if let Some(call) = choice["message"]["tool_calls"].get(0) {
+        delta["tool_calls"] = json!([call]);
+        delta["tool_calls"][0]["index"] = json!(0);
+    }
     let mut chunks = vec![
         chunk(json!({"role": "assistant", "content": ""}), Value::Null),
-        chunk(
-            json!({"content": choice["message"]["content"]}),
-            Value::Null,
-        ),
+        chunk(delta, Value::Null),
         chunk(json!({}), choice["finish_reason"].clone()),
     ];
     if with_usage {

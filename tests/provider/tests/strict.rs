@@ -9,11 +9,15 @@ const ANTHROPIC: &str = "/v1/messages";
 const OPENAI: &str = "/v1/chat/completions";
 
 async fn post(provider: &FakeProvider, path: &str, body: &Value) -> (u16, Value) {
+    post_as("2023-06-01", provider, path, body).await
+}
+
+async fn post_as(version: &str, provider: &FakeProvider, path: &str, body: &Value) -> (u16, Value) {
     let response = reqwest::Client::new()
         .post(format!("{}{path}", provider.url()))
         .header("x-api-key", "k")
         .header("authorization", "Bearer k")
-        .header("anthropic-version", "2023-06-01")
+        .header("anthropic-version", version)
         .body(body.to_string())
         .send()
         .await
@@ -360,6 +364,57 @@ async fn answers_can_be_streamed() {
         chunks.contains("hello there") && chunks.ends_with("data: [DONE]\n\n"),
         "{chunks}"
     );
+}
+
+#[tokio::test]
+async fn the_newest_version_refuses_more() {
+    let provider = FakeProvider::start().await.unwrap();
+    let good =
+        json!({"model": "m", "max_tokens": 10, "messages": [{"role": "user", "content": "a"}]});
+    let cited = json!({"type": "text", "text": "b", "citations": [{"type": "char_location"}]});
+    let cases = [
+        (json!({"temperature": 1.0}), "temperature"),
+        (
+            json!({"messages": [{"role": "user", "content": [cited]}]}),
+            "citations",
+        ),
+    ];
+    for (changes, said) in cases {
+        let asked = over(good.clone(), &changes);
+        let (status, _) = post(&provider, ANTHROPIC, &asked).await;
+        assert_eq!(status, 200, "{changes}: the version before takes it");
+        let (status, body) = post_as("2026-10-21", &provider, ANTHROPIC, &asked).await;
+        assert_eq!(status, 400, "{changes}");
+        assert!(body.to_string().contains(said), "{changes}: {body}");
+    }
+    let (status, body) = post_as("2026-10-21", &provider, ANTHROPIC, &good).await;
+    assert_eq!(status, 200, "{body}");
+    let (status, _) = post_as("2030-01-01", &provider, ANTHROPIC, &good).await;
+    assert_eq!(status, 400, "no such version");
+}
+
+#[tokio::test]
+async fn tools_are_called_where_they_are_offered() {
+    let provider = FakeProvider::start().await.unwrap();
+    let asked = json!({"model": "m+call=look+times=2", "max_tokens": 10, "messages": [{"role": "user", "content": "hi"}]});
+    let (status, _) = post(&provider, ANTHROPIC, &asked).await;
+    assert_eq!(status, 400, "nothing is offered");
+    let tools = json!([{"name": "look", "input_schema": {"type": "object"}}]);
+    let (_, message) = post(&provider, ANTHROPIC, &over(asked, &json!({"tools": tools}))).await;
+    assert_eq!(message["stop_reason"], "tool_use");
+    let call = &message["content"][0];
+    assert_eq!(
+        (&call["name"], &call["input"]),
+        (&json!("look"), &json!({}))
+    );
+
+    let asked = json!({"model": "n+call=look", "stream": true, "messages": [{"role": "user", "content": "hi"}]});
+    let tools = json!([{"type": "function", "function": {"name": "look"}}]);
+    let (_, chunks) = post(&provider, OPENAI, &over(asked, &json!({"tools": tools}))).await;
+    let chunks = chunks.as_str().unwrap();
+    for part in ["\"name\":\"look\"", "\"finish_reason\":\"tool_calls\""] {
+        assert!(chunks.contains(part), "{part}: {chunks}");
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,79 @@
+//! The agents of `clients/examples`, with the providers' own SDKs against the strict fake provider.
+
+use palimpsest_fake_provider::{Behaviour, FakeProvider, Plan};
+use palimpsest_proto::context::v1::{GetSessionRequest, SessionState};
+use palimpsest_tests::Server;
+
+use crate::language::{ALL, Language};
+
+const QUESTION: &str = "Why did the build fail?";
+const ANSWER: &str = "Its disk was full.";
+
+/// Runs one agent: its model calls the tool, and then answers.
+async fn run(language: Language, address: String) {
+    let built = language.build().await;
+    let provider = FakeProvider::start().await.unwrap();
+    let plans = [
+        Behaviour::Call("read_log".to_owned()),
+        Behaviour::Say(ANSWER.to_owned()),
+    ];
+    provider.script("claude-fake", plans.map(Plan::from));
+    let session = session_of(language);
+    let url = provider.url();
+    let with_version = format!("{url}/v1");
+    let vars = [
+        ("PALIMPSEST_ADDRESS", address.as_str()),
+        ("PALIMPSEST_SESSION", &session),
+        ("MODEL", "claude-fake"),
+        ("ANTHROPIC_API_KEY", "key"),
+        ("ANTHROPIC_BASE_URL", &url),
+        ("OPENAI_API_KEY", "key"),
+        ("OPENAI_BASE_URL", &with_version),
+    ];
+    let said = language.call("example", &built, &[QUESTION], &vars).await;
+    assert_eq!(said.trim_end(), ANSWER, "{language:?}");
+    let requests = provider.requests();
+    let statuses: Vec<_> = requests.iter().map(|request| request.status).collect();
+    assert_eq!(statuses, [200, 200], "{language:?}: {requests:?}");
+    let second = requests[1].body["messages"].to_string();
+    assert!(second.contains(QUESTION), "{language:?}: {second}");
+    assert!(second.contains("palimpsest://"), "{language:?}: {second}");
+    assert!(
+        !second.contains("step 4999"),
+        "the log was stored: {second}"
+    );
+}
+
+fn session_of(language: Language) -> String {
+    format!("projects/demo/sessions/{}", language.name())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_run_with_the_providers_own_sdks() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&folder.path().join("data"), &[]);
+    let runs = ALL.map(|language| tokio::spawn(run(language, server.address().to_owned())));
+    for run in futures::future::join_all(runs).await {
+        run.unwrap();
+    }
+    let mut sessions = server.sessions().await;
+    for language in ALL {
+        let asked = GetSessionRequest {
+            session: session_of(language),
+            ..GetSessionRequest::default()
+        };
+        let session = sessions.get_session(asked).await.unwrap().into_inner();
+        let session = session.session.unwrap();
+        assert_eq!(session.state(), SessionState::Idle, "{language:?}");
+        let counts = session.counts.unwrap();
+        assert_eq!(
+            (counts.messages, counts.persisted_results),
+            (4, 1),
+            "{language:?}"
+        );
+        assert!(
+            counts.reported_tokens > 0,
+            "{language:?}: no usage was handed in"
+        );
+    }
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Placeholders and paths: how values of earlier answers, and long texts, get into requests and checks.
+
+var placeholder = regexp.MustCompile(`\{\{([^{}]+)\}\}`)
+
+// What placeholders stand for.
+type values map[string]any
+
+// Fills in placeholders at every depth, then makes bytes of the objects that stand for some.
+func (v values) fill(value any) (any, error) {
+	switch value := value.(type) {
+	case string:
+		return v.fillString(value)
+	case []any:
+		filled := make([]any, len(value))
+		for at, element := range value {
+			var err error
+			if filled[at], err = v.fill(element); err != nil {
+				return nil, err
+			}
+		}
+		return filled, nil
+	case map[string]any:
+		filled := make(map[string]any, len(value))
+		for key, field := range value {
+			var err error
+			if filled[key], err = v.fill(field); err != nil {
+				return nil, err
+			}
+		}
+		return asBytes(filled)
+	default:
+		return value, nil
+	}
+}
+
+func (v values) fillString(text string) (any, error) {
+	found := placeholder.FindAllStringSubmatchIndex(text, -1)
+	var filled strings.Builder
+	end := 0
+	for _, at := range found {
+		name := text[at[2]:at[3]]
+		value, known := v[name]
+		if !known {
+			return nil, fmt.Errorf("nothing is known as {{%s}}", name)
+		}
+		if at[0] == 0 && at[1] == len(text) {
+			return value, nil
+		}
+		filled.WriteString(text[end:at[0]])
+		if plain, ok := value.(string); ok {
+			filled.WriteString(plain)
+		} else {
+			filled.Write(canonical(nil, value))
+		}
+		end = at[1]
+	}
+	filled.WriteString(text[end:])
+	return filled.String(), nil
+}
+
+// `{"$text": …}` and `{"$sha256": …}` become base64, all others stay.
+func asBytes(object map[string]any) (any, error) {
+	if len(object) != 1 {
+		return object, nil
+	}
+	for key, value := range object {
+		if key != "$text" && key != "$sha256" {
+			break
+		}
+		text, ok := value.(string)
+		if !ok {
+			return nil, fmt.Errorf("%s needs a string", key)
+		}
+		bytes := []byte(text)
+		if key == "$sha256" {
+			digest := sha256.Sum256(bytes)
+			bytes = digest[:]
+		}
+		return base64.StdEncoding.EncodeToString(bytes), nil
+	}
+	return object, nil
+}
+
+// The value at a path of names and indices.
+func lookUp(value any, path string) (any, error) {
+	for name := range strings.SplitSeq(path, ".") {
+		switch inner := value.(type) {
+		case map[string]any:
+			field, ok := inner[name]
+			if !ok {
+				return nil, fmt.Errorf("%s leads nowhere: there is no %s", path, name)
+			}
+			value = field
+		case []any:
+			at, err := strconv.Atoi(name)
+			if err != nil || at < 0 || at >= len(inner) {
+				return nil, fmt.Errorf("%s leads nowhere: there is no element %s", path, name)
+			}
+			value = inner[at]
+		default:
+			return nil, fmt.Errorf("%s leads nowhere: %s is asked of a plain value", path, name)
+		}
+	}
+	return value, nil
+}

@@ -1,0 +1,85 @@
+//! Clients in four languages, made as their users make them: each plays the same calls against a real server, and
+//! they have to write down the same answers byte for byte. `README.md` has the rules.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "clients are programs, and what they write is in files"
+)]
+
+mod agents;
+mod compare;
+mod hook;
+mod language;
+mod world;
+
+use std::path::PathBuf;
+
+use palimpsest_proto::context::v1::ErrorReason;
+
+use crate::compare::{Wanted, outcomes};
+use crate::language::{ALL, Language};
+use crate::world::World;
+
+/// A file beside this one.
+fn beside(name: &str) -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/clients")).join(name)
+}
+
+/// Plays the scenario in one language, with servers of its own; returns what it wrote down.
+async fn play(language: Language) -> String {
+    let built = language.build().await;
+    let world = World::start().await;
+    let output = built.join("output.jsonl");
+    let args = [beside("scenario.json"), world.file.clone(), output.clone()];
+    language.call("run", &built, &args, &[]).await;
+    std::fs::read_to_string(output).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_languages_get_the_same_answers() {
+    let played = ALL.map(|language| tokio::spawn(play(language)));
+    // All of them end before one of them fails: what one builds is for the other tests too.
+    let played = futures::future::join_all(played).await;
+    let outputs = ALL.into_iter().zip(played);
+    let outputs: Vec<_> = outputs
+        .map(|(language, output)| (language.name(), output.unwrap()))
+        .collect();
+    let wanted = Wanted::of(&std::fs::read_to_string(beside("scenario.json")).unwrap());
+    for (language, output) in &outputs {
+        wanted.check(language, output);
+    }
+    let (first, one) = &outputs[0];
+    for (other, its) in &outputs {
+        compare::same((first, one), (other, its));
+    }
+    let expected = beside("expected.jsonl");
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&expected, one).unwrap();
+    }
+    let expected = std::fs::read_to_string(expected).unwrap();
+    compare::same(("expected.jsonl", &expected), (first, one));
+}
+
+/// A new reason is either brought about, or the README says why it cannot be.
+#[test]
+fn every_reason_is_met_or_explained() {
+    let expected = std::fs::read_to_string(beside("expected.jsonl")).unwrap();
+    let readme = std::fs::read_to_string(beside("README.md")).unwrap();
+    let met = outcomes(&expected);
+    let all = (1..).map_while(|number| ErrorReason::try_from(number).ok());
+    let mut count = 0;
+    for reason in all {
+        let name = reason.as_str_name().trim_start_matches("ERROR_REASON_");
+        let is_met = met
+            .iter()
+            .any(|outcome| outcome.ends_with(&format!(" {name}")));
+        let is_explained = readme.contains(&format!("\n| `{name}` | "));
+        assert_ne!(
+            is_met, is_explained,
+            "{name}: met {is_met}, explained {is_explained}"
+        );
+        count += 1;
+    }
+    assert!(count > 50, "{count}");
+}
