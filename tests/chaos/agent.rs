@@ -97,7 +97,7 @@ impl Agent {
     /// Takes one turn, and does more than that every now and then.
     pub(crate) async fn act(&mut self, client: &mut Context, channel: &Channel) {
         self.turn(client).await;
-        if self.next % INTRUDE_EVERY == 0 {
+        if self.next.is_multiple_of(INTRUDE_EVERY) {
             self.intruder.intrude(client, channel).await;
         }
     }

@@ -73,7 +73,7 @@ impl Intruder {
     /// Gets a page token as the owner of the session would.
     pub(crate) async fn steal(&mut self, channel: &Channel) {
         let mut client = SessionServiceClient::new(channel.clone());
-        let request = self.page(&self.theirs, String::new());
+        let request = Self::page(&self.theirs, String::new());
         if let Ok(page) = client.list_messages(with(&self.owners, request)).await {
             self.token = page.into_inner().next_page_token;
         }
@@ -122,7 +122,7 @@ impl Intruder {
             match (self.rpcs.get(kind), kind - self.rpcs.len().min(kind)) {
                 (Some(rpc), _) => answered(rpc, channel, &self.key, name).await,
                 (None, 0) => {
-                    let request = self.page(name, self.token.clone());
+                    let request = Self::page(name, self.token.clone());
                     let mut client = SessionServiceClient::new(channel.clone());
                     let page = client.list_messages(with(&self.key, request)).await;
                     page.map(drop::<tonic::Response<ListMessagesResponse>>)
@@ -151,7 +151,7 @@ impl Intruder {
         }
     }
 
-    fn page(&self, name: &str, page_token: String) -> ListMessagesRequest {
+    fn page(name: &str, page_token: String) -> ListMessagesRequest {
         ListMessagesRequest {
             session: name.to_owned(),
             page_size: 1,

@@ -91,18 +91,18 @@ impl Receiver {
             .into_axum_router()
             .route("/v1/traces", post(traces).with_state(served.clone()))
             .route("/v1/metrics", post(metrics).with_state(served));
-        let server = Server::builder().accept_http1(true);
-        let server = match tls {
-            Some(tls) => server.tls_config(tls),
-            None => Ok(server),
+        let collector = Server::builder().accept_http1(true);
+        let collector = match tls {
+            Some(tls) => collector.tls_config(tls),
+            None => Ok(collector),
         };
-        let server = server.unwrap().add_routes(Routes::from(over_http));
+        let collector = collector.unwrap().add_routes(Routes::from(over_http));
         let (stop, stopped) = oneshot::channel();
         let stopped = async move {
             // It is stopped, or its test ends.
             let _ = stopped.await;
         };
-        tokio::spawn(server.serve_with_incoming_shutdown(incoming, stopped));
+        tokio::spawn(collector.serve_with_incoming_shutdown(incoming, stopped));
         Self {
             state,
             stop: Arc::new(Mutex::new(Some(stop))),

@@ -91,6 +91,10 @@ impl Record {
 }
 
 /// The body of an answer.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all answers are live, and a box would be one more allocation for each"
+)]
 pub enum Answer {
     /// There is none: its headers are all.
     Refused,

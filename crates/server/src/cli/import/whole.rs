@@ -33,9 +33,8 @@ pub(super) fn refusal(lines: &[usize], status: &Status) -> String {
     let index = index.and_then(|rest| rest.split_once(']')?.0.parse::<usize>().ok());
     let said = said(status);
     match (index.and_then(|index| lines.get(index)), lines) {
-        (Some(line), _) => format!("line {line}: {said}"),
+        (Some(line), _) | (None, [line]) => format!("line {line}: {said}"),
         (None, [first, .., last]) => format!("lines {first} to {last}: {said}"),
-        (None, [line]) => format!("line {line}: {said}"),
         (None, []) => said.to_string(),
     }
 }

@@ -126,12 +126,12 @@ mod tests {
     async fn a_runtime_that_is_busy_for_long_refuses() {
         let lag = Lag::new();
         lag.allow(Duration::ZERO);
-        let began = std::time::Instant::now();
+        let began = Instant::now();
         let mut refused = false;
         while began.elapsed() < Duration::from_secs(2) && !refused {
             refused = lag.refuses();
             // Who does not let others go on makes them late.
-            let turn = std::time::Instant::now();
+            let turn = Instant::now();
             while turn.elapsed() < Duration::from_millis(10) {}
             tokio::task::yield_now().await;
         }

@@ -211,50 +211,55 @@ fn micros(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{Done, Duration, FIRST, Instant, LEAST, Limit};
 
-    /// A machine that does `most` calls a second and takes `alone` for one when it does nothing else; asked for
-    /// more than it can do, for that long. What is left is the number, and what share of all it could do it did.
+    /// A machine that needs `each` for a call and `alone` until one is done; asked for more than it can do, for
+    /// that long. What it did is told in percent of what it can do.
     fn overload(
         limit: &mut Limit,
         now: &mut Instant,
-        most: f64,
-        alone: Duration,
+        (each, alone): (Duration, Duration),
         time: Duration,
-    ) -> f64 {
-        let end = *now + time;
+    ) -> u128 {
         let began = *now;
-        let mut done = 0.0;
-        while *now < end {
+        let mut done = 0;
+        while *now < began + time {
             let working = limit.get();
-            let took = alone.as_secs_f64().max(working as f64 / most);
-            let between = took / working as f64;
-            *now += Duration::from_secs_f64(between);
-            limit.learn(
-                Done {
-                    took: Duration::from_secs_f64(took),
-                    working: working - 1,
-                    was_short: true,
-                },
-                *now,
-            );
-            done += 1.0;
+            let calls = u32::try_from(working).unwrap();
+            let took = alone.max(each * calls);
+            *now += took / calls;
+            let over = Done {
+                took,
+                working: working - 1,
+                was_short: true,
+            };
+            limit.learn(over, *now);
+            done += 100;
         }
-        done / (*now - began).as_secs_f64() / most
+        each.as_nanos() * done / (*now - began).as_nanos()
+    }
+
+    const fn micros(micros: u64) -> Duration {
+        Duration::from_micros(micros)
     }
 
     #[test]
     fn the_machine_is_busy_and_calls_hardly_wait() {
-        for (most, millis) in [(500.0, 20), (7_000.0, 2), (7_000.0, 15), (100.0, 100)] {
+        for (each, alone) in [
+            (2_000, 20_000),
+            (140, 2_000),
+            (140, 15_000),
+            (10_000, 100_000),
+        ] {
             let mut now = Instant::now();
             let mut limit = Limit::new(1_000, 200, now);
-            let alone = Duration::from_millis(millis);
-            overload(&mut limit, &mut now, most, alone, Duration::from_secs(5));
-            let share = overload(&mut limit, &mut now, most, alone, Duration::from_mins(2));
-            assert!(share > 0.95, "{most}, {millis}: {share}");
-            let busy = most * alone.as_secs_f64();
-            let slower = limit.get() as f64 / busy;
-            assert!((1.5..2.5).contains(&slower), "{most}, {millis}: {slower}");
+            let machine = (micros(each), micros(alone));
+            overload(&mut limit, &mut now, machine, Duration::from_secs(5));
+            let share = overload(&mut limit, &mut now, machine, Duration::from_mins(2));
+            assert!(share > 95, "{each}, {alone}: {share}");
+            let busy = usize::try_from(alone / each).unwrap();
+            let range = busy * 3 / 2..=busy * 5 / 2;
+            assert!(range.contains(&limit.get()), "{range:?}: {}", limit.get());
         }
     }
 
@@ -263,14 +268,13 @@ mod tests {
         let mut now = Instant::now();
         let mut limit = Limit::new(1_000, 200, now);
         let minute = Duration::from_mins(1);
-        let fast = Duration::from_millis(1);
-        overload(&mut limit, &mut now, 7_000.0, fast, minute);
+        let (fast, slow) = ((micros(140), micros(1_000)), (micros(140), micros(12_000)));
+        overload(&mut limit, &mut now, fast, minute);
         assert!((8..24).contains(&limit.get()), "{}", limit.get());
-        let slow = Duration::from_millis(12);
-        overload(&mut limit, &mut now, 7_000.0, slow, minute);
+        overload(&mut limit, &mut now, slow, minute);
         assert!((130..240).contains(&limit.get()), "{}", limit.get());
         // And fewer again when it is fast.
-        overload(&mut limit, &mut now, 7_000.0, fast, minute);
+        overload(&mut limit, &mut now, fast, minute);
         assert!((8..24).contains(&limit.get()), "{}", limit.get());
     }
 
@@ -297,11 +301,11 @@ mod tests {
     #[test]
     fn it_stays_between_its_bounds() {
         let mut now = Instant::now();
-        let second = Duration::from_secs(1);
+        let time = Duration::from_secs(30);
         let mut limit = Limit::new(100, 200, now);
-        overload(&mut limit, &mut now, 9_000.0, second / 10, second * 30);
+        overload(&mut limit, &mut now, (micros(110), micros(100_000)), time);
         assert_eq!(limit.get(), 100);
-        overload(&mut limit, &mut now, 900.0, second / 10_000, second * 30);
+        overload(&mut limit, &mut now, (micros(1_100), micros(100)), time);
         assert!(limit.get() <= LEAST, "{}", limit.get());
     }
 }
