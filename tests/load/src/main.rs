@@ -1,0 +1,239 @@
+//! Puts the service under load and reports: every call of the hot path with ghz, agents at work, long
+//! transcripts, many sessions.
+//!
+//! `make load` runs it; `tests/load/README.md` says what each run is.
+
+#![expect(
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "it prints what it measures, by the machine's clock"
+)]
+
+mod data;
+mod figures;
+mod ghz;
+mod growth;
+mod matrix;
+mod mix;
+mod report;
+mod requests;
+mod sessions;
+mod site;
+mod works;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Parser;
+
+use crate::matrix::Scope;
+use crate::report::Report;
+use crate::site::Site;
+
+/// Puts a server under load, prints a table and writes a report.
+#[derive(Debug, Parser)]
+struct Options {
+    /// Where the report, the plots and the data of servers go.
+    #[arg(long, default_value = "target/load", value_name = "FOLDER")]
+    out: PathBuf,
+    /// Seconds of each run.
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<f64>,
+    /// A look at everything in about a minute.
+    #[arg(long)]
+    quick: bool,
+    /// Only runs with this in their names: append-json-1k, prepare, mix, growth, sessions.
+    #[arg(long, value_name = "PART")]
+    only: Option<String>,
+    /// A file of calls a second that were measured as limits, by the names of runs: {"append-json-1k": 9000}.
+    #[arg(long, value_name = "FILE")]
+    limits: Option<PathBuf>,
+}
+
+/// What the harness that starts servers takes the binary from.
+const BINARY: &str = "PALIMPSEST_TEST_BINARY";
+
+/// How far each part goes.
+struct Extent {
+    seconds: f64,
+    warm_up: f64,
+    closed: &'static [usize],
+    lengths: &'static [usize],
+    calls: usize,
+    sessions: &'static [usize],
+    /// The mix, against one run.
+    times: f64,
+}
+
+const WHOLE: Extent = Extent {
+    seconds: 3.0,
+    warm_up: 2.0,
+    closed: &[1, 16, 200],
+    lengths: &[10, 100, 1_000, 10_000, 30_000],
+    calls: 200,
+    sessions: &[1, 100, 1_000, 10_000, 100_000],
+    times: 6.0,
+};
+
+const QUICK: Extent = Extent {
+    seconds: 0.4,
+    warm_up: 0.2,
+    closed: &[16],
+    lengths: &[10, 1_000],
+    calls: 40,
+    sessions: &[1, 100, 1_000],
+    times: 4.0,
+};
+
+fn main() -> Result<()> {
+    let options = Options::parse();
+    if std::env::var_os(BINARY).is_none_or(|file| !Path::new(&file).is_file()) {
+        bail!("{BINARY} has to name the server to start, such as target/release/palimpsest");
+    }
+    let runtime = tokio::runtime::Runtime::new().context("no runtime")?;
+    let report = runtime.block_on(load(&options))?;
+    report.write(&options.out)?;
+    println!("\n{}\n", report::print(&report));
+    println!("{}", options.out.join("report.html").display());
+    let failed = report.failed();
+    if failed > 0 {
+        bail!("{failed} calls failed: results.json says how");
+    }
+    Ok(())
+}
+
+async fn load(options: &Options) -> Result<Report> {
+    let mut extent = if options.quick { QUICK } else { WHOLE };
+    if let Some(seconds) = options.seconds {
+        if !(0.1..=86_400.0).contains(&seconds) {
+            bail!("--seconds is {seconds} and has to be between 0.1 and 86400");
+        }
+        extent.seconds = seconds;
+    }
+    fs::create_dir_all(&options.out).context("no folder for the report")?;
+    let out = fs::canonicalize(&options.out).context("no folder for the report")?;
+    let mut report = Report {
+        when: jiff::Timestamp::now()
+            .strftime("%Y-%m-%d %H:%M UTC")
+            .to_string(),
+        machine: machine(),
+        binary: version()?,
+        seconds: extent.seconds,
+        quick: options.quick,
+        ..Report::default()
+    };
+    let wanted = |name: &str| {
+        options
+            .only
+            .as_deref()
+            .is_none_or(|part| name.contains(part))
+    };
+    calls(options, &extent, &out, &mut report).await?;
+    if wanted("growth") {
+        println!(
+            "growth: sessions of up to {:?} messages",
+            extent.lengths.last()
+        );
+        report.growth = growth::run(&out, extent.lengths, extent.calls).await?;
+    }
+    if wanted("sessions") {
+        report.sessions = sessions::run(&out, extent.sessions, |row| {
+            println!(
+                "sessions: {:>7} ready after {:.0} ms",
+                row.sessions, row.ready_ms
+            );
+        })
+        .await?;
+    }
+    if report.rows.is_empty()
+        && report.mix.is_empty()
+        && report.growth.is_empty()
+        && report.sessions.is_empty()
+    {
+        bail!(
+            "--only {} names no run",
+            options.only.as_deref().unwrap_or_default()
+        );
+    }
+    Ok(report)
+}
+
+/// The runs of ghz and the mix, which share their servers.
+async fn calls(options: &Options, extent: &Extent, out: &Path, report: &mut Report) -> Result<()> {
+    let only = options.only.as_deref();
+    let mix = only.is_none_or(|part| "mix".contains(part));
+    let calls = works::WORKS
+        .iter()
+        .any(|work| only.is_none_or(|part| work.name.contains(part)));
+    if !mix && !calls {
+        return Ok(());
+    }
+    let ghz = ghz::find()?;
+    let (patient, by_default) = (Site::patient(out)?, Site::default_settings(out)?);
+    for site in [&patient, &by_default] {
+        mix::warm_up(site, Duration::from_secs_f64(extent.warm_up)).await?;
+    }
+    if calls {
+        let time = Duration::from_secs_f64(extent.seconds);
+        let data = tempfile::tempdir_in(out).context("no folder for requests")?;
+        let scope = Scope {
+            ghz: &ghz,
+            data: data.path(),
+            time,
+            closed: extent.closed,
+            only,
+        };
+        report.rows = matrix::run(&scope, &patient, &by_default, |row| {
+            println!("{}", report::line(row));
+        })
+        .await?;
+        if let Some(file) = &options.limits {
+            let text =
+                fs::read(file).with_context(|| format!("{} cannot be read", file.display()))?;
+            let limits: BTreeMap<String, f64> = serde_json::from_slice(&text)
+                .with_context(|| format!("{} is no object of names and numbers", file.display()))?;
+            for row in &mut report.rows {
+                row.limit = limits.get(row.name).copied();
+            }
+        }
+    }
+    if mix {
+        println!("mix: agents at work");
+        let times = (
+            Duration::from_secs_f64(extent.seconds * 2.0),
+            Duration::from_secs_f64(extent.seconds * extent.times),
+        );
+        report.mix = mix::run(&patient, &by_default, times).await?;
+    }
+    Ok(())
+}
+
+/// What the figures depend on.
+fn machine() -> String {
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let read = |file: &str, name: &str| {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        let line = text.lines().find(|line| line.starts_with(name));
+        let value = line.and_then(|line| Some(line.split_once(':')?.1.trim().to_owned()));
+        value.unwrap_or_else(|| "unknown".to_owned())
+    };
+    let model = read("/proc/cpuinfo", "model name");
+    let kib: u64 = read("/proc/meminfo", "MemTotal")
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap_or(0);
+    format!(
+        "{cpus} processors ({model}), {} GB of memory",
+        kib / 1_000_000
+    )
+}
+
+fn version() -> Result<String> {
+    let binary = palimpsest_tests::binary();
+    let said = std::process::Command::new(binary).arg("--version").output();
+    let said = said.with_context(|| format!("{} does not start", binary.display()))?;
+    Ok(String::from_utf8_lossy(&said.stdout).trim().to_owned())
+}

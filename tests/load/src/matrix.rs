@@ -1,0 +1,184 @@
+//! The runs of ghz: each method and size, with few and many connections, in closed and open loops.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use crate::figures::rate;
+use crate::ghz::{Extent, Loop, Outcome, Run};
+use crate::report::Row;
+use crate::requests::requests;
+use crate::site::{Site, cpu};
+use crate::works::{WORKS, Work};
+
+/// What an open loop offers, of what the same method answered in a closed one.
+const OFFERED_PERCENT: u32 = 50;
+/// How many connections an open loop has.
+const MANY: usize = 200;
+/// The first requests of a kind that is sent once tell how many there have to be.
+const PILOT: usize = 24;
+
+/// How much is run.
+pub(crate) struct Scope<'a> {
+    pub(crate) ghz: &'a Path,
+    /// Where requests are put.
+    pub(crate) data: &'a Path,
+    pub(crate) time: Duration,
+    /// The numbers of connections of closed loops, the largest last.
+    pub(crate) closed: &'a [usize],
+    /// A part of the names of works.
+    pub(crate) only: Option<&'a str>,
+}
+
+/// Runs all of it; tells of each row as it comes.
+pub(crate) async fn run(
+    scope: &Scope<'_>,
+    patient: &Site,
+    by_default: &Site,
+    mut tell: impl FnMut(&Row),
+) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    let wanted = |work: &&Work| scope.only.is_none_or(|part| work.name.contains(part));
+    for work in WORKS.iter().filter(wanted) {
+        let mut runner = Runner {
+            scope,
+            work,
+            files: BTreeMap::new(),
+        };
+        let mut best = 0.0_f64;
+        for connections in scope.closed {
+            // There are fewer sessions to compact than that.
+            if !work.repeats() && work.most() < *connections {
+                continue;
+            }
+            let row = runner.measure(patient, *connections, Loop::Closed).await?;
+            best = best.max(row.rate);
+            tell(&row);
+            rows.push(row);
+        }
+        if work.repeats() || work.most() >= MANY {
+            let pace = Loop::Open(offered(best));
+            let row = runner.measure(by_default, MANY, pace).await?;
+            tell(&row);
+            rows.push(row);
+        }
+        for file in runner.files.values() {
+            fs::remove_file(file).ok();
+        }
+    }
+    Ok(rows)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rate that was measured"
+)]
+fn offered(best: f64) -> u32 {
+    ((best * f64::from(OFFERED_PERCENT) / 100.0) as u32).max(1)
+}
+
+struct Runner<'a> {
+    scope: &'a Scope<'a>,
+    work: &'a Work,
+    /// Requests that may come again, by their server.
+    files: BTreeMap<&'static str, PathBuf>,
+}
+
+impl Runner<'_> {
+    async fn measure(&mut self, site: &Site, connections: usize, pace: Loop) -> Result<Row> {
+        let (data, extent) = if self.work.repeats() {
+            let file = self.shared(site).await?;
+            (file, Extent::Time(self.scope.time))
+        } else {
+            let name = format!("{}-{connections}-{}", self.work.name, site.name);
+            let calls = match pace {
+                Loop::Open(rate) => f64::from(rate),
+                Loop::Closed => self.pilot(site, &name, connections).await?,
+            };
+            let calls = self.fitting(calls, connections);
+            let file = self.write(site, &name, 0..calls).await?;
+            (file, Extent::Calls(calls))
+        };
+        let before = cpu(&site.server);
+        let outcome = self.ghz(site, &data, connections, pace, extent)?;
+        let cpu = cpu(&site.server).saturating_sub(before);
+        if !self.work.repeats() {
+            fs::remove_file(&data).ok();
+        }
+        Ok(Row::new(
+            self.work,
+            site.name,
+            (connections, pace),
+            outcome,
+            cpu,
+        ))
+    }
+
+    fn ghz(
+        &self,
+        site: &Site,
+        data: &Path,
+        connections: usize,
+        pace: Loop,
+        extent: Extent,
+    ) -> Result<Outcome> {
+        let run = Run {
+            config: self.work.config(),
+            address: site.server.address(),
+            data,
+            connections,
+            pace,
+            extent,
+        };
+        // Nothing else goes on in this process meanwhile, and the runtime has threads to spare.
+        run.run(self.scope.ghz)
+    }
+
+    /// How many calls a second there are going to be.
+    async fn pilot(&self, site: &Site, name: &str, connections: usize) -> Result<f64> {
+        let pilot = PILOT.max(connections).min(self.work.most());
+        let file = self.write(site, &format!("{name}-pilot"), 0..pilot).await?;
+        let extent = Extent::Calls(pilot);
+        let outcome = self.ghz(site, &file, connections, Loop::Closed, extent)?;
+        fs::remove_file(&file).ok();
+        Ok(rate(outcome.ok, outcome.took))
+    }
+
+    /// As many calls as fit into the time, and into memory.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a number of calls"
+    )]
+    fn fitting(&self, a_second: f64, connections: usize) -> usize {
+        let calls = (a_second * self.scope.time.as_secs_f64()) as usize;
+        calls.clamp(connections, self.work.most())
+    }
+
+    /// Requests that may come again are made once for a server.
+    async fn shared(&mut self, site: &Site) -> Result<PathBuf> {
+        if let Some(file) = self.files.get(site.name) {
+            return Ok(file.clone());
+        }
+        let name = format!("{}-{}", self.work.name, site.name);
+        let file = self.write(site, &name, 0..0).await?;
+        self.files.insert(site.name, file.clone());
+        Ok(file)
+    }
+
+    async fn write(
+        &self,
+        site: &Site,
+        name: &str,
+        numbers: std::ops::Range<usize>,
+    ) -> Result<PathBuf> {
+        let file = self.scope.data.join(name).with_extension("bin");
+        let bytes = requests(self.work, site, name, numbers).await?;
+        fs::write(&file, bytes).context("requests could not be written down")?;
+        Ok(file)
+    }
+}
