@@ -17,6 +17,7 @@ mod matrix;
 mod mix;
 mod report;
 mod requests;
+mod retry;
 mod sessions;
 mod site;
 mod works;
@@ -61,6 +62,7 @@ struct Extent {
     seconds: f64,
     warm_up: f64,
     closed: &'static [usize],
+    read: usize,
     lengths: &'static [usize],
     calls: usize,
     sessions: &'static [usize],
@@ -72,6 +74,7 @@ const WHOLE: Extent = Extent {
     seconds: 3.0,
     warm_up: 2.0,
     closed: &[1, 16, 200],
+    read: 32,
     lengths: &[10, 100, 1_000, 10_000, 30_000],
     calls: 200,
     sessions: &[1, 100, 1_000, 10_000, 100_000],
@@ -82,6 +85,7 @@ const QUICK: Extent = Extent {
     seconds: 0.4,
     warm_up: 0.2,
     closed: &[16],
+    read: 8,
     lengths: &[10, 1_000],
     calls: 40,
     sessions: &[1, 100, 1_000],
@@ -184,6 +188,7 @@ async fn calls(options: &Options, extent: &Extent, out: &Path, report: &mut Repo
             data: data.path(),
             time,
             closed: extent.closed,
+            read: extent.read,
             only,
         };
         report.rows = matrix::run(&scope, &patient, &by_default, |row| {

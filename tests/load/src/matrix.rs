@@ -16,10 +16,14 @@ use crate::works::{WORKS, Work};
 
 /// What an open loop offers, of what the same method answered in a closed one.
 const OFFERED_PERCENT: u32 = 50;
-/// How many connections an open loop has.
+/// How many connections an open loop has, unless it has fewer calls.
 const MANY: usize = 200;
-/// The first requests of a kind that is sent once tell how many there have to be.
+/// So many calls tell how many fit into the time.
 const PILOT: usize = 24;
+/// The least calls of an open loop.
+const LEAST: usize = 8;
+/// From here on a closed loop ends by its time.
+const BY_TIME: Duration = Duration::from_secs(1);
 
 /// How much is run.
 pub(crate) struct Scope<'a> {
@@ -27,6 +31,8 @@ pub(crate) struct Scope<'a> {
     /// Where requests are put.
     pub(crate) data: &'a Path,
     pub(crate) time: Duration,
+    /// How many sessions are read from, in turn.
+    pub(crate) read: usize,
     /// The numbers of connections of closed loops, the largest last.
     pub(crate) closed: &'a [usize],
     /// A part of the names of works.
@@ -51,7 +57,7 @@ pub(crate) async fn run(
         let mut best = 0.0_f64;
         for connections in scope.closed {
             // There are fewer sessions to compact than that.
-            if !work.repeats() && work.most() < *connections {
+            if work.most() < *connections {
                 continue;
             }
             let row = runner.measure(patient, *connections, Loop::Closed).await?;
@@ -59,12 +65,10 @@ pub(crate) async fn run(
             tell(&row);
             rows.push(row);
         }
-        if work.repeats() || work.most() >= MANY {
-            let pace = Loop::Open(offered(best));
-            let row = runner.measure(by_default, MANY, pace).await?;
-            tell(&row);
-            rows.push(row);
-        }
+        let pace = Loop::Open(offered(best));
+        let row = runner.measure(by_default, MANY, pace).await?;
+        tell(&row);
+        rows.push(row);
         for file in runner.files.values() {
             fs::remove_file(file).ok();
         }
@@ -90,18 +94,29 @@ struct Runner<'a> {
 
 impl Runner<'_> {
     async fn measure(&mut self, site: &Site, connections: usize, pace: Loop) -> Result<Row> {
-        let (data, extent) = if self.work.repeats() {
-            let file = self.shared(site).await?;
-            (file, Extent::Time(self.scope.time))
-        } else {
-            let name = format!("{}-{connections}-{}", self.work.name, site.name);
-            let calls = match pace {
-                Loop::Open(rate) => f64::from(rate),
-                Loop::Closed => self.pilot(site, &name, connections).await?,
-            };
-            let calls = self.fitting(calls, connections);
-            let file = self.write(site, &name, 0..calls).await?;
-            (file, Extent::Calls(calls))
+        let name = format!("{}-{connections}-{}", self.work.name, site.name);
+        let (connections, extent) = match pace {
+            Loop::Open(rate) => {
+                let calls = self.fitting(f64::from(rate), LEAST);
+                (connections.min(calls), Extent::Calls(calls))
+            }
+            // The time counts from before there are connections: a short one would be over too soon.
+            Loop::Closed if self.work.repeats() && self.scope.time >= BY_TIME => {
+                (connections, Extent::Time(self.scope.time))
+            }
+            Loop::Closed => {
+                let a_second = self.pilot(site, &name, connections).await?;
+                (
+                    connections,
+                    Extent::Calls(self.fitting(a_second, connections)),
+                )
+            }
+        };
+        let data = match extent {
+            Extent::Calls(calls) if !self.work.repeats() => {
+                self.write(site, &name, 0..calls).await?
+            }
+            _ => self.shared(site).await?,
         };
         let before = cpu(&site.server);
         let outcome = self.ghz(site, &data, connections, pace, extent)?;
@@ -109,13 +124,8 @@ impl Runner<'_> {
         if !self.work.repeats() {
             fs::remove_file(&data).ok();
         }
-        Ok(Row::new(
-            self.work,
-            site.name,
-            (connections, pace),
-            outcome,
-            cpu,
-        ))
+        let how = (connections, pace);
+        Ok(Row::new(self.work, site.name, how, outcome, cpu))
     }
 
     fn ghz(
@@ -139,24 +149,28 @@ impl Runner<'_> {
     }
 
     /// How many calls a second there are going to be.
-    async fn pilot(&self, site: &Site, name: &str, connections: usize) -> Result<f64> {
+    async fn pilot(&mut self, site: &Site, name: &str, connections: usize) -> Result<f64> {
         let pilot = PILOT.max(connections).min(self.work.most());
-        let file = self.write(site, &format!("{name}-pilot"), 0..pilot).await?;
+        let file = if self.work.repeats() {
+            self.shared(site).await?
+        } else {
+            let name = format!("{name}-pilot");
+            self.write(site, &name, 0..pilot).await?
+        };
         let extent = Extent::Calls(pilot);
         let outcome = self.ghz(site, &file, connections, Loop::Closed, extent)?;
-        fs::remove_file(&file).ok();
         Ok(rate(outcome.ok, outcome.took))
     }
 
-    /// As many calls as fit into the time, and into memory.
+    /// As many calls as fit into the time.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "a number of calls"
     )]
-    fn fitting(&self, a_second: f64, connections: usize) -> usize {
+    fn fitting(&self, a_second: f64, least: usize) -> usize {
         let calls = (a_second * self.scope.time.as_secs_f64()) as usize;
-        calls.clamp(connections, self.work.most())
+        calls.max(least).min(self.work.most())
     }
 
     /// Requests that may come again are made once for a server.
@@ -177,7 +191,7 @@ impl Runner<'_> {
         numbers: std::ops::Range<usize>,
     ) -> Result<PathBuf> {
         let file = self.scope.data.join(name).with_extension("bin");
-        let bytes = requests(self.work, site, name, numbers).await?;
+        let bytes = requests(self.work, site, name, (numbers, self.scope.read)).await?;
         fs::write(&file, bytes).context("requests could not be written down")?;
         Ok(file)
     }

@@ -6,8 +6,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use palimpsest_proto::context::v1::{
     ByteRange, CallRef, CompactRequest, GetSessionMemoryRequest, ListMessagesRequest, MemoryState,
-    MessageInput, PersistDecision, PersistToolResultRequest, PrepareContextResponse,
-    ReadToolResultRequest, SnipRequest, read_tool_result_request,
+    MessageInput, PersistDecision, PersistToolResultRequest, PrepareContextRequest,
+    PrepareContextResponse, ReadToolResultRequest, SnipRequest, read_tool_result_request,
 };
 use palimpsest_tests::Context;
 use palimpsest_tests::say::{anthropic, append, prepare, user, uuid, with_id};
@@ -15,6 +15,7 @@ use prost::Message;
 use serde_json::Value;
 
 use crate::data::{call_id, content, conversation, round_as_json, round_typed, text};
+use crate::retry::answered;
 use crate::site::Site;
 use crate::works::{Kind, Work};
 
@@ -22,8 +23,6 @@ use crate::works::{Kind, Work};
 const PROJECT: &str = "projects/load/sessions";
 /// How many sessions appends go to, in turn.
 const APPENDED: usize = 256;
-/// How many sessions reads go to, in turn.
-const READ: usize = 32;
 /// How many messages a session has that is snipped.
 const SNIPPED: usize = 256;
 /// How many stored results may wait for their messages in one session; the service's bound is 256.
@@ -31,14 +30,16 @@ const STORED: usize = 200;
 /// How many sessions are made at one time.
 const AT_ONCE: usize = 8;
 
-/// Requests as ghz reads them: each with its length before it.
+/// Requests as ghz reads them, each with its length before it: those of some numbers, or for so many sessions
+/// where the same may be sent again.
 pub(crate) async fn requests(
     work: &Work,
     site: &Site,
     run: &str,
-    numbers: Range<usize>,
+    (numbers, read): (Range<usize>, usize),
 ) -> Result<Vec<u8>> {
     let make = Maker {
+        read,
         work,
         site,
         prefix: format!("{PROJECT}/{run}"),
@@ -73,6 +74,8 @@ struct Maker<'a> {
     work: &'a Work,
     site: &'a Site,
     prefix: String,
+    /// How many sessions reads go to, in turn.
+    read: usize,
 }
 
 impl Maker<'_> {
@@ -82,28 +85,41 @@ impl Maker<'_> {
 
     async fn append(
         &self,
-        client: &mut Context,
+        client: &Context,
         session: &str,
         messages: Vec<MessageInput>,
     ) -> Result<()> {
-        client.append_messages(append(session, messages)).await?;
+        let request = append(session, messages);
+        answered(client, &request, |mut client, request| async move {
+            client.append_messages(request).await
+        })
+        .await?;
         Ok(())
+    }
+
+    async fn prepare(
+        &self,
+        client: &Context,
+        request: &PrepareContextRequest,
+    ) -> Result<PrepareContextResponse> {
+        let served = answered(client, request, |mut client, request| async move {
+            client.prepare_context(request).await
+        });
+        Ok(served.await?.reply.into_inner())
     }
 
     /// A session with a conversation in it, as its agent sees it.
     async fn filled(
         &self,
-        client: &mut Context,
+        client: &Context,
         number: usize,
         bytes: usize,
     ) -> Result<(String, PrepareContextResponse)> {
         let session = self.session(number);
         self.append(client, &session, said(conversation(number, bytes)))
             .await?;
-        let view = client
-            .prepare_context(prepare(&session, Vec::new()))
-            .await?;
-        Ok((session, view.into_inner()))
+        let view = self.prepare(client, &prepare(&session, Vec::new())).await?;
+        Ok((session, view))
     }
 
     /// Rounds for sessions that are there with the first of them.
@@ -119,27 +135,27 @@ impl Maker<'_> {
     /// One request for each session that is read from.
     async fn each_read<M: Message>(
         &self,
-        make: impl AsyncFn(&Self, &mut Context, usize) -> Result<M>,
+        make: impl AsyncFn(&Self, &Context, usize) -> Result<M>,
     ) -> Result<Vec<u8>> {
-        self.each(0..READ, make).await.map(encoded)
+        self.each(0..self.read, make).await.map(encoded)
     }
 
     /// Something for each number, some of them at one time, in order.
     async fn each<T>(
         &self,
         numbers: Range<usize>,
-        make: impl AsyncFn(&Self, &mut Context, usize) -> Result<T>,
+        make: impl AsyncFn(&Self, &Context, usize) -> Result<T>,
     ) -> Result<Vec<T>> {
         let client = self.site.server.context().await;
         let make = &make;
         let each = stream::iter(numbers).map(|number| {
-            let mut client = client.clone();
-            async move { make(self, &mut client, number).await }
+            let client = client.clone();
+            async move { make(self, &client, number).await }
         });
         each.buffered(AT_ONCE).try_collect().await
     }
 
-    async fn full(&self, client: &mut Context, number: usize) -> Result<impl Message + use<>> {
+    async fn full(&self, client: &Context, number: usize) -> Result<impl Message + use<>> {
         let (session, view) = self.filled(client, number, self.work.bytes).await?;
         let (wanted, there) = (self.work.bytes as u64, view.view_bytes);
         ensure!(
@@ -150,12 +166,12 @@ impl Maker<'_> {
     }
 
     /// The caller knows all but the last message.
-    async fn delta(&self, client: &mut Context, number: usize) -> Result<impl Message + use<>> {
+    async fn delta(&self, client: &Context, number: usize) -> Result<impl Message + use<>> {
         let (session, view) = self.filled(client, number, 100_000).await?;
         let question = user(&text(number as u64, self.work.bytes));
         let mut request = prepare(&session, vec![question]);
         request.known_etag = view.etag;
-        let served = client.prepare_context(request.clone()).await?.into_inner();
+        let served = self.prepare(client, &request).await?;
         let (wanted, there) = (self.work.bytes as u64, served.view_bytes);
         ensure!(
             served.keep_messages > 0 && there.abs_diff(wanted) < wanted / 4,
@@ -166,7 +182,7 @@ impl Maker<'_> {
         Ok(request)
     }
 
-    async fn memory(&self, client: &mut Context, number: usize) -> Result<impl Message + use<>> {
+    async fn memory(&self, client: &Context, number: usize) -> Result<impl Message + use<>> {
         let (session, _view) = self.filled(client, number, self.work.bytes).await?;
         self.remembered(client, &session).await?;
         Ok(GetSessionMemoryRequest {
@@ -176,15 +192,18 @@ impl Maker<'_> {
     }
 
     /// Waits until the worker has written the session's summary.
-    async fn remembered(&self, client: &mut Context, session: &str) -> Result<()> {
+    async fn remembered(&self, client: &Context, session: &str) -> Result<()> {
         const ATTEMPTS: usize = 10;
         for _ in 0..ATTEMPTS {
-            let reply = client.get_session_memory(GetSessionMemoryRequest {
+            let request = GetSessionMemoryRequest {
                 session: session.to_owned(),
                 wait: Some("10s".parse()?),
                 ..GetSessionMemoryRequest::default()
+            };
+            let reply = answered(client, &request, |mut client, request| async move {
+                client.get_session_memory(request).await
             });
-            let memory = reply.await?.into_inner().memory.unwrap_or_default();
+            let memory = reply.await?.reply.into_inner().memory.unwrap_or_default();
             if memory.state() == MemoryState::Ready {
                 return Ok(());
             }
@@ -193,7 +212,7 @@ impl Maker<'_> {
     }
 
     /// Reads from a result that was stored; the range is in its middle.
-    async fn stored(&self, client: &mut Context, number: usize) -> Result<impl Message + use<>> {
+    async fn stored(&self, client: &Context, number: usize) -> Result<impl Message + use<>> {
         const BYTES: usize = 300_000;
         let session = self.session(number);
         self.persist(client, persisted(&session, number, BYTES))
@@ -213,7 +232,7 @@ impl Maker<'_> {
     }
 
     /// The first page of a transcript that has more than one.
-    async fn listed(&self, client: &mut Context, number: usize) -> Result<impl Message + use<>> {
+    async fn listed(&self, client: &Context, number: usize) -> Result<impl Message + use<>> {
         const MESSAGE: usize = 1_000;
         let session = self.session(number);
         let page = self.work.bytes / MESSAGE;
@@ -227,8 +246,11 @@ impl Maker<'_> {
     }
 
     /// Hands a result in, and looks whether it became what the run is about.
-    async fn persist(&self, client: &mut Context, request: PersistToolResultRequest) -> Result<()> {
-        let reply = client.persist_tool_result(request).await?.into_inner();
+    async fn persist(&self, client: &Context, request: PersistToolResultRequest) -> Result<()> {
+        let reply = answered(client, &request, |mut client, request| async move {
+            client.persist_tool_result(request).await
+        });
+        let reply = reply.await?.reply.into_inner();
         let wanted = match self.work.kind {
             Kind::Persist if self.work.bytes < 50_000 => PersistDecision::InlineUnderLimit,
             _ => PersistDecision::Persisted,
@@ -239,9 +261,9 @@ impl Maker<'_> {
 
     /// Results, each of a call of its own.
     async fn results(&self, numbers: Range<usize>) -> Result<Vec<u8>> {
-        let mut client = self.site.server.context().await;
+        let client = self.site.server.context().await;
         let probe = persisted(&format!("{}-probe", self.prefix), 0, self.work.bytes);
-        self.persist(&mut client, probe).await?;
+        self.persist(&client, probe).await?;
         let sessions = (numbers.len() / STORED + 1).max(64);
         Ok(encoded(numbers.map(|number| {
             let session = self.session(number % sessions);
@@ -261,9 +283,7 @@ impl Maker<'_> {
             });
             let session = make.session(number);
             make.append(client, &session, messages.collect()).await?;
-            client
-                .prepare_context(prepare(&session, Vec::new()))
-                .await?;
+            make.prepare(client, &prepare(&session, Vec::new())).await?;
             Ok(())
         })
         .await?;

@@ -91,10 +91,11 @@ impl Work {
         !matches!(self.kind, Kind::Persist | Kind::Snip | Kind::Compact)
     }
 
-    /// The most requests that a run of those that are sent once has: their sessions have to be made, or their
-    /// bodies held in memory.
+    /// The most calls of a run. Where each request is sent once, their sessions have to be made, or their bodies
+    /// held in memory.
     pub(crate) fn most(&self) -> usize {
         match self.kind {
+            _ if self.repeats() => usize::MAX,
             Kind::Compact => 64,
             Kind::Snip => 16_384,
             // ghz holds all of them.

@@ -13,17 +13,13 @@ use palimpsest_tests::say::{anthropic, append, prepare, user};
 use palimpsest_tests::{Context, Server};
 use serde_json::json;
 use tonic::{Code, Status};
-use tonic_types::StatusExt as _;
 
 use super::Calls;
 use crate::data::{MODEL, call_id, content, text};
+use crate::retry::answered;
 
 /// After so many turns an agent begins another session.
 const TURNS: usize = 60;
-/// How often a call that was refused is made again.
-const ATTEMPTS: usize = 20;
-/// How long it waits for that where the refusal does not say.
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// What agents did.
 #[derive(Debug, Default)]
@@ -123,10 +119,13 @@ impl Agent {
         let mut request = prepare(&self.session, vec![message]);
         request.known_etag = self.etag.clone();
         let reply = self
-            .call("PrepareContext", |mut client| {
-                let request = request.clone();
-                async move { Ok(client.prepare_context(request).await?.into_inner()) }
-            })
+            .call(
+                "PrepareContext",
+                &request,
+                |mut client, request| async move {
+                    Ok(client.prepare_context(request).await?.into_inner())
+                },
+            )
             .await?;
         self.etag = reply.etag.clone();
         Ok(reply)
@@ -147,10 +146,13 @@ impl Agent {
         }));
         let request = append(&self.session, vec![response]);
         let reply = self
-            .call("AppendMessages", |mut client| {
-                let request = request.clone();
-                async move { Ok(client.append_messages(request).await?.into_inner()) }
-            })
+            .call(
+                "AppendMessages",
+                &request,
+                |mut client, request| async move {
+                    Ok(client.append_messages(request).await?.into_inner())
+                },
+            )
             .await?;
         let appended = reply.append.unwrap_or_default().messages;
         if self.old.is_none() {
@@ -175,10 +177,13 @@ impl Agent {
             ..PersistToolResultRequest::default()
         };
         let reply = self
-            .call("PersistToolResult", |mut client| {
-                let request = request.clone();
-                async move { Ok(client.persist_tool_result(request).await?.into_inner()) }
-            })
+            .call(
+                "PersistToolResult",
+                &request,
+                |mut client, request| async move {
+                    Ok(client.persist_tool_result(request).await?.into_inner())
+                },
+            )
             .await?;
         if reply.persisted.is_some() {
             self.stored = Some(id.to_owned());
@@ -194,10 +199,7 @@ impl Agent {
                 session: session.clone(),
                 ..GetSessionMemoryRequest::default()
             };
-            self.call("GetSessionMemory", |mut client| {
-                let request = request.clone();
-                async move { client.get_session_memory(request).await.map(drop) }
-            })
+            self.call("GetSessionMemory", &request, |mut client, request| async move { client.get_session_memory(request).await.map(drop) })
             .await?;
         }
         if self.phase() % 10 == 9
@@ -208,14 +210,11 @@ impl Agent {
                 message_ids: vec![old],
                 ..SnipRequest::default()
             };
-            self.call("Snip", |mut client| {
-                let request = request.clone();
-                async move {
-                    match client.snip(request).await {
-                        // A compaction may have taken it away before.
-                        Err(gone) if gone.code() == Code::FailedPrecondition => Ok(()),
-                        snipped => snipped.map(drop),
-                    }
+            self.call("Snip", &request, |mut client, request| async move {
+                match client.snip(request).await {
+                    // A compaction may have taken it away before.
+                    Err(gone) if gone.code() == Code::FailedPrecondition => Ok(()),
+                    snipped => snipped.map(drop),
                 }
             })
             .await?;
@@ -229,46 +228,31 @@ impl Agent {
                 selection: Some(read_tool_result_request::Selection::HeadLines(50)),
                 ..ReadToolResultRequest::default()
             };
-            self.call("ReadToolResult", |mut client| {
-                let request = request.clone();
-                async move {
+            self.call(
+                "ReadToolResult",
+                &request,
+                |mut client, request| async move {
                     let mut parts = client.read_tool_result(request).await?.into_inner();
                     while parts.message().await?.is_some() {}
                     Ok(())
-                }
-            })
+                },
+            )
             .await?;
         }
         Ok(())
     }
 
     /// A call, made again when the server sheds load. What is counted is the attempt that went well.
-    async fn call<T, F: Future<Output = Result<T, Status>>>(
+    async fn call<R: Clone, T, F: Future<Output = Result<T, Status>>>(
         &mut self,
         rpc: &'static str,
-        make: impl Fn(Context) -> F,
+        request: &R,
+        make: impl Fn(Context, R) -> F,
     ) -> Result<T, Status> {
-        let mut attempt = 0;
-        loop {
-            let began = Instant::now();
-            let status = match make(self.client.clone()).await {
-                Ok(reply) => {
-                    let took = self.done.calls.entry(rpc).or_default();
-                    took.push(began.elapsed());
-                    return Ok(reply);
-                }
-                Err(status) => status,
-            };
-            let reason = status.get_details_error_info().map(|info| info.reason);
-            attempt += 1;
-            if reason.as_deref() != Some("OVERLOADED") || attempt >= ATTEMPTS {
-                return Err(status);
-            }
-            self.done.shed += 1;
-            let retry = status.get_details_retry_info();
-            let pause = retry.and_then(|info| info.retry_delay).unwrap_or(PAUSE);
-            tokio::time::sleep(pause).await;
-        }
+        let answer = answered(&self.client, request, make).await?;
+        self.done.calls.entry(rpc).or_default().push(answer.took);
+        self.done.shed += answer.shed;
+        Ok(answer.reply)
     }
 }
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{Report, Row};
-use crate::figures::{megabytes, or_dash, short};
+use crate::figures::{count, megabytes, or_dash, short};
 
 /// A promise. `kept` is not known when this run did not go so far.
 #[derive(Debug, Serialize)]
@@ -19,7 +19,7 @@ const LONG: usize = 10_000;
 const SHORT: usize = 10;
 /// The part of an empty service's calls a second that a method reaches at least, in percent.
 pub(super) const OF_LIMIT_PERCENT: f64 = 70.0;
-/// Promised without limits of time: started with this many sessions in so many milliseconds.
+/// With so many sessions a server is ready after so many milliseconds.
 pub(super) const READY_MS: f64 = 2_000.0;
 /// And with so many megabytes.
 pub(super) const MEMORY_MB: f64 = 200.0;
@@ -40,19 +40,19 @@ pub(super) fn promises(report: &Report) -> Vec<Promise> {
             "start with 100,000 sessions on disk",
             ready,
             "under 2 s",
-            2_000.0,
+            READY_MS,
             "ms",
         ),
         below("memory then, idle", memory, "under 200 MB", MEMORY_MB, "MB"),
         below(
-            "a delta after 10,000 messages against 10",
+            "a delta after 10,000 messages, against 10",
             slower,
             "within 1.5 times",
             1.5,
             "times",
         ),
         below(
-            "opening a session of 10,000 messages",
+            "opening a session of 10,000 messages, over gRPC",
             open,
             "under 20 ms",
             20.0,
@@ -88,9 +88,9 @@ fn without_errors(rows: &[Row]) -> Promise {
         what: "calls on 200 connections below capacity that are not answered",
         measured: format!(
             "{} refused, {} failed of {}",
-            shed,
-            failed,
-            calls + shed + failed
+            count(shed),
+            count(failed),
+            count(calls + shed + failed)
         ),
         limit: "none",
         kept: (!open.is_empty()).then_some(shed + failed == 0),

@@ -34,12 +34,12 @@ pub(super) fn growth(rows: &[Growth]) -> String {
         ("delta", |row| row.delta_ms.0),
         ("snip", |row| row.snip_ms.0),
         ("full view", |row| row.full_ms.0),
-        ("first call after a start", |row| row.open_ms),
+        ("opening", |row| row.open_ms),
     ];
     let lines = figures.map(|(name, figure)| (name, points(rows, |row| row.messages, figure)));
     Plot {
         title: "Latency against the length of the transcript",
-        under: "Medians over gRPC; both axes are logarithmic. A full view grows with what it holds, the others should not.",
+        under: "Medians over gRPC; both axes are logarithmic. A full view grows with what it holds.",
         axes: ("messages", "ms"),
         lines: lines.into(),
         limit: None,

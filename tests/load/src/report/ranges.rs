@@ -16,19 +16,13 @@ const PADDING: f64 = 7.0;
 
 /// Draws them.
 pub(super) fn draw(rows: &[Row]) -> String {
-    let kinds = distinct(rows, |row| (row.offered.is_some(), row.connections));
+    let kinds = distinct(rows, kind);
     let names: Vec<String> = kinds
         .iter()
-        .map(|(open, connections)| {
-            let pace = if *open { "open loop" } else { "closed" };
-            format!(
-                "{connections} {}, {pace}",
-                if *connections == 1 {
-                    "connection"
-                } else {
-                    "connections"
-                }
-            )
+        .map(|connections| match connections {
+            None => "open loop, many connections".to_owned(),
+            Some(1) => "closed loop, 1 connection".to_owned(),
+            Some(connections) => format!("{connections} connections"),
         })
         .collect();
     let works = distinct(rows, |row| row.name);
@@ -53,8 +47,8 @@ pub(super) fn draw(rows: &[Row]) -> String {
         (axis(&x, height))
         @for row in rows {
             @let band_at = works.iter().position(|name| *name == row.name).unwrap_or(0);
-            @let kind = kinds.iter().position(|kind| *kind == (row.offered.is_some(), row.connections)).unwrap_or(0);
-            (range(row, kind, TOP + band * count(band_at) + PADDING + EACH * count(kind), &x))
+            @let of_kind = kinds.iter().position(|one| *one == kind(row)).unwrap_or(0);
+            (range(row, of_kind, TOP + band * count(band_at) + PADDING + EACH * count(of_kind), &x))
         }
     };
     let about = (
@@ -62,6 +56,11 @@ pub(super) fn draw(rows: &[Row]) -> String {
         "A filled dot is the median, the end of the line the 99th percentile. The axis is logarithmic.",
     );
     sheet(height, about, &drawn)
+}
+
+/// What runs are told apart by: the connections of a closed loop. An open loop has as many as it needs.
+fn kind(row: &Row) -> Option<usize> {
+    row.offered.is_none().then_some(row.connections)
 }
 
 fn range(row: &Row, kind: usize, y: f64, x: &Scale) -> Markup {
