@@ -14,6 +14,7 @@ use palimpsest_tests::{Context, Server};
 use crate::data::text;
 use crate::figures::Latencies;
 use crate::report::Growth;
+use crate::settle::settled;
 
 /// What the messages say that make a session long, and what is appended to it.
 const SHORT: usize = 200;
@@ -22,6 +23,9 @@ const APPENDED: usize = 1_000;
 const BATCH: usize = 2_000;
 /// Sessions of a length: so many times one is opened anew.
 const SESSIONS: usize = 5;
+/// Which calls ask for a whole view, and which snip a message: few, and not always those of the same session.
+const FULL: usize = 2 * SESSIONS + 1;
+const SNIP: usize = 4 * SESSIONS + 3;
 /// A window that no session fills: what is looked at is length, and not what a compaction would do to it.
 const WINDOW: u32 = 1_000_000_000;
 
@@ -55,6 +59,9 @@ pub(crate) async fn run(folder: &Path, lengths: &[usize], calls: usize) -> Resul
             of_length.push(Long::fill(&mut client, *length, number).await?);
         }
         sessions.push(of_length);
+    }
+    for session in sessions.iter().flatten() {
+        settled(&client, &session.name).await?;
     }
     let mut took: Vec<Took> = lengths.iter().map(|_| Took::default()).collect();
     for number in 0..calls {
@@ -146,10 +153,10 @@ impl Long {
         took.append.push(began.elapsed());
         took.delta.push(self.delta(client, number).await?);
         // Whole views are large, and a few say enough.
-        if number.is_multiple_of(10) {
+        if number.is_multiple_of(FULL) {
             took.full.push(self.full(client).await?);
         }
-        if number.is_multiple_of(20) && self.ids.len() > 1 {
+        if number.is_multiple_of(SNIP) && self.ids.len() > 1 {
             let request = SnipRequest {
                 session: self.name.clone(),
                 message_ids: vec![self.ids.swap_remove(0)],

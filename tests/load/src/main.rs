@@ -19,6 +19,7 @@ mod report;
 mod requests;
 mod retry;
 mod sessions;
+mod settle;
 mod site;
 mod works;
 
@@ -46,9 +47,13 @@ struct Options {
     /// A look at everything in about a minute.
     #[arg(long)]
     quick: bool,
-    /// Only runs with this in their names: append-json-1k, prepare, mix, growth, sessions.
+    /// Only runs with this in their names: append-json-1k, append-json-1k/closed-200, append-json-1k/open, prepare,
+    /// mix, growth, sessions.
     #[arg(long, value_name = "PART")]
     only: Option<String>,
+    /// Calls a second of the open loops of ghz, instead of half of what the closed loops of the same call did.
+    #[arg(long, value_name = "RATE", value_parser = clap::value_parser!(u32).range(1..))]
+    rate: Option<u32>,
     /// A file of calls a second that were measured as limits, by the names of runs: {"append-json-1k": 9000}.
     #[arg(long, value_name = "FILE")]
     limits: Option<PathBuf>,
@@ -169,41 +174,31 @@ async fn load(options: &Options) -> Result<Report> {
 async fn calls(options: &Options, extent: &Extent, out: &Path, report: &mut Report) -> Result<()> {
     let only = options.only.as_deref();
     let mix = only.is_none_or(|part| "mix".contains(part));
-    let calls = works::WORKS
-        .iter()
-        .any(|work| only.is_none_or(|part| work.name.contains(part)));
-    if !mix && !calls {
+    let ghz = ghz::find()?;
+    let limits = limits(options.limits.as_deref())?;
+    let data = tempfile::tempdir_in(out).context("no folder for requests")?;
+    let scope = Scope {
+        ghz: &ghz,
+        data: data.path(),
+        time: Duration::from_secs_f64(extent.seconds),
+        closed: extent.closed,
+        read: extent.read,
+        only,
+        rate: options.rate,
+    };
+    if !mix && !scope.wants_any() {
         return Ok(());
     }
-    let ghz = ghz::find()?;
     let (patient, by_default) = (Site::patient(out)?, Site::default_settings(out)?);
     for site in [&patient, &by_default] {
         mix::warm_up(site, Duration::from_secs_f64(extent.warm_up)).await?;
     }
-    if calls {
-        let time = Duration::from_secs_f64(extent.seconds);
-        let data = tempfile::tempdir_in(out).context("no folder for requests")?;
-        let scope = Scope {
-            ghz: &ghz,
-            data: data.path(),
-            time,
-            closed: extent.closed,
-            read: extent.read,
-            only,
-        };
-        report.rows = matrix::run(&scope, &patient, &by_default, |row| {
-            println!("{}", report::line(row));
-        })
-        .await?;
-        if let Some(file) = &options.limits {
-            let text =
-                fs::read(file).with_context(|| format!("{} cannot be read", file.display()))?;
-            let limits: BTreeMap<String, f64> = serde_json::from_slice(&text)
-                .with_context(|| format!("{} is no object of names and numbers", file.display()))?;
-            for row in &mut report.rows {
-                row.limit = limits.get(row.name).copied();
-            }
-        }
+    report.rows = matrix::run(&scope, &patient, &by_default, |row| {
+        println!("{}", report::line(row));
+    })
+    .await?;
+    for row in &mut report.rows {
+        row.limit = limits.get(row.name).copied();
     }
     if mix {
         println!("mix: agents at work");
@@ -214,6 +209,16 @@ async fn calls(options: &Options, extent: &Extent, out: &Path, report: &mut Repo
         report.mix = mix::run(&patient, &by_default, times).await?;
     }
     Ok(())
+}
+
+/// What was measured as limits, by the names of works.
+fn limits(file: Option<&Path>) -> Result<BTreeMap<String, f64>> {
+    let Some(file) = file else {
+        return Ok(BTreeMap::new());
+    };
+    let text = fs::read(file).with_context(|| format!("{} cannot be read", file.display()))?;
+    serde_json::from_slice(&text)
+        .with_context(|| format!("{} is no object of names and numbers", file.display()))
 }
 
 /// What the figures depend on.

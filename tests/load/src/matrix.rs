@@ -16,6 +16,8 @@ use crate::works::{WORKS, Work};
 
 /// What an open loop offers, of what the same method answered in a closed one.
 const OFFERED_PERCENT: u32 = 50;
+/// How many connections find out how many calls there can be where no closed loop is run.
+const FEW: usize = 16;
 /// How many connections an open loop has, unless it has fewer calls.
 const MANY: usize = 200;
 /// So many calls tell how many fit into the time.
@@ -35,8 +37,33 @@ pub(crate) struct Scope<'a> {
     pub(crate) read: usize,
     /// The numbers of connections of closed loops, the largest last.
     pub(crate) closed: &'a [usize],
-    /// A part of the names of works.
+    /// A part of the names of runs.
     pub(crate) only: Option<&'a str>,
+    /// Calls a second of open loops, instead of a part of what closed ones did.
+    pub(crate) rate: Option<u32>,
+}
+
+impl Scope<'_> {
+    fn wants(&self, run: &str) -> bool {
+        self.only.is_none_or(|part| run.contains(part))
+    }
+
+    /// Whether anything is run at all.
+    pub(crate) fn wants_any(&self) -> bool {
+        WORKS.iter().any(|work| {
+            let closed = self.closed.iter().map(|many| closed(work, *many));
+            closed.chain([open(work)]).any(|run| self.wants(&run))
+        })
+    }
+}
+
+/// The names of runs.
+fn closed(work: &Work, connections: usize) -> String {
+    format!("{}/closed-{connections}", work.name)
+}
+
+fn open(work: &Work) -> String {
+    format!("{}/open", work.name)
 }
 
 /// Runs all of it; tells of each row as it comes.
@@ -47,28 +74,34 @@ pub(crate) async fn run(
     mut tell: impl FnMut(&Row),
 ) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    let wanted = |work: &&Work| scope.only.is_none_or(|part| work.name.contains(part));
-    for work in WORKS.iter().filter(wanted) {
+    for work in &WORKS {
         let mut runner = Runner {
             scope,
             work,
             files: BTreeMap::new(),
         };
-        let mut best = 0.0_f64;
+        let mut best = None;
         for connections in scope.closed {
             // There are fewer sessions to compact than that.
-            if work.most() < *connections {
+            if work.most() < *connections || !scope.wants(&closed(work, *connections)) {
                 continue;
             }
             let row = runner.measure(patient, *connections, Loop::Closed).await?;
-            best = best.max(row.rate);
+            best = Some(row.rate.max(best.unwrap_or(0.0)));
             tell(&row);
             rows.push(row);
         }
-        let pace = Loop::Open(offered(best));
-        let row = runner.measure(by_default, MANY, pace).await?;
-        tell(&row);
-        rows.push(row);
+        if scope.wants(&open(work)) {
+            let rate = match (scope.rate, best) {
+                (Some(rate), _) => rate,
+                (None, Some(best)) => offered(best),
+                // Nobody has looked yet how many there can be.
+                (None, None) => offered(runner.measure(patient, FEW, Loop::Closed).await?.rate),
+            };
+            let row = runner.measure(by_default, MANY, Loop::Open(rate)).await?;
+            tell(&row);
+            rows.push(row);
+        }
         for file in runner.files.values() {
             fs::remove_file(file).ok();
         }

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use palimpsest_proto::context::v1::{
-    ByteRange, CallRef, CompactRequest, GetSessionMemoryRequest, ListMessagesRequest, MemoryState,
-    MessageInput, PersistDecision, PersistToolResultRequest, PrepareContextRequest,
-    PrepareContextResponse, ReadToolResultRequest, SnipRequest, read_tool_result_request,
+    ByteRange, CallRef, CompactRequest, GetSessionMemoryRequest, ListMessagesRequest, MessageInput,
+    PersistDecision, PersistToolResultRequest, PrepareContextRequest, PrepareContextResponse,
+    ReadToolResultRequest, SnipRequest, read_tool_result_request,
 };
 use palimpsest_tests::Context;
 use palimpsest_tests::say::{anthropic, append, prepare, user, uuid, with_id};
@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use crate::data::{call_id, content, conversation, round_as_json, round_typed, text};
 use crate::retry::answered;
+use crate::settle::settled;
 use crate::site::Site;
 use crate::works::{Kind, Work};
 
@@ -184,31 +185,11 @@ impl Maker<'_> {
 
     async fn memory(&self, client: &Context, number: usize) -> Result<impl Message + use<>> {
         let (session, _view) = self.filled(client, number, self.work.bytes).await?;
-        self.remembered(client, &session).await?;
+        ensure!(settled(client, &session).await?, "it has no summary");
         Ok(GetSessionMemoryRequest {
             session,
             ..GetSessionMemoryRequest::default()
         })
-    }
-
-    /// Waits until the worker has written the session's summary.
-    async fn remembered(&self, client: &Context, session: &str) -> Result<()> {
-        const ATTEMPTS: usize = 10;
-        for _ in 0..ATTEMPTS {
-            let request = GetSessionMemoryRequest {
-                session: session.to_owned(),
-                wait: Some("10s".parse()?),
-                ..GetSessionMemoryRequest::default()
-            };
-            let reply = answered(client, &request, |mut client, request| async move {
-                client.get_session_memory(request).await
-            });
-            let memory = reply.await?.reply.into_inner().memory.unwrap_or_default();
-            if memory.state() == MemoryState::Ready {
-                return Ok(());
-            }
-        }
-        bail!("the worker has not written the summary of {session}")
     }
 
     /// Reads from a result that was stored; the range is in its middle.
@@ -299,7 +280,7 @@ impl Maker<'_> {
     async fn compactions(&self, numbers: Range<usize>) -> Result<Vec<u8>> {
         let made = self.each(numbers, async |make: &Self, client, number| {
             let (session, _view) = make.filled(client, number, make.work.bytes).await?;
-            make.remembered(client, &session).await?;
+            ensure!(settled(client, &session).await?, "it has no summary");
             Ok(CompactRequest {
                 session,
                 ..CompactRequest::default()

@@ -107,6 +107,7 @@ pub(crate) fn print(report: &Report) -> String {
             0,
         ));
     }
+    parts.extend(errors(report));
     let promises = promises(report).into_iter().map(|promise| {
         vec![
             promise.what.to_owned(),
@@ -117,6 +118,18 @@ pub(crate) fn print(report: &Report) -> String {
     });
     parts.push(table(&PROMISE_HEAD, promises, 1));
     parts.join("\n\n")
+}
+
+/// What went wrong, in its own words.
+fn errors(report: &Report) -> Option<String> {
+    let of_rows = report.rows.iter().map(|row| (row.name, &row.errors));
+    let of_mix = report.mix.iter().map(|mix| ("mix", &mix.errors));
+    let each = of_rows.chain(of_mix).flat_map(|(name, errors)| {
+        let line = move |(said, times): (&String, &u64)| format!("{name}: {times} × {said}");
+        errors.iter().map(line)
+    });
+    let lines: Vec<_> = each.collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
 pub(super) const PROMISE_HEAD: [&str; 4] = ["what", "measured", "limit", "kept"];
