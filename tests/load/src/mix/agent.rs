@@ -12,7 +12,8 @@ use palimpsest_proto::context::v1::{
 use palimpsest_tests::say::{anthropic, append, prepare, user};
 use palimpsest_tests::{Context, Server};
 use serde_json::json;
-use tonic::{Code, Status};
+use tonic::Status;
+use tonic_types::StatusExt as _;
 
 use super::Calls;
 use crate::data::{MODEL, call_id, content, text};
@@ -48,6 +49,8 @@ impl Done {
 /// One of them.
 pub(super) struct Agent {
     client: Context,
+    /// What its sessions are named after, so that those of another run are not gone on with.
+    run: &'static str,
     number: usize,
     turn: usize,
     session: String,
@@ -60,9 +63,10 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    pub(super) async fn new(server: &Server, number: usize) -> Self {
+    pub(super) async fn new(server: &Server, run: &'static str, number: usize) -> Self {
         Self {
             client: server.context().await,
+            run,
             number,
             turn: 0,
             session: String::new(),
@@ -77,7 +81,8 @@ impl Agent {
     pub(super) async fn turn(&mut self, due: Instant) {
         if self.turn.is_multiple_of(TURNS) {
             let life = self.turn / TURNS;
-            self.session = format!("projects/load/sessions/agent-{}-{life}", self.number);
+            let (run, number) = (self.run, self.number);
+            self.session = format!("projects/load/sessions/{run}-{number}-{life}");
             (self.etag, self.old, self.stored) = (Bytes::new(), None, None);
         }
         match self.work().await {
@@ -213,7 +218,7 @@ impl Agent {
             self.call("Snip", &request, |mut client, request| async move {
                 match client.snip(request).await {
                     // A compaction may have taken it away before.
-                    Err(gone) if gone.code() == Code::FailedPrecondition => Ok(()),
+                    Err(gone) if is_invisible(&gone) => Ok(()),
                     snipped => snipped.map(drop),
                 }
             })
@@ -254,6 +259,11 @@ impl Agent {
         self.done.shed += answer.shed;
         Ok(answer.reply)
     }
+}
+
+fn is_invisible(status: &Status) -> bool {
+    let info = status.get_details_error_info();
+    info.is_some_and(|info| info.reason == "MESSAGE_NOT_VISIBLE")
 }
 
 fn call(id: &str) -> CallRef {

@@ -35,11 +35,11 @@ pub(crate) async fn run(
     by_default: &Site,
     (look, time): (Duration, Duration),
 ) -> Result<Vec<Mix>> {
-    let (done, took) = turns(patient, FEW, None, look).await?;
+    let (done, took) = turns(patient, ("closed", FEW), None, look).await?;
     let turns_a_second = rate(done.turns.len() as u64, took);
     let closed = mix("closed", patient, FEW, None, (done, took));
     let offered = (turns_a_second * OFFERED_PERCENT / 100.0).max(LEAST);
-    let worked = turns(by_default, MANY, Some(offered), time).await?;
+    let worked = turns(by_default, ("open", MANY), Some(offered), time).await?;
     let open = mix("open", by_default, MANY, Some(offered), worked);
     Ok(vec![closed, open])
 }
@@ -47,7 +47,7 @@ pub(crate) async fn run(
 /// Some turns that nobody measures: a server that was just started is slower, and does not know yet what calls
 /// take without load.
 pub(crate) async fn warm_up(site: &Site, time: Duration) -> Result<()> {
-    turns(site, 2, None, time).await.map(drop)
+    turns(site, ("warm-up", 2), None, time).await.map(drop)
 }
 
 fn mix(
@@ -87,13 +87,13 @@ fn mix(
 /// What agents did in that time. With a rate, turns begin at it however long others take.
 async fn turns(
     site: &Site,
-    agents: usize,
+    (run, agents): (&'static str, usize),
     rate: Option<f64>,
     time: Duration,
 ) -> Result<(Done, Duration)> {
     let mut working = Vec::new();
     for number in 0..agents {
-        working.push(Agent::new(&site.server, number).await);
+        working.push(Agent::new(&site.server, run, number).await);
     }
     let began = Instant::now();
     let mut tasks = JoinSet::new();

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Report, Row};
+use super::Report;
 use crate::figures::{count, megabytes, or_dash, short};
 
 /// A promise. `kept` is not known when this run did not go so far.
@@ -58,7 +58,7 @@ pub(super) fn promises(report: &Report) -> Vec<Promise> {
             20.0,
             "ms",
         ),
-        without_errors(&report.rows),
+        without_errors(report),
     ]
 }
 
@@ -78,21 +78,72 @@ fn below(
     }
 }
 
-/// Below capacity every call is answered.
-fn without_errors(rows: &[Row]) -> Promise {
-    let open: Vec<&Row> = rows.iter().filter(|row| row.offered.is_some()).collect();
-    let calls: u64 = open.iter().map(|row| row.calls).sum();
-    let shed: u64 = open.iter().map(|row| row.shed).sum();
-    let failed: u64 = open.iter().map(|row| row.failed()).sum();
+/// Below capacity every call is answered, those of agents at work too.
+fn without_errors(report: &Report) -> Promise {
+    let (mut answered, mut shed, mut failed) = (0, 0, 0);
+    for row in report.rows.iter().filter(|row| row.offered.is_some()) {
+        answered += row.calls;
+        shed += row.shed;
+        failed += row.failed();
+    }
+    for mix in report.mix.iter().filter(|mix| mix.offered.is_some()) {
+        answered += mix.calls.iter().map(|call| call.calls).sum::<u64>();
+        shed += mix.shed;
+        failed += mix.errors.values().sum::<u64>();
+    }
+    let calls = answered + shed + failed;
     Promise {
-        what: "calls on 200 connections below capacity that are not answered",
+        what: "calls below capacity that are not answered",
         measured: format!(
             "{} refused, {} failed of {}",
             count(shed),
             count(failed),
-            count(calls + shed + failed)
+            count(calls)
         ),
         limit: "none",
-        kept: (!open.is_empty()).then_some(shed + failed == 0),
+        kept: (calls > 0).then_some(shed + failed == 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Crowd, Growth};
+
+    fn growth(messages: usize, delta: f64) -> Growth {
+        Growth {
+            messages,
+            append_ms: (None, None),
+            delta_ms: (Some(delta), None),
+            snip_ms: (None, None),
+            full_ms: (None, None),
+            open_ms: Some(21.0),
+        }
+    }
+
+    fn kept(report: &Report) -> Vec<Option<bool>> {
+        promises(report)
+            .iter()
+            .map(|promise| promise.kept)
+            .collect()
+    }
+
+    #[test]
+    fn promises_are_judged_by_what_was_run() {
+        let mut report = Report::default();
+        assert_eq!(kept(&report), [None; 5]);
+        report.growth = vec![growth(SHORT, 1.0), growth(LONG, 1.4)];
+        report.sessions = vec![Crowd {
+            sessions: SESSIONS,
+            ready_ms: 1_999.0,
+            resident: 201_000_000,
+            own: 0,
+            p50_ms: None,
+            p99_ms: None,
+        }];
+        let expected = [Some(true), Some(false), Some(true), Some(false), None];
+        assert_eq!(kept(&report), expected);
+        report.growth[1].delta_ms.0 = Some(1.6);
+        assert_eq!(kept(&report)[2], Some(false));
     }
 }
