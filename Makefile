@@ -44,9 +44,9 @@ soak:
 # `QUICK=1` for one; `SECONDS=300 ONLY=append-json-1k/open RATE=500` for one run. Report and plots: target/load.
 load: tools
 	cargo build --release --locked -p palimpsest-server -p palimpsest-load
-	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest target/release/palimpsest-load \
+	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest target/release/palimpsest-load $(strip \
 		$(if $(QUICK),--quick) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(ONLY),--only $(ONLY)) \
-		$(if $(RATE),--rate $(RATE)) $(if $(LIMITS),--limits $(LIMITS))
+		$(if $(RATE),--rate $(RATE)) $(if $(LIMITS),--limits $(LIMITS)))
 
 # Looks for inputs that break a decoder, a history or a call: every target, led by coverage, on nightly.
 # `make fuzz SECONDS=600 TARGETS=rpc` for one of them.

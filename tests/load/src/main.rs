@@ -66,6 +66,7 @@ const BINARY: &str = "PALIMPSEST_TEST_BINARY";
 struct Extent {
     seconds: f64,
     warm_up: f64,
+    rest: f64,
     closed: &'static [usize],
     read: usize,
     lengths: &'static [usize],
@@ -78,6 +79,7 @@ struct Extent {
 const WHOLE: Extent = Extent {
     seconds: 3.0,
     warm_up: 2.0,
+    rest: 20.0,
     closed: &[1, 16, 200],
     read: 32,
     lengths: &[10, 100, 1_000, 10_000, 30_000],
@@ -89,6 +91,7 @@ const WHOLE: Extent = Extent {
 const QUICK: Extent = Extent {
     seconds: 0.4,
     warm_up: 0.2,
+    rest: 1.0,
     closed: &[16],
     read: 8,
     lengths: &[10, 1_000],
@@ -182,6 +185,7 @@ async fn calls(options: &Options, extent: &Extent, out: &Path, report: &mut Repo
         data: data.path(),
         time: Duration::from_secs_f64(extent.seconds),
         closed: extent.closed,
+        rest: Duration::from_secs_f64(extent.rest),
         read: extent.read,
         only,
         rate: options.rate,
@@ -202,6 +206,9 @@ async fn calls(options: &Options, extent: &Extent, out: &Path, report: &mut Repo
     }
     if mix {
         println!("mix: agents at work");
+        for site in [&patient, &by_default] {
+            settle::rested(&site.server, scope.rest).await;
+        }
         let times = (
             Duration::from_secs_f64(extent.seconds * 2.0),
             Duration::from_secs_f64(extent.seconds * extent.times),

@@ -11,6 +11,7 @@ use crate::figures::rate;
 use crate::ghz::{Extent, Loop, Outcome, Run};
 use crate::report::Row;
 use crate::requests::requests;
+use crate::settle::rested;
 use crate::site::{Site, cpu};
 use crate::works::{WORKS, Work};
 
@@ -33,6 +34,8 @@ pub(crate) struct Scope<'a> {
     /// Where requests are put.
     pub(crate) data: &'a Path,
     pub(crate) time: Duration,
+    /// How long a server may work off what the run before left in the background.
+    pub(crate) rest: Duration,
     /// How many sessions are read from, in turn.
     pub(crate) read: usize,
     /// The numbers of connections of closed loops, the largest last.
@@ -151,6 +154,7 @@ impl Runner<'_> {
             }
             _ => self.shared(site).await?,
         };
+        rested(&site.server, self.scope.rest).await;
         let before = cpu(&site.server);
         let outcome = self.ghz(site, &data, connections, pace, extent)?;
         let cpu = cpu(&site.server).saturating_sub(before);

@@ -133,7 +133,7 @@ pub(crate) fn about() -> String {
         "A turn is a question with the view for it, the model's call, its result handed in and appended with the \
          view that follows, and the answer; now and then the summary is read, a message snipped or a stored result \
          read back. The closed loop has {FEW} agents that never rest, on a server with {PATIENT}. The open loop \
-         has {MANY} agents with a connection each and offers {OFFERED_PERCENT:.0} % of what the closed one did, on \
+         has {MANY} agents with a connection each and offers {OFFERED_PERCENT:.0}\u{a0}% of what the closed one did, on \
          a server as it comes. A turn's latency counts from when it was due."
     )
 }

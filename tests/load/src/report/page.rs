@@ -18,7 +18,7 @@ const STYLE: &str = "
 body{font:15px/1.5 system-ui,-apple-system,'Segoe UI',sans-serif;color:var(--text);background:var(--sheet);
 max-width:1080px;margin:2.5rem auto;padding:0 1.5rem}
 h1{font-size:1.7rem;margin:0}h2{font-size:1.2rem;margin:2.8rem 0 .4rem}p{margin:.4rem 0;max-width:50rem}
-.soft{color:var(--soft)}.good{color:var(--good)}.bad{color:var(--bad);font-weight:600}
+.line{max-width:none}.soft{color:var(--soft)}.good{color:var(--good)}.bad{color:var(--bad);font-weight:600}
 .wide{overflow-x:auto}table{border-collapse:collapse;margin:.8rem 0;font-size:13px;font-variant-numeric:tabular-nums}
 th,td{padding:.22rem .6rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
 th{color:var(--soft);font-weight:500}td:first-child,th:first-child,.words td:nth-child(2),.words th:nth-child(2){text-align:left}
@@ -43,7 +43,7 @@ pub(super) fn page(report: &Report, plots: &[(&'static str, String)]) -> String 
             }
             body {
                 h1 { "Palimpsest under load" }
-                p.soft { (report.when) " · " (report.machine) " · " (report.binary) }
+                p.soft.line { (report.when) " · " (report.machine) " · " (report.binary) }
                 @if report.quick {
                     p.bad { "A quick run: it shows that everything works, and not how fast it is." }
                 }
@@ -103,10 +103,10 @@ fn calls(report: &Report) -> Markup {
     html! {
         p.soft {
             "ghz and the server share this machine, so that what ghz takes is missing to the server. Each run takes "
-            (report.seconds) " s, or as many calls as there are sessions or results for. In a closed loop every connection calls again as soon as \
+            (report.seconds) "\u{a0}s, or as many calls as there are sessions or results for. In a closed loop every connection calls again as soon as \
              it was answered; because such callers come again at once when they are refused, that server is set to "
-            code { (PATIENT) } ". In an open loop calls come at a fixed rate, half of what the closed ones reached, \
-             to a server as it comes. Latencies are those of calls that were answered with OK, without the first of each connection. "
+            code { (PATIENT) } ". In an open loop calls come at the rate that is offered, half of what the best closed one reached \
+             unless somebody said another, to a server as it comes. Latencies are those of calls that were answered with OK, without the first of each connection. "
             em { "of limit" } ": calls a second against an empty service that moves the same bytes; at least " (OF_LIMIT_PERCENT)
             " % is wanted, and – was not measured here. " em { "refused" } ": with RESOURCE_EXHAUSTED, because the server sheds load. "
             em { "server ms" } ": processor time of the server for a call."

@@ -12,6 +12,8 @@ const LEFT: f64 = 84.0;
 const RIGHT: f64 = 28.0;
 const TOP: f64 = 112.0;
 const BOTTOM: f64 = 58.0;
+/// A limit does not lie at the edge.
+const ROOM: f64 = 1.05;
 
 /// A line with its name.
 type Line = (&'static str, Vec<(f64, f64)>);
@@ -98,7 +100,7 @@ impl Plot<'_> {
         } else {
             let most = all()
                 .map(|point| point.1)
-                .chain(self.limit.map(|limit| limit.0));
+                .chain(self.limit.map(|limit| limit.0 * ROOM));
             Scale::linear((bottom, TOP), most.fold(0.0, f64::max))
         };
         let drawn = html! {
