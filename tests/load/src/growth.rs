@@ -22,10 +22,10 @@ const APPENDED: usize = 1_000;
 /// Messages of one append while sessions are filled.
 const BATCH: usize = 2_000;
 /// Sessions of a length: so many times one is opened anew.
-const SESSIONS: usize = 5;
+const SESSIONS: usize = 3;
 /// Which calls ask for a whole view, and which snip a message: few, and not always those of the same session.
-const FULL: usize = 2 * SESSIONS + 1;
-const SNIP: usize = 4 * SESSIONS + 3;
+const FULL: usize = 4 * SESSIONS + 1;
+const SNIP: usize = 6 * SESSIONS + 1;
 /// A window that no session fills: what is looked at is length, and not what a compaction would do to it.
 const WINDOW: u32 = 1_000_000_000;
 
@@ -72,8 +72,8 @@ pub(crate) async fn run(folder: &Path, lengths: &[usize], calls: usize) -> Resul
     }
     drop(client);
     server.stop();
-    // Nothing of a session is in memory now.
-    let server = Server::start(folder.path(), &[]);
+    // Nothing of a session is in memory now, and no worker opens one before its time.
+    let server = Server::start(folder.path(), &["--set", "worker.enabled=false"]);
     let mut client = server.context().await;
     let first = prepare("projects/load/sessions/another", vec![user("hello")]);
     client.prepare_context(first).await?;
@@ -214,7 +214,8 @@ pub(crate) fn about() -> String {
     format!(
         "One caller. Sessions of messages of {SHORT} bytes, {SESSIONS} of each length, which take turns call by call. \
          A message of {APPENDED} bytes is appended; another comes with PrepareContext, and what is new since the last view \
-         goes back; now and then the whole view is asked for, or a message snipped. Then the server starts again, and \
-         each session is opened by a PrepareContext that finds nothing new; the files are in the machine's memory by then."
+         goes back; now and then the whole view is asked for, or a message snipped. Then the server starts again, \
+         without its worker, and each session is opened by a PrepareContext that finds nothing new; the files are in \
+         the machine's memory by then."
     )
 }

@@ -83,7 +83,7 @@ const WHOLE: Extent = Extent {
     closed: &[1, 16, 200],
     read: 32,
     lengths: &[10, 100, 1_000, 10_000, 30_000],
-    calls: 200,
+    calls: 150,
     sessions: &[1, 100, 1_000, 10_000, 100_000],
     times: 6.0,
 };
