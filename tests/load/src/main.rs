@@ -13,6 +13,7 @@ mod data;
 mod figures;
 mod ghz;
 mod growth;
+mod machine;
 mod matrix;
 mod mix;
 mod report;
@@ -54,7 +55,7 @@ struct Options {
     /// Calls a second of the open loops of ghz, instead of half of what the closed loops of the same call did.
     #[arg(long, value_name = "RATE", value_parser = clap::value_parser!(u32).range(1..))]
     rate: Option<u32>,
-    /// A file of calls a second that were measured as limits, by the names of runs: {"append-json-1k": 9000}.
+    /// A file of calls a second that were measured as limits, by the names of what is called: {"append-json-1k": 9000}.
     #[arg(long, value_name = "FILE")]
     limits: Option<PathBuf>,
 }
@@ -131,8 +132,8 @@ async fn load(options: &Options) -> Result<Report> {
         when: jiff::Timestamp::now()
             .strftime("%Y-%m-%d %H:%M UTC")
             .to_string(),
-        machine: machine(),
-        binary: version()?,
+        machine: machine::machine(),
+        binary: machine::version()?,
         seconds: extent.seconds,
         quick: options.quick,
         ..Report::default()
@@ -145,10 +146,7 @@ async fn load(options: &Options) -> Result<Report> {
     };
     calls(options, &extent, &out, &mut report).await?;
     if wanted("growth") {
-        println!(
-            "growth: sessions of up to {:?} messages",
-            extent.lengths.last()
-        );
+        println!("growth: sessions of {:?} messages", extent.lengths);
         report.growth = growth::run(&out, extent.lengths, extent.calls).await?;
     }
     if wanted("sessions") {
@@ -177,7 +175,7 @@ async fn load(options: &Options) -> Result<Report> {
 async fn calls(options: &Options, extent: &Extent, out: &Path, report: &mut Report) -> Result<()> {
     let only = options.only.as_deref();
     let mix = only.is_none_or(|part| "mix".contains(part));
-    let ghz = ghz::find()?;
+    let ghz = ghz::place();
     let limits = limits(options.limits.as_deref())?;
     let data = tempfile::tempdir_in(out).context("no folder for requests")?;
     let scope = Scope {
@@ -190,8 +188,12 @@ async fn calls(options: &Options, extent: &Extent, out: &Path, report: &mut Repo
         only,
         rate: options.rate,
     };
-    if !mix && !scope.wants_any() {
-        return Ok(());
+    match scope.wants_any() {
+        true if !ghz.exists() => {
+            bail!("{} is not there: run scripts/install-tools", ghz.display())
+        }
+        false if !mix => return Ok(()),
+        _ => {}
     }
     let (patient, by_default) = (Site::patient(out)?, Site::default_settings(out)?);
     for site in [&patient, &by_default] {
@@ -226,31 +228,4 @@ fn limits(file: Option<&Path>) -> Result<BTreeMap<String, f64>> {
     let text = fs::read(file).with_context(|| format!("{} cannot be read", file.display()))?;
     serde_json::from_slice(&text)
         .with_context(|| format!("{} is no object of names and numbers", file.display()))
-}
-
-/// What the figures depend on.
-fn machine() -> String {
-    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let read = |file: &str, name: &str| {
-        let text = fs::read_to_string(file).unwrap_or_default();
-        let line = text.lines().find(|line| line.starts_with(name));
-        let value = line.and_then(|line| Some(line.split_once(':')?.1.trim().to_owned()));
-        value.unwrap_or_else(|| "unknown".to_owned())
-    };
-    let model = read("/proc/cpuinfo", "model name");
-    let kib: u64 = read("/proc/meminfo", "MemTotal")
-        .trim_end_matches(" kB")
-        .parse()
-        .unwrap_or(0);
-    format!(
-        "{cpus} processors ({model}), {} GB of memory",
-        kib / 1_000_000
-    )
-}
-
-fn version() -> Result<String> {
-    let binary = palimpsest_tests::binary();
-    let said = std::process::Command::new(binary).arg("--version").output();
-    let said = said.with_context(|| format!("{} does not start", binary.display()))?;
-    Ok(String::from_utf8_lossy(&said.stdout).trim().to_owned())
 }
