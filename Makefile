@@ -1,6 +1,6 @@
 # What people run. `make test` is all that a change has to pass.
 
-.PHONY: run test lint docs bench chaos soak fuzz image deny tools
+.PHONY: run test lint docs bench chaos soak load fuzz image deny tools
 
 # The server, with everything on this machine.
 run:
@@ -40,12 +40,19 @@ soak:
 	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest SOAK_MINUTES=$(MINUTES) \
 		cargo test --locked -p palimpsest-tests --test soak -- --nocapture
 
+# A release under load, with ghz: every call, agents at work, long transcripts, many sessions. Ten minutes, or
+# `QUICK=1` for one; `SECONDS=300 ONLY=append-json-1k/open RATE=500` for one run. Report and plots: target/load.
+load: tools
+	cargo build --release --locked -p palimpsest-server -p palimpsest-load
+	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest target/release/palimpsest-load $(strip \
+		$(if $(QUICK),--quick) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(ONLY),--only $(ONLY)) \
+		$(if $(RATE),--rate $(RATE)) $(if $(LIMITS),--limits $(LIMITS)))
+
 # Looks for inputs that break a decoder, a history or a call: every target, led by coverage, on nightly.
 # `make fuzz SECONDS=600 TARGETS=rpc` for one of them.
-SECONDS ?= 60
 TARGETS ?= anthropic openai transcripts storage documents settings operations rpc
 fuzz: tools
-	scripts/fuzz $(SECONDS) $(TARGETS)
+	scripts/fuzz $(or $(SECONDS),60) $(TARGETS)
 
 # Builds the image, runs it and asks it: needs root and Debian, takes ten minutes or more.
 image:

@@ -1,0 +1,107 @@
+//! Latencies, and figures as people read them.
+
+use std::time::Duration;
+
+/// What calls took, sorted.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Latencies(Vec<Duration>);
+
+impl Latencies {
+    pub(crate) fn new(mut all: Vec<Duration>) -> Self {
+        all.sort_unstable();
+        Self(all)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The latency that so large a part of the calls did not exceed. `None` without calls.
+    pub(crate) fn quantile(&self, part: f64) -> Option<Duration> {
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a place in a list"
+        )]
+        let place = (self.0.len() as f64 * part).ceil() as usize;
+        self.0.get(place.clamp(1, self.0.len().max(1)) - 1).copied()
+    }
+
+    /// The same in milliseconds, for reports.
+    pub(crate) fn ms(&self, part: f64) -> Option<f64> {
+        self.quantile(part).map(ms)
+    }
+}
+
+pub(crate) fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// So many in that time, a second.
+#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+pub(crate) fn rate(count: u64, time: Duration) -> f64 {
+    count as f64 / time.as_secs_f64().max(f64::MIN_POSITIVE)
+}
+
+/// Three digits where there is a fraction at all.
+pub(crate) fn short(value: f64) -> String {
+    match value {
+        100.0.. => grouped(value),
+        10.0..100.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// The same, or a dash.
+pub(crate) fn or_dash(value: Option<f64>) -> String {
+    value.map_or_else(|| "–".to_owned(), short)
+}
+
+/// A whole number with commas.
+pub(crate) fn grouped(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A count with commas.
+#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+pub(crate) fn count(value: u64) -> String {
+    grouped(value as f64)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+pub(crate) fn megabytes(bytes: u64) -> f64 {
+    bytes as f64 / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_latencies_that_were_there() {
+        let of = |n: u64| Latencies::new((1..=n).rev().map(Duration::from_millis).collect());
+        let at = |n, part| of(n).quantile(part).map(|t| t.as_millis());
+        assert_eq!(at(100, 0.5), Some(50));
+        assert_eq!(at(100, 0.99), Some(99));
+        assert_eq!(at(1, 0.99), Some(1));
+        assert_eq!(at(3, 0.0), Some(1));
+        assert_eq!(at(0, 0.5), None);
+    }
+
+    #[test]
+    fn figures_are_short() {
+        assert_eq!(short(0.1234), "0.12");
+        assert_eq!(short(12.345), "12.3");
+        assert_eq!(short(1_234_567.8), "1,234,568");
+        assert_eq!(or_dash(None), "–");
+    }
+}

@@ -1,0 +1,149 @@
+//! What the service has promised, beside what was measured.
+
+use serde::Serialize;
+
+use super::Report;
+use crate::figures::{count, megabytes, or_dash, short};
+
+/// A promise. `kept` is not known when this run did not go so far.
+#[derive(Debug, Serialize)]
+pub(super) struct Promise {
+    pub(super) what: &'static str,
+    pub(super) measured: String,
+    pub(super) limit: &'static str,
+    pub(super) kept: Option<bool>,
+}
+
+const SESSIONS: usize = 100_000;
+const LONG: usize = 10_000;
+const SHORT: usize = 10;
+/// The part of an empty service's calls a second that a method reaches at least, in percent.
+pub(super) const OF_LIMIT_PERCENT: f64 = 70.0;
+/// With so many sessions a server is ready after so many milliseconds.
+pub(super) const READY_MS: f64 = 2_000.0;
+/// And with so many megabytes.
+pub(super) const MEMORY_MB: f64 = 200.0;
+
+/// All promises that these runs are about.
+pub(super) fn promises(report: &Report) -> Vec<Promise> {
+    let many = report.sessions.iter().find(|row| row.sessions == SESSIONS);
+    let of_length = |length| report.growth.iter().find(move |row| row.messages == length);
+    let delta = |length| of_length(length).and_then(|row| row.delta_ms.0);
+    let slower = delta(LONG)
+        .zip(delta(SHORT))
+        .map(|(long, short)| long / short);
+    let open = of_length(LONG).and_then(|row| row.open_ms);
+    let ready = many.map(|row| row.ready_ms);
+    let memory = many.map(|row| megabytes(row.resident));
+    vec![
+        below(
+            "start with 100,000 sessions on disk",
+            ready,
+            "under 2 s",
+            READY_MS,
+            "ms",
+        ),
+        below("memory then, idle", memory, "under 200 MB", MEMORY_MB, "MB"),
+        below(
+            "a delta after 10,000 messages, against 10",
+            slower,
+            "within 1.5 times",
+            1.5,
+            "times",
+        ),
+        below(
+            "opening a session of 10,000 messages, over gRPC",
+            open,
+            "under 20 ms",
+            20.0,
+            "ms",
+        ),
+        without_errors(report),
+    ]
+}
+
+fn below(
+    what: &'static str,
+    measured: Option<f64>,
+    limit: &'static str,
+    most: f64,
+    unit: &str,
+) -> Promise {
+    Promise {
+        what,
+        measured: measured
+            .map_or_else(|| or_dash(None), |value| format!("{} {unit}", short(value))),
+        limit,
+        kept: measured.map(|value| value <= most),
+    }
+}
+
+/// Below capacity every call is answered, those of agents at work too.
+fn without_errors(report: &Report) -> Promise {
+    let (mut answered, mut shed, mut failed) = (0, 0, 0);
+    for row in report.rows.iter().filter(|row| row.offered.is_some()) {
+        answered += row.calls;
+        shed += row.shed;
+        failed += row.failed();
+    }
+    for mix in report.mix.iter().filter(|mix| mix.offered.is_some()) {
+        answered += mix.calls.iter().map(|call| call.calls).sum::<u64>();
+        shed += mix.shed;
+        failed += mix.errors.values().sum::<u64>();
+    }
+    let calls = answered + shed + failed;
+    Promise {
+        what: "calls below capacity that are not answered",
+        measured: format!(
+            "{} refused, {} failed of {}",
+            count(shed),
+            count(failed),
+            count(calls)
+        ),
+        limit: "none",
+        kept: (calls > 0).then_some(shed + failed == 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Crowd, Growth};
+
+    fn growth(messages: usize, delta: f64) -> Growth {
+        Growth {
+            messages,
+            append_ms: (None, None),
+            delta_ms: (Some(delta), None),
+            snip_ms: (None, None),
+            full_ms: (None, None),
+            open_ms: Some(21.0),
+        }
+    }
+
+    fn kept(report: &Report) -> Vec<Option<bool>> {
+        promises(report)
+            .iter()
+            .map(|promise| promise.kept)
+            .collect()
+    }
+
+    #[test]
+    fn promises_are_judged_by_what_was_run() {
+        let mut report = Report::default();
+        assert_eq!(kept(&report), [None; 5]);
+        report.growth = vec![growth(SHORT, 1.0), growth(LONG, 1.4)];
+        report.sessions = vec![Crowd {
+            sessions: SESSIONS,
+            ready_ms: 1_999.0,
+            resident: 201_000_000,
+            own: 0,
+            p50_ms: None,
+            p99_ms: None,
+        }];
+        let expected = [Some(true), Some(false), Some(true), Some(false), None];
+        assert_eq!(kept(&report), expected);
+        report.growth[1].delta_ms.0 = Some(1.6);
+        assert_eq!(kept(&report)[2], Some(false));
+    }
+}

@@ -1,0 +1,49 @@
+//! Calls as a good client makes them: what is refused because the server sheds load is asked again, when the
+//! server says so.
+
+use std::time::{Duration, Instant};
+
+use palimpsest_tests::Context;
+use tonic::Status;
+use tonic_types::StatusExt as _;
+
+/// How often a call is made again.
+const RETRIES: u64 = 100;
+/// How long it waits where the refusal does not say.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A call that was answered.
+pub(crate) struct Answered<T> {
+    pub(crate) reply: T,
+    /// What the attempt took that went well.
+    pub(crate) took: Duration,
+    /// How many were refused before.
+    pub(crate) shed: u64,
+}
+
+/// Makes a call until it is answered, or fails for another reason.
+pub(crate) async fn answered<R: Clone, T, F: Future<Output = Result<T, Status>>>(
+    client: &Context,
+    request: &R,
+    make: impl Fn(Context, R) -> F,
+) -> Result<Answered<T>, Status> {
+    for shed in 0.. {
+        let request = request.clone();
+        let began = Instant::now();
+        let status = match make(client.clone(), request).await {
+            Ok(reply) => {
+                let took = began.elapsed();
+                return Ok(Answered { reply, took, shed });
+            }
+            Err(status) => status,
+        };
+        let reason = status.get_details_error_info().map(|info| info.reason);
+        if reason.as_deref() != Some("OVERLOADED") || shed >= RETRIES {
+            return Err(status);
+        }
+        let retry = status.get_details_retry_info();
+        let pause = retry.and_then(|info| info.retry_delay).unwrap_or(PAUSE);
+        tokio::time::sleep(pause).await;
+    }
+    unreachable!("the loop ends with an answer or a refusal")
+}
