@@ -1,6 +1,6 @@
 # What people run. `make test` is all that a change has to pass.
 
-.PHONY: run test lint docs bench chaos soak load fuzz image deny tools
+.PHONY: run test lint docs bench peers chaos soak load fuzz image deny tools
 
 # The server, with everything on this machine.
 run:
@@ -23,6 +23,11 @@ docs:
 # How fast, as ratios to limits that are measured in the same run.
 bench:
 	cargo bench --locked
+
+# Beside other libraries, on the same conversations: made-up ones, or a folder of Claude Code's transcripts.
+# ROUNDS=3, MOST=12 conversations (0 for all) and LIMIT_S=10 seconds for each are what it does without being told.
+peers:
+	tests/peers/run "$(TRANSCRIPTS)"
 
 # Random schedules of faults and kills, and of full disks, against a release; prints what it counted.
 SCHEDULES ?= 1000

@@ -1,0 +1,190 @@
+"""Plays every work on every conversation with everybody, in turns, and writes down what came out.
+
+In each round each of the others plays right after Palimpsest: what disturbs the machine meanwhile disturbs
+both. Not here: what a library does (`peer_*.py`), and how the outcome looks (`report.py`).
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import report
+
+HERE = pathlib.Path(__file__).parent
+
+# Nobody waits for a network that has no part in the work.
+QUIET = {
+    "HF_HUB_OFFLINE": "1",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LANGSMITH_TRACING": "false",
+    "HEADROOM_TELEMETRY": "off",
+    "DO_NOT_TRACK": "1",
+}
+
+WORKS = ["clear", "offload", "budget"]
+
+
+class Participant:
+    """A process that plays when it is asked to."""
+
+    def __init__(self, argv, log):
+        self.process = subprocess.Popen(
+            [str(part) for part in argv],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=open(log, "w", encoding="utf-8"),
+            text=True,
+            env={**os.environ, **QUIET},
+        )
+        self.argv = argv
+        self.log = log
+        hello = self.answer()
+        self.name, self.works = hello["peer"], hello.get("works", [])
+        self.version = hello.get("version", "")
+
+    def answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit(f"{' '.join(map(str, self.argv))} ended; {self.log} says why")
+        return json.loads(line)
+
+    def ask(self, **what):
+        self.process.stdin.write(json.dumps(what) + "\n")
+        self.process.stdin.flush()
+        return self.answer()
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--binary", required=True, help="palimpsest-peers")
+    parser.add_argument("--ai-agent", help="the Rust peer; left out when it is not given")
+    parser.add_argument("--conversations", required=True, type=pathlib.Path)
+    parser.add_argument("--out", required=True, type=pathlib.Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--most", type=int, default=0, help="how many conversations; 0 for all")
+    parser.add_argument("--limit-s", type=float, default=10.0, help="who takes longer on one is cut off there")
+    parser.add_argument("--works", nargs="*", default=WORKS)
+    return parser.parse_args()
+
+
+def chosen(folder, most):
+    """The conversations, or so many of them from the shortest to the longest."""
+    files = sorted(folder.glob("*.jsonl"), key=lambda file: (file.stat().st_size, file.name))
+    if not most or most >= len(files):
+        return files
+    last = len(files) - 1
+    return [files[round(index * last / max(most - 1, 1))] for index in range(most)]
+
+
+def peers(given, log):
+    """The others, each with what it is started with."""
+    python = lambda script, *more: [sys.executable, HERE / script, *more]
+    started = {
+        "langchain": python("peer_langchain.py", "middleware"),
+        "langchain-trim": python("peer_langchain.py", "trim"),
+        "deepagents": python("peer_deepagents.py"),
+        "litellm-trim": python("peer_litellm.py", "trim"),
+        "litellm-compress": python("peer_litellm.py", "compress"),
+        "strands": python("peer_strands.py", "tokens"),
+        "strands-window": python("peer_strands.py", "messages"),
+        "headroom": python("peer_headroom.py", "default"),
+        "headroom-agent": python("peer_headroom.py", "agent"),
+    }
+    if given.ai_agent:
+        started["ai-agent"] = [given.ai_agent]
+    return [Participant(argv, log / f"{name}.log") for name, argv in started.items()]
+
+
+class Comparison:
+    """Everybody, and what came of them so far."""
+
+    def __init__(self, given):
+        self.given = given
+        log = given.out / "log"
+        log.mkdir(parents=True, exist_ok=True)
+        self.views = given.out / "views.jsonl"
+        binary = given.binary
+        self.judge = Participant([binary, "judge"], log / "judge.log")
+        self.untouched = Participant([sys.executable, HERE / "untouched.py"], log / "untouched.log")
+        self.palimpsest = Participant([binary, "core"], log / "core.log")
+        self.whole = Participant([binary, "core", "--whole"], log / "whole.log")
+        self.wire = Participant([binary, "wire"], log / "wire.log")
+        self.peers = peers(given, log)
+        self.outcomes = []
+
+    def watched(self, who, work, conversation):
+        """Plays once with views written down; the play, and what the judge says."""
+        play = self.play(who, work, conversation, views=str(self.views))
+        if "error" in play:
+            return play, None
+        return play, self.judge.ask(views=str(self.views))
+
+    def play(self, who, work, conversation, **more):
+        limit_s = self.given.limit_s
+        return who.ask(work=work, conversation=str(conversation), limit_s=limit_s, **more)
+
+    def compare(self, work, conversation):
+        """One work on one conversation, by everybody."""
+        all_others = [self.whole, self.wire, *self.peers]
+        others = [who for who in all_others if work in who.works]
+        first = {}
+        for who in [self.untouched, self.palimpsest, *others]:
+            play, verdict = self.watched(who, work, conversation)
+            first[who] = play
+            self.outcomes.append(
+                {
+                    "work": work,
+                    "conversation": conversation.stem,
+                    "who": who.name,
+                    "verdict": verdict,
+                    "error": play.get("error"),
+                    "pairs": [],
+                }
+            )
+        told = {one["who"]: one for one in self.outcomes[-len(first) :]}
+        for number in range(self.given.rounds):
+            # Nobody is always the one who comes after the same other.
+            turn = number % len(others)
+            for who in others[turn:] + others[:turn]:
+                if "error" in first[who]:
+                    continue
+                is_slow = sum(first[who]["call_ns"]) > self.given.limit_s * 1e9 / 2
+                if is_slow and number > 0:
+                    continue
+                mine = self.play(self.palimpsest, work, conversation)["call_ns"]
+                # Who is that slow has no need of a warm-up to be measured fairly.
+                play = first[who] if is_slow else self.play(who, work, conversation)
+                told[who.name]["pairs"].append({"palimpsest": mine, "who": play["call_ns"]})
+
+    def run(self):
+        files = chosen(self.given.conversations, self.given.most)
+        for work in self.given.works:
+            for number, file in enumerate(files, 1):
+                print(f"\r{work}: {number} of {len(files)}", end="", file=sys.stderr, flush=True)
+                self.compare(work, file)
+            print(file=sys.stderr)
+        for who in [self.judge, self.untouched, self.palimpsest, self.whole, self.wire, *self.peers]:
+            who.end()
+        self.views.unlink(missing_ok=True)
+        versions = {who.name: who.version for who in self.peers}
+        return {"versions": versions, "rounds": self.given.rounds, "outcomes": self.outcomes}
+
+
+def main():
+    given = arguments()
+    measured = Comparison(given).run()
+    (given.out / "measured.json").write_text(json.dumps(measured), encoding="utf-8")
+    text = report.markdown(measured)
+    (given.out / "peers.md").write_text(text, encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Messages in OpenAI's form, for libraries that take no other."""
+
+import json
+
+from participant import parts_of, text_of
+
+
+def to_openai(messages):
+    """A message becomes one or more: each result has one of its own."""
+    out = []
+    for message in messages:
+        parts = parts_of(message["content"])
+        text = "\n".join(part["text"] for part in parts if part["type"] == "text")
+        if message["role"] == "assistant":
+            calls = [
+                {
+                    "id": part["id"],
+                    "type": "function",
+                    "function": {"name": part["name"], "arguments": json.dumps(part["input"])},
+                }
+                for part in parts
+                if part["type"] == "tool_use"
+            ]
+            said = {"role": "assistant", "content": text or None}
+            if calls:
+                said["tool_calls"] = calls
+            out.append(said)
+            continue
+        for part in parts:
+            if part["type"] == "tool_result":
+                content = text_of(part.get("content")) or "(no output)"
+                out.append({"role": "tool", "tool_call_id": part["tool_use_id"], "content": content})
+        if text:
+            out.append({"role": "user", "content": text})
+    return out

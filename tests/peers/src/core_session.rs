@@ -1,0 +1,319 @@
+//! Palimpsest in this process: a warm session of the core, driven as the server drives it before every
+//! model call.
+//!
+//! Timed of a call: taking the new messages in, deciding and applying every level of the work's policy,
+//! keeping what is to be stored, and rendering what the caller does not have yet into its array, as JSON.
+//! Not timed: reading the conversation's JSON, which nobody is timed with. Not here: a log and a disk
+//! (`wire` has them).
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use palimpsest_core::codec;
+use palimpsest_core::command::{
+    Append, Clear, Clearing, Command, Context, Create, Decision, FailCompaction, FinishCompaction,
+    Made, Rejection, Scope, Serve, StartCompaction, create, decide,
+};
+use palimpsest_core::event::{Asked as Asker, Event, Recorded, WhyFailed};
+use palimpsest_core::extract::{summary_of, user_words};
+use palimpsest_core::ids::{MessageId, SessionKey, Timestamp};
+use palimpsest_core::levels::results::{Stored, file_content};
+use palimpsest_core::limits::Limits;
+use palimpsest_core::message::{Message, Usage};
+use palimpsest_core::policy::Policy;
+use palimpsest_core::session::{Session, Strategy};
+use palimpsest_core::view::{Etag, Provider, Target};
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::conversation::{Conversation, Step};
+use crate::player::{Asked, Played, nanos, now, serve};
+use crate::views::Writer;
+use crate::works;
+
+/// What is in a conversation, decoded once for as many rounds as there are.
+pub(crate) enum Decoded {
+    /// A message came.
+    Message(Arc<Message>),
+    /// The model is called.
+    Call,
+}
+
+/// A session in memory and the caller's array.
+pub(crate) struct Live {
+    session: Session,
+    target: Target,
+    etag: Option<Etag>,
+    /// The caller's array, a message each.
+    pub(crate) array: Vec<Vec<u8>>,
+    /// Every message of the session.
+    log: Vec<Arc<Message>>,
+    /// What was stored, by its file.
+    files: HashMap<Box<str>, String>,
+    now: Timestamp,
+    limits: Limits,
+    whole: bool,
+}
+
+/// Plays what is asked for on standard input.
+pub(crate) fn play(whole: bool) -> anyhow::Result<()> {
+    let name = if whole {
+        "Palimpsest, whole view"
+    } else {
+        "Palimpsest"
+    };
+    let hello = json!({ "peer": name, "works": works::WORKS });
+    let mut known: HashMap<PathBuf, Vec<Decoded>> = HashMap::new();
+    serve(&hello, |line| {
+        let asked: Asked = serde_json::from_str(line)?;
+        if !known.contains_key(&asked.conversation) {
+            let read = decode(&Conversation::read(&asked.conversation)?)?;
+            known.insert(asked.conversation.clone(), read);
+        }
+        let steps = &known[&asked.conversation];
+        Ok(serde_json::to_value(played(steps, &asked, whole)?)?)
+    })
+}
+
+/// Reads the messages of a conversation.
+pub(crate) fn decode(conversation: &Conversation) -> anyhow::Result<Vec<Decoded>> {
+    let mut number = 0;
+    let mut next = || {
+        number += 1;
+        MessageId::new(Uuid::from_u128(number))
+    };
+    let mut steps = Vec::new();
+    for step in &conversation.steps {
+        let Step::Message(raw) = step else {
+            steps.push(Decoded::Call);
+            continue;
+        };
+        let messages = codec::read(Provider::Anthropic, raw.get().as_bytes(), &mut next);
+        let messages = messages.with_context(|| format!("in {}", conversation.name))?;
+        steps.extend(
+            messages
+                .into_iter()
+                .map(|message| Decoded::Message(Arc::new(message))),
+        );
+    }
+    Ok(steps)
+}
+
+fn played(steps: &[Decoded], asked: &Asked, whole: bool) -> anyhow::Result<Played> {
+    let mut live = Live::new(works::policy(&asked.work)?, whole)?;
+    let mut writer = asked.views.as_deref().map(Writer::create).transpose()?;
+    let mut call_ns = Vec::new();
+    let mut new = Vec::new();
+    for step in steps {
+        match step {
+            Decoded::Message(message) => new.push(Arc::clone(message)),
+            Decoded::Call => {
+                let begin = now();
+                live.call(std::mem::take(&mut new))?;
+                call_ns.push(nanos(begin.elapsed()));
+                if let Some(writer) = &mut writer {
+                    writer.write(&live.array)?;
+                }
+            }
+        }
+    }
+    writer.map(Writer::finish).transpose()?;
+    Ok(Played { call_ns })
+}
+
+impl Live {
+    /// A session that was just created.
+    pub(crate) fn new(policy: Policy, whole: bool) -> anyhow::Result<Self> {
+        let limits = Limits::default();
+        let context = Context {
+            now: Timestamp::default(),
+            limits: &limits,
+            can_store: true,
+        };
+        let command = Create {
+            policy: Arc::new(policy),
+            ..Create::default()
+        };
+        let event = create(command, context)?;
+        let key = SessionKey::parse("projects/peers/sessions/one")?;
+        let at = context.now;
+        Ok(Self {
+            session: Session::replay(key, [Recorded { at, event }])?,
+            target: Target::default(),
+            etag: None,
+            array: Vec::new(),
+            log: Vec::new(),
+            files: HashMap::new(),
+            now: at,
+            limits,
+            whole,
+        })
+    }
+
+    /// The model is about to be called, after these messages came.
+    pub(crate) fn call(&mut self, messages: Vec<Arc<Message>>) -> anyhow::Result<()> {
+        self.now = self.now.plus_millis(1_000);
+        let from = self.session.transcript().next();
+        self.run(Command::Append(Append {
+            messages,
+            ..Append::default()
+        }))?;
+        self.run(Command::KeepResults { from })?;
+        self.serve()?;
+        self.run(Command::Clear(Clear {
+            clearing: Clearing::Auto {
+                cache_edits: false,
+                last: None,
+            },
+            expected_revision: None,
+            request: None,
+        }))?;
+        if self.compact()? {
+            self.serve()?;
+        }
+        self.render()
+    }
+
+    fn serve(&mut self) -> anyhow::Result<()> {
+        self.run(Command::Serve(Serve {
+            target: self.target.clone(),
+            ..Serve::default()
+        }))
+    }
+
+    /// The caller's array becomes the view.
+    fn render(&mut self) -> anyhow::Result<()> {
+        let known = self.etag.filter(|_| !self.whole);
+        let view = self.session.view(&self.target, known);
+        let view = view
+            .ok()
+            .context("a session that was never unloaded holds its messages")?;
+        self.array.truncate(view.keep as usize);
+        for message in &view.messages {
+            let mut json = Vec::new();
+            codec::write(self.target.provider, message, &mut json);
+            self.array.push(json);
+        }
+        self.etag = Some(view.etag);
+        Ok(())
+    }
+
+    fn run(&mut self, command: Command) -> anyhow::Result<()> {
+        let context = Context {
+            now: self.now,
+            limits: &self.limits,
+            can_store: true,
+        };
+        let decision = match decide(&self.session, command, context) {
+            Ok(decision) => decision,
+            Err(Rejection::NotHeld) => {
+                bail!("a session that was never unloaded holds its messages")
+            }
+            Err(rejection) => return Err(rejection.into()),
+        };
+        let Decision::Events(events) = decision else {
+            return Ok(());
+        };
+        for event in events {
+            let recorded = Recorded {
+                at: self.now,
+                event,
+            };
+            self.session.apply(&recorded)?;
+            self.keep(&recorded.event)?;
+            let new = recorded.event.messages().iter();
+            self.log
+                .extend(new.map(|appended| Arc::clone(&appended.message)));
+        }
+        Ok(())
+    }
+
+    /// What an event says was stored is stored.
+    fn keep(&mut self, event: &Event) -> anyhow::Result<()> {
+        let stored: &[Stored] = match event {
+            Event::ResultsPersisted(event) => &event.results,
+            Event::ResultsCleared(event) => &event.saved,
+            _ => &[],
+        };
+        for stored in stored {
+            let result = self.session.result(stored.call);
+            let result = result
+                .ok()
+                .context("a result that was just stored is held")?;
+            let content = file_content(result).into_owned();
+            self.files.insert(stored.file.clone(), content);
+        }
+        Ok(())
+    }
+
+    /// Puts a summary made from structure in the place of what is old, when the view has grown too large.
+    fn compact(&mut self) -> anyhow::Result<bool> {
+        let is_due = self.session.tokens().tokens >= self.session.thresholds().compact;
+        if !self.session.policy().autocompact.enabled || !is_due {
+            return Ok(false);
+        }
+        self.run(Command::StartCompaction(StartCompaction {
+            asked: Asker::Auto,
+            strategy: Strategy::Extractive,
+            scope: Scope::Whole,
+            ahead: false,
+            instructions: None,
+            expected_revision: None,
+            request: None,
+        }))?;
+        let Some(running) = &self.session.compactions().running else {
+            return Ok(false);
+        };
+        let (key, leaving) = (running.key, running.leaving.clone());
+        let starts = self.session.turns().starts().iter();
+        let transcript = self.session.transcript();
+        let said: Vec<String> = starts
+            .filter(|at| transcript.get(**at).is_some_and(|it| it.standing.holds()))
+            .filter_map(|at| user_words(self.log.get(at.index())?))
+            .collect();
+        let summary = summary_of(&self.session, &leaving, &said).render();
+        if summary.trim().is_empty() {
+            self.run(Command::FailCompaction(FailCompaction {
+                key,
+                attempt: 0,
+                hooks: Vec::new(),
+                why: WhyFailed::Empty,
+                detail: "there is nothing to tell".into(),
+                took_ms: 0,
+                request: None,
+                commit: None,
+            }))?;
+            return Ok(false);
+        }
+        let epoch = self.session.sealed().epoch();
+        let made = self.made();
+        self.run(Command::FinishCompaction(FinishCompaction {
+            key,
+            attempt: 0,
+            hooks: Vec::new(),
+            strategy: Strategy::Extractive,
+            summary: summary.into(),
+            made,
+            model: "".into(),
+            usage: Usage::default(),
+            dropped: None,
+            took_ms: 0,
+            request: None,
+            commit: None,
+        }))?;
+        Ok(self.session.sealed().epoch() != epoch)
+    }
+
+    /// Ids that no message of a conversation has.
+    fn made(&self) -> Made {
+        let number = self.log.len() as u128;
+        let id = |what: u128| MessageId::new(Uuid::from_u128(u128::MAX - number * 2 - what));
+        Made {
+            mark: id(0),
+            summary: id(1),
+            attached: Vec::new(),
+        }
+    }
+}

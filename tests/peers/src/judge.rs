@@ -1,0 +1,233 @@
+//! Judges views, whoever made them: would the provider take each, how many tokens it has, and how much of
+//! the view before it did not stay.
+//!
+//! The rules are the core's `validate`, which the product's own tests use. Tokens are the core's `bytes`
+//! estimate for everybody. A prompt cache keeps what a request begins with, so a view that does not begin
+//! with all blocks of the one before has lost the cache for the rest of these blocks.
+
+use std::collections::BTreeMap;
+use std::io::BufRead as _;
+use std::path::{Path, PathBuf};
+
+use palimpsest_core::codec;
+use palimpsest_core::ids::MessageId;
+use palimpsest_core::tokens::{estimate_message, estimate_text};
+use palimpsest_core::validate::{Parsed, Violation, validate_parsed};
+use palimpsest_core::view::{Provider, Target};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::player::serve;
+use crate::views::{Head, Line, provider};
+
+/// What is asked.
+#[derive(Debug, Deserialize)]
+struct Asked {
+    views: PathBuf,
+}
+
+/// What came out.
+#[derive(Debug, Default, Serialize, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) views: usize,
+    /// Views that the provider would refuse.
+    pub(crate) invalid: usize,
+    /// Why, and in how many views.
+    pub(crate) rules: BTreeMap<&'static str, usize>,
+    /// The tokens of each view.
+    pub(crate) tokens: Vec<u64>,
+    /// Views that do not begin with the view before.
+    pub(crate) breaks: usize,
+    /// The bytes of earlier views that did not stay where they were.
+    pub(crate) lost_bytes: u64,
+}
+
+/// A message of a view, looked at once.
+struct Seen {
+    parsed: Parsed,
+    tokens: u64,
+    blocks: Vec<String>,
+}
+
+/// Answers what is asked on standard input.
+pub(crate) fn run() -> anyhow::Result<()> {
+    serve(&json!({ "peer": "judge" }), |line| {
+        let asked: Asked = serde_json::from_str(line)?;
+        Ok(serde_json::to_value(judge(&asked.views)?)?)
+    })
+}
+
+fn judge(path: &Path) -> anyhow::Result<Verdict> {
+    let file = std::fs::File::open(path)?;
+    let mut lines = std::io::BufReader::new(file).lines();
+    let head = lines.next().transpose()?.unwrap_or_default();
+    let head: Head = serde_json::from_str(&head)?;
+    let target = Target {
+        provider: provider(&head.provider)?,
+        ..Target::default()
+    };
+    let mut verdict = Verdict::default();
+    let mut array: Vec<Seen> = Vec::new();
+    for line in lines {
+        let line: Line = serde_json::from_str(&line?)?;
+        let new = line.messages.iter();
+        let new = new.map(|message| Seen::new(target.provider, message.get()));
+        let gone = array.split_off(line.keep.min(array.len()));
+        let from = array.len();
+        array.extend(new);
+        verdict.lose(&gone, &array[from..]);
+        verdict.look(&target, &array);
+    }
+    Ok(verdict)
+}
+
+impl Verdict {
+    fn look(&mut self, target: &Target, array: &[Seen]) {
+        self.views += 1;
+        self.tokens
+            .push(array.iter().map(|message| message.tokens).sum());
+        let found = validate_parsed(target, array.iter().map(|message| &message.parsed));
+        self.invalid += usize::from(!found.is_empty());
+        let rules: std::collections::BTreeSet<_> = found
+            .iter()
+            .map(|violation: &Violation| violation.rule)
+            .collect();
+        for rule in rules {
+            *self.rules.entry(rule).or_default() += 1;
+        }
+    }
+
+    /// What an array ended with, and what it ends with now.
+    fn lose(&mut self, gone: &[Seen], new: &[Seen]) {
+        let before: Vec<&String> = gone.iter().flat_map(|message| &message.blocks).collect();
+        let after = new.iter().flat_map(|message| &message.blocks);
+        let same = before
+            .iter()
+            .zip(after)
+            .take_while(|(a, b)| *a == b)
+            .count();
+        let lost: usize = before[same..].iter().map(|block| block.len()).sum();
+        self.breaks += usize::from(lost > 0);
+        self.lost_bytes += lost as u64;
+    }
+}
+
+impl Seen {
+    fn new(provider: Provider, json: &str) -> Self {
+        let mut id = || MessageId::new(Uuid::nil());
+        let read = codec::read(provider, json.as_bytes(), &mut id);
+        // What cannot be read is no less to pay for.
+        let tokens = read.map_or_else(
+            |_| estimate_text(json).into(),
+            |messages| {
+                let sizes = messages.iter().map(estimate_message);
+                sizes.map(|size| u64::from(size.tokens)).sum()
+            },
+        );
+        let value = serde_json::from_str(json).unwrap_or_default();
+        Self {
+            parsed: Parsed::new(json.as_bytes()),
+            tokens,
+            blocks: blocks(&value),
+        }
+    }
+}
+
+/// A message as prompt caches see it: its blocks, each with the role that it stands in.
+fn blocks(message: &Value) -> Vec<String> {
+    let role = message["role"].as_str().unwrap_or_default();
+    let mut blocks = Vec::new();
+    for (field, value) in message.as_object().into_iter().flatten() {
+        match (field.as_str(), value) {
+            ("role", _) => {}
+            (_, Value::Array(parts)) => {
+                blocks.extend(parts.iter().map(|part| format!("{role} {field} {part}")));
+            }
+            ("content", Value::String(text)) => {
+                // The same to a provider as one block of text.
+                let part = json!({ "type": "text", "text": text });
+                blocks.push(format!("{role} content {part}"));
+            }
+            (_, value) => blocks.push(format!("{role} {field} {value}")),
+        }
+    }
+    blocks
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn judged(lines: &[Value]) -> Verdict {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        for line in lines {
+            writeln!(file, "{line}").unwrap();
+        }
+        judge(file.path()).unwrap()
+    }
+
+    fn head() -> Value {
+        json!({ "provider": "anthropic" })
+    }
+
+    fn user(text: &str) -> Value {
+        json!({ "role": "user", "content": text })
+    }
+
+    fn assistant(text: &str) -> Value {
+        json!({ "role": "assistant", "content": text })
+    }
+
+    #[test]
+    fn a_view_that_goes_on_loses_nothing() {
+        let verdict = judged(&[
+            head(),
+            json!({ "keep": 0, "messages": [user("one")] }),
+            json!({ "keep": 1, "messages": [assistant("two"), user("three")] }),
+        ]);
+        assert_eq!((verdict.views, verdict.invalid), (2, 0));
+        assert_eq!((verdict.breaks, verdict.lost_bytes), (0, 0));
+    }
+
+    #[test]
+    fn a_view_that_changes_early_loses_all_that_follows() {
+        let verdict = judged(&[
+            head(),
+            json!({ "keep": 0, "messages": [user("one"), assistant("two"), user("three")] }),
+            json!({ "keep": 0, "messages": [user("ONE"), assistant("two"), user("three")] }),
+        ]);
+        let all: usize = [user("one"), assistant("two"), user("three")]
+            .iter()
+            .flat_map(blocks)
+            .map(|block| block.len())
+            .sum();
+        assert_eq!((verdict.breaks, verdict.lost_bytes), (1, all as u64));
+    }
+
+    #[test]
+    fn a_message_that_grows_at_its_end_loses_nothing() {
+        let part = |text: &str| json!({ "type": "text", "text": text });
+        let verdict = judged(&[
+            head(),
+            json!({ "keep": 0, "messages": [user("one")] }),
+            json!({ "keep": 0, "messages": [
+                { "role": "user", "content": [part("one"), part("more")] },
+            ] }),
+        ]);
+        assert_eq!(verdict.breaks, 0);
+    }
+
+    #[test]
+    fn a_result_without_its_call_is_refused() {
+        let result = json!({ "type": "tool_result", "tool_use_id": "t", "content": "x" });
+        let verdict = judged(&[
+            head(),
+            json!({ "keep": 0, "messages": [{ "role": "user", "content": [result] }] }),
+        ]);
+        assert_eq!(verdict.invalid, 1);
+        assert_eq!(verdict.rules.len(), 1);
+    }
+}

@@ -1,0 +1,157 @@
+//! Conversations from a folder of Claude Code's transcripts: what a session said in the end, as an array
+//! that its provider would have taken, so that nobody is blamed for what was broken before.
+//!
+//! Compactions of the program that wrote them are left out: what it had summarised is here word for word.
+//! Thinking is left out, and a picture is a line of text, because not all participants have a form for them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use palimpsest_core::codec;
+use palimpsest_core::command::{
+    Append, Command, Context, Create, Decision, Rewind, Serve, create, decide,
+};
+use palimpsest_core::event::Recorded;
+use palimpsest_core::ids::{MessageId, SessionKey, Timestamp};
+use palimpsest_core::import::{self, ImportFormat, ImportedSession, Step};
+use palimpsest_core::limits::Limits;
+use palimpsest_core::replay::no_levels;
+use palimpsest_core::session::Session;
+use palimpsest_core::view::Target;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::conversation::Conversation;
+
+/// The conversations of all transcripts that lie in a folder.
+pub(crate) fn read(folder: &Path) -> anyhow::Result<Vec<Conversation>> {
+    let entries = fs::read_dir(folder);
+    let entries =
+        entries.with_context(|| format!("cannot read the folder {}", folder.display()))?;
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| Ok(entry?.path()))
+        .collect::<anyhow::Result<_>>()?;
+    files.retain(|file| file.extension().is_some_and(|ending| ending == "jsonl"));
+    files.sort();
+    if files.is_empty() {
+        bail!(
+            "no transcripts in {}: expected .jsonl files",
+            folder.display()
+        );
+    }
+    let mut conversations = Vec::new();
+    for file in &files {
+        let text = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let imported = import::read(ImportFormat::ClaudeCode, &text);
+        let name = file.file_stem().unwrap_or_default().to_string_lossy();
+        for (number, session) in imported.sessions.iter().enumerate() {
+            let messages = messages(session);
+            let messages = messages.with_context(|| format!("in {}", file.display()))?;
+            conversations.push(Conversation::new(format!("{name}.{number}"), messages)?);
+        }
+    }
+    Ok(conversations)
+}
+
+/// The array of a whole session.
+fn messages(imported: &ImportedSession<'_>) -> anyhow::Result<Vec<Value>> {
+    let mut session = Plain::new()?;
+    for (number, step) in (1_u128..).zip(&imported.steps) {
+        match step {
+            Step::Rewind(to) => session.run(Command::Rewind(Rewind {
+                to: *to,
+                ..Rewind::default()
+            }))?,
+            Step::Compacted(_) | Step::Removed { .. } => {}
+            Step::Message(message) => {
+                // What cannot be read is in nobody's array.
+                let Ok(message) = message.decode(MessageId::new(Uuid::from_u128(number))) else {
+                    continue;
+                };
+                session.run(Command::Append(Append {
+                    messages: vec![Arc::new(message)],
+                    ..Append::default()
+                }))?;
+            }
+        }
+    }
+    let target = Target::default();
+    session.run(Command::Serve(Serve {
+        target: target.clone(),
+        interrupt_open_calls: true,
+        ..Serve::default()
+    }))?;
+    let view = session.session.view(&target, None);
+    let view = view
+        .ok()
+        .context("a session that was never unloaded holds its messages")?;
+    let rendered = view.messages.iter().map(|message| {
+        let mut json = Vec::new();
+        codec::write(target.provider, message, &mut json);
+        let mut message = serde_json::from_slice(&json)?;
+        without_media(&mut message);
+        Ok(message)
+    });
+    rendered.collect()
+}
+
+/// Pictures and documents become a line of text.
+fn without_media(value: &mut Value) {
+    let is_media = matches!(value["type"].as_str(), Some("image" | "document"));
+    if is_media && value.get("source").is_some() {
+        *value = json!({ "type": "text", "text": "[a picture or a document]" });
+        return;
+    }
+    let parts = match value {
+        Value::Object(fields) => fields.get_mut("content"),
+        _ => None,
+    };
+    for part in parts.and_then(Value::as_array_mut).into_iter().flatten() {
+        without_media(part);
+    }
+}
+
+/// A session without any level.
+struct Plain {
+    session: Session,
+    limits: Limits,
+}
+
+impl Plain {
+    fn new() -> anyhow::Result<Self> {
+        let limits = Limits::default();
+        let command = Create {
+            policy: Arc::new(no_levels()),
+            ..Create::default()
+        };
+        let at = Timestamp::default();
+        let event = create(command, context(&limits))?;
+        let key = SessionKey::parse("projects/peers/sessions/plain")?;
+        Ok(Self {
+            session: Session::replay(key, [Recorded { at, event }])?,
+            limits,
+        })
+    }
+
+    fn run(&mut self, command: Command) -> anyhow::Result<()> {
+        let decision = decide(&self.session, command, context(&self.limits))?;
+        let Decision::Events(events) = decision else {
+            return Ok(());
+        };
+        for event in events {
+            let at = Timestamp::default();
+            self.session.apply(&Recorded { at, event })?;
+        }
+        Ok(())
+    }
+}
+
+fn context(limits: &Limits) -> Context<'_> {
+    Context {
+        now: Timestamp::default(),
+        limits,
+        can_store: false,
+    }
+}

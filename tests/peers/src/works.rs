@@ -1,0 +1,89 @@
+//! The works that are compared, and the policy with which Palimpsest does each: one level, and every other
+//! one off, so that nobody is measured with work that the others do not do.
+
+use palimpsest_core::policy::{Overlay, Policy, Preset};
+
+/// The names of the works, as the comparison asks for them.
+pub(crate) const WORKS: [&str; 3] = ["clear", "offload", "budget"];
+
+/// What all works have in common. Numbers that a work does not set are the preset's own.
+const NOTHING: &str = "
+[snip]
+tag_turns = false
+[tool_results]
+enabled = false
+[microcompact]
+enabled = false
+[collapse]
+enabled = false
+[autocompact]
+enabled = false
+[session_memory]
+enabled = false
+";
+
+/// Old results leave when the view has 50,000 tokens: the warning threshold, which is 20,000 below the
+/// effective window, which is 20,000 below the window.
+const CLEAR: &str = "
+[tokens]
+default_window_tokens = 90000
+[microcompact]
+enabled = true
+protected_tools = []
+time = { enabled = false }
+size = { enabled = true, target_tokens = 20000 }
+";
+
+/// Results of more than 20,000 characters are stored, and a preview stands for them.
+const OFFLOAD: &str = "
+[tool_results]
+enabled = true
+max_result_chars = 20000
+";
+
+/// A view stays under 50,000 tokens: what is old leaves and a summary made from structure stands for it.
+/// Compaction is due 33,000 below the window.
+const BUDGET: &str = "
+[tokens]
+default_window_tokens = 83000
+[autocompact]
+enabled = true
+session_memory_first = false
+";
+
+/// The settings of a work, as the server's configuration has them.
+pub(crate) fn overlay(work: &str) -> anyhow::Result<Overlay> {
+    let own = match work {
+        "clear" => CLEAR,
+        "offload" => OFFLOAD,
+        "budget" => BUDGET,
+        _ => anyhow::bail!(
+            "there is no work {work:?}: it is one of {}",
+            WORKS.join(", ")
+        ),
+    };
+    let mut overlay = Overlay::from_toml(NOTHING)?;
+    overlay.lay_over(&Overlay::from_toml(own)?);
+    Ok(overlay)
+}
+
+/// The policy of a work.
+pub(crate) fn policy(work: &str) -> anyhow::Result<Policy> {
+    Ok(overlay(work)?.resolve(Preset::ClaudeCode)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use palimpsest_core::policy::WindowHint;
+
+    use super::*;
+
+    #[test]
+    fn every_work_acts_at_the_size_that_it_says() {
+        let points = |work| policy(work).unwrap().thresholds(WindowHint::default());
+        assert_eq!(points("clear").warn, 50_000);
+        assert_eq!(points("budget").compact, 50_000);
+        assert!(!policy("offload").unwrap().autocompact.enabled);
+        assert!(policy("rest").is_err());
+    }
+}
