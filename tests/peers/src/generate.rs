@@ -123,7 +123,8 @@ fn lines(chance: &mut fastrand::Rng, size: usize) -> String {
     let mut number = 0;
     while lines.len() < size {
         number += 1;
-        lines.push_str(&format!("{number:>6}  {}\n", text(chance, 60)));
+        let line = format!("{number:>6}  {}\n", text(chance, 60));
+        lines.push_str(&line);
     }
     lines
 }
