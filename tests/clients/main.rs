@@ -2,10 +2,6 @@
 //! they have to write down the same answers byte for byte. `README.md` has the rules.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
-#![expect(
-    clippy::disallowed_methods,
-    reason = "clients are programs, and what they write is in files"
-)]
 
 mod agents;
 mod compare;
