@@ -1,13 +1,14 @@
 //! The agents of `clients/examples`, with the providers' own SDKs against the strict fake provider.
 
 use palimpsest_fake_provider::{Behaviour, FakeProvider, Plan};
-use palimpsest_proto::context::v1::{GetSessionRequest, SessionState};
+use palimpsest_proto::context::v1::ListMessagesRequest;
 use palimpsest_tests::Server;
 
 use crate::language::{ALL, Language};
 
 const QUESTION: &str = "Why did the build fail?";
 const ANSWER: &str = "Its disk was full.";
+const MODEL: &str = "claude-fake";
 
 /// Runs one agent: its model calls the tool, and then answers.
 async fn run(language: Language, address: String) {
@@ -17,14 +18,14 @@ async fn run(language: Language, address: String) {
         Behaviour::Call("read_log".to_owned()),
         Behaviour::Say(ANSWER.to_owned()),
     ];
-    provider.script("claude-fake", plans.map(Plan::from));
+    provider.script(MODEL, plans.map(Plan::from));
     let session = session_of(language);
     let url = provider.url();
     let with_version = format!("{url}/v1");
     let vars = [
         ("PALIMPSEST_ADDRESS", address.as_str()),
         ("PALIMPSEST_SESSION", &session),
-        ("MODEL", "claude-fake"),
+        ("MODEL", MODEL),
         ("ANTHROPIC_API_KEY", "key"),
         ("ANTHROPIC_BASE_URL", &url),
         ("OPENAI_API_KEY", "key"),
@@ -50,6 +51,8 @@ fn session_of(language: Language) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_run_with_the_providers_own_sdks() {
+    // Where it has to be built, nothing else should wait for that on this runtime's threads.
+    palimpsest_tests::binary();
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(&folder.path().join("data"), &[]);
     let runs = ALL.map(|language| tokio::spawn(run(language, server.address().to_owned())));
@@ -58,22 +61,26 @@ async fn agents_run_with_the_providers_own_sdks() {
     }
     let mut sessions = server.sessions().await;
     for language in ALL {
-        let asked = GetSessionRequest {
+        let asked = ListMessagesRequest {
             session: session_of(language),
-            ..GetSessionRequest::default()
+            ..ListMessagesRequest::default()
         };
-        let session = sessions.get_session(asked).await.unwrap().into_inner();
-        let session = session.session.unwrap();
-        assert_eq!(session.state(), SessionState::Idle, "{language:?}");
-        let counts = session.counts.unwrap();
-        assert_eq!(
-            (counts.messages, counts.persisted_results),
-            (4, 1),
-            "{language:?}"
-        );
-        assert!(
-            counts.reported_tokens > 0,
-            "{language:?}: no usage was handed in"
-        );
+        let listed = sessions.list_messages(asked).await.unwrap().into_inner();
+        assert_eq!(listed.messages.len(), 4, "{language:?}");
+        for message in &listed.messages {
+            // The question and the result, between which the two answers stand.
+            let metadata = message.metadata.as_ref().unwrap();
+            let is_answer = message.ordinal % 2 == 0;
+            assert_eq!(
+                metadata.usage.is_some(),
+                is_answer,
+                "{language:?}: {message:?}"
+            );
+            assert_eq!(
+                metadata.model == MODEL,
+                is_answer,
+                "{language:?}: {message:?}"
+            );
+        }
     }
 }
