@@ -114,7 +114,8 @@ class Comparison:
         self.judge = Participant([binary, "judge"], log / "judge.log")
         self.untouched = Participant([sys.executable, HERE / "untouched.py"], log / "untouched.log")
         self.palimpsest = Participant([binary, "core"], log / "core.log")
-        self.whole = Participant([binary, "core", "--whole"], log / "whole.log")
+        self.whole = Participant([binary, "core", "--way", "whole"], log / "whole.log")
+        self.own = Participant([binary, "core", "--way", "structure"], log / "own.log")
         self.wire = Participant([binary, "wire"], log / "wire.log")
         self.peers = peers(given, log)
         self.outcomes = []
@@ -132,7 +133,7 @@ class Comparison:
 
     def compare(self, work, conversation):
         """One work on one conversation, by everybody."""
-        all_others = [self.whole, self.wire, *self.peers]
+        all_others = [self.whole, self.own, self.wire, *self.peers]
         others = [who for who in all_others if work in who.works]
         first = {}
         for who in [self.untouched, self.palimpsest, *others]:
@@ -170,20 +171,26 @@ class Comparison:
                 print(f"\r{work}: {number} of {len(files)}", end="", file=sys.stderr, flush=True)
                 self.compare(work, file)
             print(file=sys.stderr)
-        for who in [self.judge, self.untouched, self.palimpsest, self.whole, self.wire, *self.peers]:
+            # What is there is kept, whatever becomes of the rest.
+            self.write()
+        for who in [self.judge, self.untouched, self.palimpsest, self.whole, self.own, self.wire, *self.peers]:
             who.end()
         self.views.unlink(missing_ok=True)
+        return self.write()
+
+    def write(self):
+        """Every single time, and the tables."""
         versions = {who.name: who.version for who in self.peers}
-        return {"versions": versions, "rounds": self.given.rounds, "outcomes": self.outcomes}
+        measured = {"versions": versions, "rounds": self.given.rounds, "outcomes": self.outcomes}
+        (self.given.out / "measured.json").write_text(json.dumps(measured), encoding="utf-8")
+        text = report.markdown(measured)
+        (self.given.out / "peers.md").write_text(text, encoding="utf-8")
+        return text
 
 
 def main():
     given = arguments()
-    measured = Comparison(given).run()
-    (given.out / "measured.json").write_text(json.dumps(measured), encoding="utf-8")
-    text = report.markdown(measured)
-    (given.out / "peers.md").write_text(text, encoding="utf-8")
-    print(text)
+    print(Comparison(given).run())
 
 
 if __name__ == "__main__":

@@ -75,9 +75,11 @@ def play(work, calls, views, limit_s):
     # What earlier plays left behind is nobody's cost here.
     gc.collect()
     for new in calls:
-        begin = time.perf_counter_ns()
+        real, busy = time.perf_counter_ns(), time.process_time_ns()
         work.turn(new)
-        call_ns.append(time.perf_counter_ns() - begin)
+        # Without the time in which somebody else had the processor. Who works with several threads at once
+        # is told the time that went by.
+        call_ns.append(min(time.process_time_ns() - busy, time.perf_counter_ns() - real))
         if out:
             after = [json.dumps(message, sort_keys=True) for message in work.array()]
             keep = common_prefix(before, after)

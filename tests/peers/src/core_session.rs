@@ -18,7 +18,7 @@ use palimpsest_core::command::{
 };
 use palimpsest_core::event::{Asked as Asker, Event, Recorded, WhyFailed};
 use palimpsest_core::extract::{summary_of, user_words};
-use palimpsest_core::ids::{MessageId, SessionKey, Timestamp};
+use palimpsest_core::ids::{MessageId, Ordinal, SessionKey, Timestamp};
 use palimpsest_core::levels::results::{Stored, file_content};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Message, Usage};
@@ -29,9 +29,13 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::conversation::{Conversation, Step};
-use crate::player::{Asked, Played, nanos, now, serve};
+use crate::player::{Asked, Played, Watch, serve};
 use crate::views::Writer;
 use crate::works;
+
+/// What stands for the answer of a summarising model, forty times: the others are given the same.
+const SUMMARY: &str =
+    "The work so far: what was asked, what was read and changed, and what is left to do. ";
 
 /// What is in a conversation, decoded once for as many rounds as there are.
 pub(crate) enum Decoded {
@@ -54,17 +58,41 @@ pub(crate) struct Live {
     files: HashMap<Box<str>, String>,
     now: Timestamp,
     limits: Limits,
-    whole: bool,
+    way: Way,
+}
+
+/// How Palimpsest plays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Way {
+    /// The caller has the view before, and a summary is given, as it is to the others
+    Delta,
+    /// The same, and the caller takes the whole view at every call, as if nothing of it were there yet
+    Whole,
+    /// The summary is made from the messages, without any model
+    Structure,
+}
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Delta => "Palimpsest",
+            Self::Whole => "Palimpsest, whole view",
+            Self::Structure => "Palimpsest, own summary",
+        }
+    }
+
+    /// Only one work has summaries.
+    fn works(self) -> &'static [&'static str] {
+        match self {
+            Self::Delta | Self::Whole => &works::WORKS,
+            Self::Structure => &["budget"],
+        }
+    }
 }
 
 /// Plays what is asked for on standard input.
-pub(crate) fn play(whole: bool) -> anyhow::Result<()> {
-    let name = if whole {
-        "Palimpsest, whole view"
-    } else {
-        "Palimpsest"
-    };
-    let hello = json!({ "peer": name, "works": works::WORKS });
+pub(crate) fn play(way: Way) -> anyhow::Result<()> {
+    let hello = json!({ "peer": way.name(), "works": way.works() });
     let mut known: HashMap<PathBuf, Vec<Decoded>> = HashMap::new();
     serve(&hello, |line| {
         let asked: Asked = serde_json::from_str(line)?;
@@ -73,7 +101,7 @@ pub(crate) fn play(whole: bool) -> anyhow::Result<()> {
             known.insert(asked.conversation.clone(), read);
         }
         let steps = &known[&asked.conversation];
-        Ok(serde_json::to_value(played(steps, &asked, whole)?)?)
+        Ok(serde_json::to_value(played(steps, &asked, way)?)?)
     })
 }
 
@@ -101,8 +129,8 @@ pub(crate) fn decode(conversation: &Conversation) -> anyhow::Result<Vec<Decoded>
     Ok(steps)
 }
 
-fn played(steps: &[Decoded], asked: &Asked, whole: bool) -> anyhow::Result<Played> {
-    let mut live = Live::new(works::policy(&asked.work)?, whole)?;
+fn played(steps: &[Decoded], asked: &Asked, way: Way) -> anyhow::Result<Played> {
+    let mut live = Live::new(works::policy(&asked.work)?, way)?;
     let mut writer = asked.views.as_deref().map(Writer::create).transpose()?;
     let mut call_ns = Vec::new();
     let mut new = Vec::new();
@@ -110,9 +138,9 @@ fn played(steps: &[Decoded], asked: &Asked, whole: bool) -> anyhow::Result<Playe
         match step {
             Decoded::Message(message) => new.push(Arc::clone(message)),
             Decoded::Call => {
-                let begin = now();
+                let watch = Watch::start();
                 live.call(std::mem::take(&mut new))?;
-                call_ns.push(nanos(begin.elapsed()));
+                call_ns.push(watch.own_ns());
                 if let Some(writer) = &mut writer {
                     writer.write(&live.array)?;
                 }
@@ -125,7 +153,7 @@ fn played(steps: &[Decoded], asked: &Asked, whole: bool) -> anyhow::Result<Playe
 
 impl Live {
     /// A session that was just created.
-    pub(crate) fn new(policy: Policy, whole: bool) -> anyhow::Result<Self> {
+    pub(crate) fn new(policy: Policy, way: Way) -> anyhow::Result<Self> {
         let limits = Limits::default();
         let context = Context {
             now: Timestamp::default(),
@@ -148,7 +176,7 @@ impl Live {
             files: HashMap::new(),
             now: at,
             limits,
-            whole,
+            way,
         })
     }
 
@@ -185,7 +213,7 @@ impl Live {
 
     /// The caller's array becomes the view.
     fn render(&mut self) -> anyhow::Result<()> {
-        let known = self.etag.filter(|_| !self.whole);
+        let known = self.etag.filter(|_| self.way != Way::Whole);
         let view = self.session.view(&self.target, known);
         let view = view
             .ok()
@@ -248,15 +276,19 @@ impl Live {
         Ok(())
     }
 
-    /// Puts a summary made from structure in the place of what is old, when the view has grown too large.
+    /// Puts a summary in the place of what is old, when the view has grown too large.
     fn compact(&mut self) -> anyhow::Result<bool> {
         let is_due = self.session.tokens().tokens >= self.session.thresholds().compact;
         if !self.session.policy().autocompact.enabled || !is_due {
             return Ok(false);
         }
+        let strategy = match self.way {
+            Way::Delta | Way::Whole => Strategy::Model,
+            Way::Structure => Strategy::Extractive,
+        };
         self.run(Command::StartCompaction(StartCompaction {
             asked: Asker::Auto,
-            strategy: Strategy::Extractive,
+            strategy,
             scope: Scope::Whole,
             ahead: false,
             instructions: None,
@@ -267,13 +299,10 @@ impl Live {
             return Ok(false);
         };
         let (key, leaving) = (running.key, running.leaving.clone());
-        let starts = self.session.turns().starts().iter();
-        let transcript = self.session.transcript();
-        let said: Vec<String> = starts
-            .filter(|at| transcript.get(**at).is_some_and(|it| it.standing.holds()))
-            .filter_map(|at| user_words(self.log.get(at.index())?))
-            .collect();
-        let summary = summary_of(&self.session, &leaving, &said).render();
+        let summary = match self.way {
+            Way::Delta | Way::Whole => SUMMARY.repeat(40),
+            Way::Structure => self.summarize(&leaving),
+        };
         if summary.trim().is_empty() {
             self.run(Command::FailCompaction(FailCompaction {
                 key,
@@ -293,7 +322,7 @@ impl Live {
             key,
             attempt: 0,
             hooks: Vec::new(),
-            strategy: Strategy::Extractive,
+            strategy,
             summary: summary.into(),
             made,
             model: "".into(),
@@ -304,6 +333,17 @@ impl Live {
             commit: None,
         }))?;
         Ok(self.session.sealed().epoch() != epoch)
+    }
+
+    /// What leaves, told from its structure.
+    fn summarize(&self, leaving: &[Ordinal]) -> String {
+        let starts = self.session.turns().starts().iter();
+        let transcript = self.session.transcript();
+        let said: Vec<String> = starts
+            .filter(|at| transcript.get(**at).is_some_and(|it| it.standing.holds()))
+            .filter_map(|at| user_words(self.log.get(at.index())?))
+            .collect();
+        summary_of(&self.session, leaving, &said).render()
     }
 
     /// Ids that no message of a conversation has.

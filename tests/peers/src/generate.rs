@@ -1,6 +1,8 @@
 //! Conversations that are made up from a seed, the same each time: an agent that reads, searches, edits and
 //! runs things, with results of all sizes, and a person who asks now and then.
 
+use std::fmt::Write as _;
+
 use serde_json::{Value, json};
 
 use crate::conversation::Conversation;
@@ -123,8 +125,8 @@ fn lines(chance: &mut fastrand::Rng, size: usize) -> String {
     let mut number = 0;
     while lines.len() < size {
         number += 1;
-        let line = format!("{number:>6}  {}\n", text(chance, 60));
-        lines.push_str(&line);
+        // Writing to a string cannot fail.
+        let _ = writeln!(lines, "{number:>6}  {}", text(chance, 60));
     }
     lines
 }

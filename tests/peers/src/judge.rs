@@ -1,7 +1,9 @@
 //! Judges views, whoever made them: would the provider take each, how many tokens it has, and how much of
 //! the view before it did not stay.
 //!
-//! The rules are the core's `validate`, which the product's own tests use. Tokens are the core's `bytes`
+//! The rules are the core's `validate`, which the product's own tests use. They are stricter than Anthropic in
+//! two things, so these are put right first: a text needs no block around it, and neighbours of one role are
+//! one message. Tokens are the core's `bytes`
 //! estimate for everybody. A prompt cache keeps what a request begins with, so a view that does not begin
 //! with all blocks of the one before has lost the cache for the rest of these blocks.
 
@@ -45,6 +47,7 @@ pub(crate) struct Verdict {
 
 /// A message of a view, looked at once.
 struct Seen {
+    value: Value,
     parsed: Parsed,
     tokens: u64,
     blocks: Vec<String>,
@@ -87,7 +90,10 @@ impl Verdict {
         self.views += 1;
         self.tokens
             .push(array.iter().map(|message| message.tokens).sum());
-        let found = validate_parsed(target, array.iter().map(|message| &message.parsed));
+        let found = match as_one(target.provider, array) {
+            Some(merged) => validate_parsed(target, merged.iter()),
+            None => validate_parsed(target, array.iter().map(|message| &message.parsed)),
+        };
         self.invalid += usize::from(!found.is_empty());
         let rules: std::collections::BTreeSet<_> = found
             .iter()
@@ -125,13 +131,42 @@ impl Seen {
                 sizes.map(|size| u64::from(size.tokens)).sum()
             },
         );
-        let value = serde_json::from_str(json).unwrap_or_default();
+        let mut value: Value = serde_json::from_str(json).unwrap_or_default();
+        if let (Provider::Anthropic, Value::String(text)) = (provider, &value["content"]) {
+            value["content"] = json!([{ "type": "text", "text": text }]);
+        }
         Self {
-            parsed: Parsed::new(json.as_bytes()),
+            parsed: Parsed::new(value.to_string().as_bytes()),
             tokens,
             blocks: blocks(&value),
+            value,
         }
     }
+}
+
+/// An array in which neighbours of one role are one message, when it has such neighbours and its provider
+/// takes them so.
+fn as_one(provider: Provider, array: &[Seen]) -> Option<Vec<Parsed>> {
+    let alike = |pair: &[Seen]| pair[0].value["role"] == pair[1].value["role"];
+    if provider != Provider::Anthropic || !array.windows(2).any(alike) {
+        return None;
+    }
+    let mut merged: Vec<Value> = Vec::new();
+    for message in array.iter().map(|message| &message.value) {
+        match merged.last_mut() {
+            Some(last) if last["role"] == message["role"] => {
+                let more = message["content"].as_array().cloned().unwrap_or_default();
+                if let Some(content) = last["content"].as_array_mut() {
+                    content.extend(more);
+                }
+            }
+            _ => merged.push(message.clone()),
+        }
+    }
+    let parsed = merged
+        .iter()
+        .map(|message| Parsed::new(message.to_string().as_bytes()));
+    Some(parsed.collect())
 }
 
 /// A message as prompt caches see it: its blocks, each with the role that it stands in.
@@ -145,7 +180,7 @@ fn blocks(message: &Value) -> Vec<String> {
                 blocks.extend(parts.iter().map(|part| format!("{role} {field} {part}")));
             }
             ("content", Value::String(text)) => {
-                // The same to a provider as one block of text.
+                // The same to a prompt cache as one block of text.
                 let part = json!({ "type": "text", "text": text });
                 blocks.push(format!("{role} content {part}"));
             }
@@ -218,6 +253,20 @@ mod tests {
             ] }),
         ]);
         assert_eq!(verdict.breaks, 0);
+    }
+
+    #[test]
+    fn what_the_provider_takes_is_not_refused() {
+        let verdict = judged(&[
+            head(),
+            json!({ "keep": 0, "messages": [user("one"), user("two"), assistant("three"), user("four")] }),
+        ]);
+        assert_eq!((verdict.views, verdict.invalid), (1, 0));
+        let verdict = judged(&[
+            head(),
+            json!({ "keep": 0, "messages": [assistant("one"), user("two")] }),
+        ]);
+        assert_eq!(verdict.invalid, 1);
     }
 
     #[test]

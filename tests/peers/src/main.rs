@@ -46,9 +46,9 @@ enum Command {
     },
     /// Plays conversations in this process, as asked on standard input
     Core {
-        /// Take the whole view at every call, as if nothing of it were there yet
-        #[arg(long)]
-        whole: bool,
+        /// How Palimpsest plays
+        #[arg(long, value_enum, default_value = "delta")]
+        way: core_session::Way,
     },
     /// Plays conversations through a server over gRPC, as asked on standard input
     Wire,
@@ -70,7 +70,7 @@ fn main() -> anyhow::Result<()> {
             };
             conversation::write(&to, conversations, min_calls)
         }
-        Command::Core { whole } => core_session::play(whole),
+        Command::Core { way } => core_session::play(way),
         Command::Wire => wire::play(),
         Command::Judge => judge::run(),
     }

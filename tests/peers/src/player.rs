@@ -5,6 +5,7 @@ use std::io::{BufRead as _, Write as _};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -41,16 +42,44 @@ pub(crate) fn serve(
     Ok(())
 }
 
-/// Now, for a measurement.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "what is measured here is real time"
-)]
-pub(crate) fn now() -> Instant {
-    Instant::now()
+/// Takes the time of a call.
+pub(crate) struct Watch {
+    real: Instant,
+    busy: Duration,
 }
 
-/// A time as it is told.
-pub(crate) fn nanos(time: Duration) -> u64 {
+impl Watch {
+    /// Begins.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "what is measured here is real time"
+    )]
+    pub(crate) fn start() -> Self {
+        Self {
+            real: Instant::now(),
+            busy: busy(),
+        }
+    }
+
+    /// The time that went by.
+    pub(crate) fn real_ns(&self) -> u64 {
+        nanos(self.real.elapsed())
+    }
+
+    /// The same without the time in which somebody else had the processor: no more than this process was
+    /// busy. Who works with several threads at once is told the time that went by.
+    pub(crate) fn own_ns(&self) -> u64 {
+        let busy = busy().saturating_sub(self.busy);
+        nanos(busy.min(self.real.elapsed()))
+    }
+}
+
+/// How long this process has been busy.
+fn busy() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

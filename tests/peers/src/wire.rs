@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use crate::conversation::{Conversation, Step};
-use crate::player::{Asked, Played, nanos, now, serve};
+use crate::player::{Asked, Played, Watch, serve};
 use crate::views::Writer;
 use crate::works;
 
@@ -79,7 +79,7 @@ impl World {
                         known_etag: std::mem::take(&mut etag).into(),
                         ..PrepareContextRequest::default()
                     };
-                    let begin = now();
+                    let watch = Watch::start();
                     let reply = self
                         .runtime
                         .block_on(self.client.prepare_context(request))?;
@@ -87,7 +87,7 @@ impl World {
                     array.truncate(reply.keep_messages as usize);
                     let fresh = reply.messages_json.iter();
                     array.extend(fresh.map(|message| message.to_vec()));
-                    call_ns.push(nanos(begin.elapsed()));
+                    call_ns.push(watch.real_ns());
                     etag = reply.etag.to_vec();
                     if let Some(writer) = &mut writer {
                         writer.write(&array)?;
