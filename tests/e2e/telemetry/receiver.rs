@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -75,7 +76,7 @@ impl Receiver {
     }
 
     fn with(state: State, address: &str, tls: Option<ServerTlsConfig>) -> Self {
-        let incoming = TcpIncoming::bind(address.parse().unwrap()).unwrap();
+        let incoming = bind(address.parse().unwrap());
         let port = incoming.local_addr().unwrap().port();
         // A certificate is for a name.
         let place = if tls.is_some() {
@@ -171,6 +172,17 @@ impl Receiver {
     pub(super) fn text(&self) -> String {
         self.state.text.lock().unwrap().clone()
     }
+}
+
+/// Listens where it is told to. Where it listened before, somebody else's connection may have its port for a moment.
+fn bind(address: SocketAddr) -> TcpIncoming {
+    for _ in 0..300 {
+        if let Ok(incoming) = TcpIncoming::bind(address) {
+            return incoming;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("{address} is taken")
 }
 
 pub(super) fn names(spans: &[Span]) -> Vec<&str> {

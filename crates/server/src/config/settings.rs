@@ -178,7 +178,7 @@ settings! {
     "grpc.max_concurrent_requests" => grpc.max_concurrent_requests in 1..=1_000_000,
         "Calls at one time; one more is refused with RESOURCE_EXHAUSTED.";
     "grpc.max_slowdown_percent" => grpc.max_slowdown_percent in 110..=10_000,
-        "How long calls may take, in percent of what they take when there are few, before fewer are worked on at one time.";
+        "How long calls may take, in percent of what they take when there are few, before fewer are worked on at one time; 10000: however long they do.";
     "grpc.max_connections" => grpc.max_connections in 1..=1_000_000,
         "Connections at one time; one more is closed at once.";
     "grpc.max_request_bytes_in_flight" => grpc.max_request_bytes_in_flight in (1 << 20)..=MAX_BYTES,

@@ -134,7 +134,7 @@ impl Admission {
 
     /// Whether calls are refused now before anything is known of them. Probes and watches never are.
     pub(super) fn refuses(&self, kind: Kind) -> bool {
-        kind.lane().is_some() && self.pace.refuses()
+        kind.lane().is_some_and(|lane| self.pace.refuses(lane))
     }
 
     /// What those are told.

@@ -31,6 +31,8 @@ pub(super) use place::Place;
 const SLOTS: usize = 64;
 /// How many calls of a method must have been seen before one is refused for a short deadline.
 const KNOWN: u64 = 64;
+/// From this percentage on calls may take as long as they do.
+const ANY: u32 = 10_000;
 /// What a call takes as long as nothing is known.
 const UNKNOWN: Duration = Duration::from_millis(2);
 
@@ -63,18 +65,22 @@ struct Work {
     /// Whether one found no place since the last was done.
     was_short: AtomicBool,
     line: Line<Held>,
+    /// Whether the limit follows what calls take.
+    is_kept: bool,
     mind: Mutex<Limit>,
 }
 
 impl Work {
     fn new(most: usize, max_slowdown_percent: u32) -> Self {
         let mind = Limit::new(most, max_slowdown_percent, Instant::now());
+        let is_kept = max_slowdown_percent < ANY;
         Self {
             working: AtomicUsize::new(0),
-            limit: AtomicUsize::new(mind.get()),
+            limit: AtomicUsize::new(if is_kept { mind.get() } else { most }),
             takes: AtomicU64::new(micros(UNKNOWN)),
             was_short: AtomicBool::new(false),
             line: Line::new(),
+            is_kept,
             mind: Mutex::new(mind),
         }
     }
@@ -108,7 +114,9 @@ impl Work {
         };
         let mut mind = self.mind();
         mind.learn(done, now);
-        self.limit.store(mind.get(), Relaxed);
+        if self.is_kept {
+            self.limit.store(mind.get(), Relaxed);
+        }
         if let Some(takes) = mind.takes() {
             self.takes.store(micros(takes), Relaxed);
         }
@@ -174,9 +182,12 @@ impl Pace {
         }
     }
 
-    /// Whether nobody else is taken on now, whichever place they would find. It costs next to nothing to say so.
-    pub(super) fn refuses(&self) -> bool {
-        let refuses = self.lag.refuses();
+    /// Whether nobody else is taken on now because those who come wait too long to be seen. It costs next to
+    /// nothing to say so. While few are worked on, it is not they who keep the cores busy.
+    pub(super) fn refuses(&self, lane: Lane) -> bool {
+        let work = self.work(lane);
+        let are_many = work.working.load(Relaxed) > work.limit.load(Relaxed) / 2;
+        let refuses = work.is_kept && are_many && self.lag.refuses();
         if refuses {
             self.refused.fetch_add(1, Relaxed);
         }
