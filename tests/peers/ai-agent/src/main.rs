@@ -239,7 +239,9 @@ fn shown(message: &Message) -> Value {
                     json!({ "id": call.id, "type": "function", "function": function })
                 })
                 .collect();
-            json!({ "role": "assistant", "content": message.content, "tool_calls": calls })
+            // The crate sends an empty text here, which is not what this is about.
+            let content = Some(&message.content).filter(|content| !content.is_empty());
+            json!({ "role": "assistant", "content": content, "tool_calls": calls })
         }
         (MessageRole::Tool, _) => {
             let content = if message.is_error == Some(true) {
