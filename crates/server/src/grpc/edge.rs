@@ -103,15 +103,15 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let path = request.uri().path();
+        if self.shared.admission.refuses(Kind::of(path)) {
+            let refusal = self.shared.shed.answer(path, &self.shared.metrics);
+            return Box::pin(std::future::ready(Ok(refusal)));
+        }
         // The clone takes the next call; the one that said it was ready takes this.
         let next = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, next);
         let shared = Arc::clone(&self.shared);
-        let path = request.uri().path();
-        if shared.admission.refuses(Kind::of(path)) {
-            let refusal = shared.shed.answer(path, &shared.metrics);
-            return Box::pin(std::future::ready(Ok(refusal)));
-        }
         Box::pin(async move { Ok(shared.answer(ready, request).await) })
     }
 }
