@@ -34,6 +34,33 @@ fn as_missing(theirs: &Status, nobodys: &Status) {
     assert_eq!(told(theirs, &[]), told(nobodys, &[("nobod", "there")]));
 }
 
+fn of(project: &str, session: &str) -> String {
+    format!("projects/{project}/sessions/{session}")
+}
+
+/// Gets a token of a page of their session, and tries it with my key. `list` gives the next page's token.
+async fn tokens_of_sessions(
+    [theirs, mine]: [&str; 2],
+    mut list: impl AsyncFnMut(&str, String, String) -> Result<String, Status>,
+) {
+    let token = list(theirs, of("bbb", "there"), String::new())
+        .await
+        .unwrap();
+    assert!(!token.is_empty());
+    let mut list = async |name| list(mine, name, token.clone()).await.unwrap_err();
+    let (there, nobodys) = (
+        list(of("bbb", "there")).await,
+        list(of("bbb", "nobod")).await,
+    );
+    as_missing(&there, &nobodys);
+    // It is of their request, and no other has a place where it stands.
+    refused(
+        &list(of("aaa", "there")).await,
+        Code::InvalidArgument,
+        "INVALID_PAGE_TOKEN",
+    );
+}
+
 #[tokio::test]
 async fn page_tokens_lead_their_owner_alone() {
     let world = World::new();
@@ -46,70 +73,35 @@ async fn page_tokens_lead_their_owner_alone() {
         ("bbb", &theirs, "other"),
         ("aaa", &mine, "there"),
     ] {
-        let session = format!("projects/{project}/sessions/{session}");
-        let said = with(key, append(&session, work()));
+        let said = with(key, append(&of(project, session), work()));
         context.append_messages(said).await.unwrap();
     }
-    let of = |project: &str, session: &str| format!("projects/{project}/sessions/{session}");
 
-    let page = |session: String, token: &str| ListMessagesRequest {
-        session,
-        page_size: 1,
-        page_token: token.into(),
-        ..Default::default()
-    };
-    let first = client
-        .list_messages(with(&theirs, page(of("bbb", "there"), "")))
-        .await
-        .unwrap();
-    let token = first.into_inner().next_page_token;
-    assert!(!token.is_empty());
-    let mut list = async |name| {
-        client
-            .list_messages(with(&mine, page(name, &token)))
-            .await
-            .unwrap_err()
-    };
-    let (there, nobodys) = (
-        list(of("bbb", "there")).await,
-        list(of("bbb", "nobod")).await,
-    );
-    as_missing(&there, &nobodys);
-    // It is of their request, and no other has a place where it stands.
-    refused(
-        &list(of("aaa", "there")).await,
-        Code::InvalidArgument,
-        "INVALID_PAGE_TOKEN",
-    );
-
-    let page = |session: String, token: &str| ListEventsRequest {
-        session,
-        page_size: 1,
-        page_token: token.into(),
-        ..Default::default()
-    };
-    let first = client
-        .list_events(with(&theirs, page(of("bbb", "there"), "")))
-        .await
-        .unwrap();
-    let token = first.into_inner().next_page_token;
-    assert!(!token.is_empty());
-    let mut list = async |name| {
-        client
-            .list_events(with(&mine, page(name, &token)))
-            .await
-            .unwrap_err()
-    };
-    let (there, nobodys) = (
-        list(of("bbb", "there")).await,
-        list(of("bbb", "nobod")).await,
-    );
-    as_missing(&there, &nobodys);
-    refused(
-        &list(of("aaa", "there")).await,
-        Code::InvalidArgument,
-        "INVALID_PAGE_TOKEN",
-    );
+    let keys = [theirs.as_str(), mine.as_str()];
+    let mut messages = client.clone();
+    tokens_of_sessions(keys, async |key, session, page_token| {
+        let page = ListMessagesRequest {
+            session,
+            page_size: 1,
+            page_token,
+            ..Default::default()
+        };
+        let listed = messages.list_messages(with(key, page)).await?;
+        Ok(listed.into_inner().next_page_token)
+    })
+    .await;
+    let mut events = client.clone();
+    tokens_of_sessions(keys, async |key, session, page_token| {
+        let page = ListEventsRequest {
+            session,
+            page_size: 1,
+            page_token,
+            ..Default::default()
+        };
+        let listed = events.list_events(with(key, page)).await?;
+        Ok(listed.into_inner().next_page_token)
+    })
+    .await;
 
     let page = |project: &str, token: &str| ListSessionsRequest {
         parent: format!("projects/{project}"),
@@ -143,7 +135,6 @@ async fn delegation_tokens_are_of_their_session_alone() {
     let (theirs, mine) = (world.key("bbb", RIGHTS), world.key("aaa", RIGHTS));
     let server = world.serve(&["policy.autocompact.min_input_tokens=100".to_owned()]);
     let mut client = ContextServiceClient::new(server.channel().await);
-    let of = |project: &str, session: &str| format!("projects/{project}/sessions/{session}");
     let mut tokens = Vec::new();
     for (project, key) in [("bbb", &theirs), ("aaa", &mine)] {
         let said = with(key, prepare(&of(project, "there"), work()));
