@@ -26,6 +26,8 @@ const SECONDS: usize = 10;
 /// before the last one is forgotten.
 const FEW: usize = 8;
 const OFTEN: Duration = Duration::from_secs(8);
+/// How long that moment is at most.
+const MOMENT: Duration = Duration::from_millis(200);
 
 /// A number that follows what calls take.
 #[derive(Debug)]
@@ -35,10 +37,11 @@ pub(super) struct Limit {
     most: usize,
     now: usize,
     takes: Option<Duration>,
+    longer: Option<Duration>,
     window: Window,
     recent: [Second; SECONDS],
-    /// The number when there are few for a moment.
-    aside: Option<usize>,
+    /// The number when there are few for a moment, and since when there are.
+    aside: Option<(usize, Instant)>,
     /// When there were few the last time.
     were_few: Option<Instant>,
 }
@@ -85,6 +88,7 @@ impl Limit {
             most,
             now: FIRST.min(most),
             takes: None,
+            longer: None,
             window: Window::default(),
             recent: [nothing; SECONDS],
             aside: None,
@@ -102,15 +106,22 @@ impl Limit {
         self.takes
     }
 
-    /// How much longer than with few others a call may take.
-    pub(super) fn longer(&self, now: Instant) -> Option<Duration> {
-        let (_, took) = self.remembered(now)?;
-        let longer = took.saturating_mul(self.percent.saturating_sub(100)) / 100;
-        Some(Duration::from_micros(longer))
+    /// How much longer than with few others a call may take, once that is known.
+    pub(super) fn longer(&self) -> Option<Duration> {
+        self.longer
     }
 
     /// Learns of a call that is over.
     pub(super) fn learn(&mut self, done: Done, now: Instant) {
+        if let Some((before, since)) = self.aside
+            && now - since > MOMENT
+        {
+            // There are too many that were not kept waiting; what they take is what there is to be known.
+            self.now = before;
+            self.aside = None;
+            self.were_few = Some(now);
+            self.window = Window::default();
+        }
         // Those that came before there were to be few tell nothing of few.
         let too_many = self.aside.is_some() && done.working > self.now;
         let after_a_pause = self.window.last.is_some_and(|at| now - at > GAP);
@@ -146,10 +157,14 @@ impl Limit {
         let done = window.samples.saturating_mul(1_000_000_000) / micros(lasted).max(1);
         self.takes = Some(Duration::from_micros(took));
         self.remember(now, done, took);
+        if let Some((_, least)) = self.remembered(now) {
+            let longer = least.saturating_mul(self.percent.saturating_sub(100)) / 100;
+            self.longer = Some(Duration::from_micros(longer));
+        }
         if window.peak <= self.now / 2 || self.aside.is_some() {
             self.were_few = Some(now);
         }
-        if let Some(before) = self.aside.take() {
+        if let Some((before, _)) = self.aside.take() {
             self.now = before;
             return;
         }
@@ -158,7 +173,7 @@ impl Limit {
             return;
         }
         if self.were_few.is_none_or(|at| now - at > OFTEN) {
-            self.aside = Some(self.now);
+            self.aside = Some((self.now, now));
             self.now = (self.now / FEW).max(2);
             return;
         }
@@ -276,6 +291,29 @@ mod tests {
         // And fewer again when it is fast.
         overload(&mut limit, &mut now, fast, minute);
         assert!((8..24).contains(&limit.get()), "{}", limit.get());
+    }
+
+    #[test]
+    fn a_moment_with_few_ends_even_if_there_are_many() {
+        let mut now = Instant::now();
+        let mut limit = Limit::new(1_000, 200, now);
+        let mut few = Duration::ZERO;
+        for _ in 0..100_000 {
+            let step = Duration::from_micros(500);
+            now += step;
+            let over = Done {
+                took: Duration::from_millis(4),
+                // Calls that were kept waiting by their callers come back whether or not there is a place.
+                working: 20,
+                was_short: true,
+            };
+            limit.learn(over, now);
+            if limit.get() < LEAST {
+                few += step;
+            }
+        }
+        assert!(few > Duration::ZERO);
+        assert!(few < Duration::from_secs(3), "{few:?} of 50 s");
     }
 
     #[test]

@@ -6,16 +6,14 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// How long a call of a burst waits, and how long a queue may stand until it is none.
-pub(super) const BURST: Duration = Duration::from_millis(100);
-/// For how long after somebody waited in vain it is still the same queue, although it was empty meanwhile.
-pub(super) const CALM: Duration = Duration::from_secs(1);
+use super::calm::{BURST, Calm};
+
 /// The most that a call waits in a queue that stands, and the part of what calls take that it waits.
 const STANDING: Duration = Duration::from_millis(20);
 const PART: u32 = 4;
@@ -26,6 +24,8 @@ pub(super) struct Line<T> {
     /// How many there are; looked at without the lock, which nobody takes while nobody waits.
     waiting: AtomicUsize,
     inner: Mutex<Inner<T>>,
+    /// Otherwise it stands, whoever waits in it.
+    calm: Arc<Calm>,
 }
 
 #[derive(Debug)]
@@ -33,15 +33,6 @@ struct Inner<T> {
     calls: VecDeque<oneshot::Sender<T>>,
     /// When nobody was waiting the last time.
     was_empty: Option<Instant>,
-    /// Until when it stands, whoever waits in it.
-    stands_until: Option<Instant>,
-}
-
-impl<T> Inner<T> {
-    fn stands(&self, now: Instant) -> bool {
-        let long = |at| now.saturating_duration_since(at) > BURST;
-        self.was_empty.is_some_and(long) || self.stands_until.is_some_and(|at| now < at)
-    }
 }
 
 /// How fast the line moves: what a call takes, and how many are worked on at one time.
@@ -71,14 +62,14 @@ pub(super) enum Joined<T> {
 }
 
 impl<T> Line<T> {
-    pub(super) const fn new() -> Self {
+    pub(super) fn new(calm: &Arc<Calm>) -> Self {
         Self {
             waiting: AtomicUsize::new(0),
             inner: Mutex::new(Inner {
                 calls: VecDeque::new(),
                 was_empty: None,
-                stands_until: None,
             }),
+            calm: Arc::clone(calm),
         }
     }
 
@@ -99,7 +90,7 @@ impl<T> Line<T> {
             self.waiting.fetch_sub(1, SeqCst);
             return Joined::Placed(place);
         }
-        let stands = inner.stands(now);
+        let stands = self.stands(&inner, now);
         let patience = if stands {
             (flow.takes / PART).min(STANDING)
         } else {
@@ -108,7 +99,9 @@ impl<T> Line<T> {
         // The first may wait whatever calls take: a place that becomes free is not to stay so.
         if !inner.calls.is_empty() && flow.after(inner.calls.len()) > patience {
             self.waiting.fetch_sub(1, SeqCst);
-            inner.stands_until = stands.then(|| now + CALM);
+            if stands {
+                self.calm.disturb(now);
+            }
             return Joined::TooLong;
         }
         let (sender, place) = oneshot::channel();
@@ -119,8 +112,8 @@ impl<T> Line<T> {
     /// Somebody waited in vain.
     pub(super) fn gave_up(&self, now: Instant) {
         let mut inner = self.lock();
-        if inner.stands(now) {
-            inner.stands_until = Some(now + CALM);
+        if self.stands(&inner, now) {
+            self.calm.disturb(now);
         }
         self.tidy(&mut inner, now);
     }
@@ -149,6 +142,11 @@ impl<T> Line<T> {
             }
         }
         self.tidy(&mut inner, now);
+    }
+
+    fn stands(&self, inner: &Inner<T>, now: Instant) -> bool {
+        let long = |at| now.saturating_duration_since(at) > BURST;
+        inner.was_empty.is_some_and(long) || !self.calm.is(now)
     }
 
     /// Forgets those at the front who have gone.
@@ -185,8 +183,8 @@ mod tests {
 
     #[test]
     fn a_burst_waits_and_a_queue_that_stands_hardly_does() {
-        let line = Line::new();
         let mut now = Instant::now();
+        let line = Line::new(&Arc::new(Calm::new(now)));
         let first = line.join(now, FLOW, || None);
         assert_eq!(patience(&first), Some(BURST));
         let second = line.join(now, FLOW, || panic!("nobody goes ahead"));
@@ -203,7 +201,7 @@ mod tests {
         assert_eq!(patience(&next), Some(FLOW.takes / PART));
         drop(next);
         line.gave_up(now);
-        now += CALM;
+        now += Duration::from_secs(1);
         let next = line.join(now, FLOW, || None);
         assert_eq!(patience(&next), Some(BURST));
         drop(next);
@@ -213,8 +211,8 @@ mod tests {
 
     #[test]
     fn places_are_given_in_order() {
-        let line = Line::new();
         let now = Instant::now();
+        let line = Line::new(&Arc::new(Calm::new(now)));
         let joined = [(); 3].map(|()| line.join(now, FLOW, || None));
         // Two places are given, to those who came first; the third finds none.
         let places = std::cell::Cell::new(2);
@@ -234,8 +232,8 @@ mod tests {
 
     #[test]
     fn a_burst_is_no_longer_than_it_can_be_served() {
-        let line = Line::new();
         let now = Instant::now();
+        let line = Line::new(&Arc::new(Calm::new(now)));
         let waiting: Vec<_> = std::iter::from_fn(|| match line.join(now, FLOW, || None) {
             Joined::Waits(place, _) => Some(place),
             Joined::Placed(()) | Joined::TooLong => None,

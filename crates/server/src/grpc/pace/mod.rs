@@ -4,10 +4,12 @@
 //! call waits for somebody else is not counted.
 //!
 //! A call that finds no place waits a little (`line`), so that a burst is no overload. When the cores are so
-//! busy that calls wait before they are seen (`lag`), they are refused as cheaply as can be.
+//! busy that calls wait before they are seen (`lag`), a share of them is refused as cheaply as can be. Either
+//! knows what the other saw (`calm`).
 //!
 //! Reads have a lane of their own beside changes, so that neither starves the other.
 
+mod calm;
 mod lag;
 mod limit;
 mod line;
@@ -21,6 +23,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
+use calm::Calm;
 use lag::Lag;
 use limit::{Done, Limit};
 use line::{Flow, Joined, Line};
@@ -33,6 +36,8 @@ const SLOTS: usize = 64;
 const KNOWN: u64 = 64;
 /// From this percentage on calls may take as long as they do.
 const ANY: u32 = 10_000;
+/// The part of the limit from which on it is the calls that keep the cores busy.
+const MANY: usize = 4;
 /// What a call takes as long as nothing is known.
 const UNKNOWN: Duration = Duration::from_millis(2);
 
@@ -50,6 +55,7 @@ pub(super) struct Pace {
     changes: Work,
     refused: AtomicU64,
     lag: Arc<Lag>,
+    calm: Arc<Calm>,
     methods: [Method; SLOTS],
 }
 
@@ -71,7 +77,7 @@ struct Work {
 }
 
 impl Work {
-    fn new(most: usize, max_slowdown_percent: u32) -> Self {
+    fn new(most: usize, max_slowdown_percent: u32, calm: &Arc<Calm>) -> Self {
         let mind = Limit::new(most, max_slowdown_percent, Instant::now());
         let is_kept = max_slowdown_percent < ANY;
         Self {
@@ -79,7 +85,7 @@ impl Work {
             limit: AtomicUsize::new(if is_kept { mind.get() } else { most }),
             takes: AtomicU64::new(micros(UNKNOWN)),
             was_short: AtomicBool::new(false),
-            line: Line::new(),
+            line: Line::new(calm),
             is_kept,
             mind: Mutex::new(mind),
         }
@@ -120,7 +126,7 @@ impl Work {
         if let Some(takes) = mind.takes() {
             self.takes.store(micros(takes), Relaxed);
         }
-        mind.longer(now)
+        mind.longer()
     }
 
     fn mind(&self) -> MutexGuard<'_, Limit> {
@@ -156,11 +162,13 @@ impl Method {
 impl Pace {
     /// At most `most` at a time, and at most that percentage of those that keep the machine busy.
     pub(super) fn new(most: usize, max_slowdown_percent: u32) -> Arc<Self> {
+        let calm = Arc::new(Calm::new(Instant::now()));
         Arc::new(Self {
-            reads: Work::new(most, max_slowdown_percent),
-            changes: Work::new(most, max_slowdown_percent),
+            reads: Work::new(most, max_slowdown_percent, &calm),
+            changes: Work::new(most, max_slowdown_percent, &calm),
             refused: AtomicU64::new(0),
-            lag: Lag::new(),
+            lag: Lag::new(&calm),
+            calm,
             methods: std::array::from_fn(|_| Method::default()),
         })
     }
@@ -182,11 +190,11 @@ impl Pace {
         }
     }
 
-    /// Whether nobody else is taken on now because those who come wait too long to be seen. It costs next to
+    /// Whether this one is not taken on because those who come wait too long to be seen. It costs next to
     /// nothing to say so. While few are worked on, it is not they who keep the cores busy.
     pub(super) fn refuses(&self, lane: Lane) -> bool {
         let work = self.work(lane);
-        let are_many = work.working.load(Relaxed) > work.limit.load(Relaxed) / 2;
+        let are_many = work.working.load(Relaxed) > work.limit.load(Relaxed) / MANY;
         let refuses = work.is_kept && are_many && self.lag.refuses();
         if refuses {
             self.refused.fetch_add(1, Relaxed);
@@ -225,6 +233,9 @@ impl Pace {
         };
         let Some(held) = held else {
             self.refused.fetch_add(1, Relaxed);
+            if work.is_kept && !self.calm.is(Instant::now()) {
+                self.lag.press();
+            }
             return Err(Refused::NoPlace);
         };
         Ok(held.into_place(slot(method)))
