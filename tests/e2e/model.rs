@@ -4,15 +4,17 @@ use std::time::Duration;
 
 use palimpsest_fake_provider::{Behaviour, FakeProvider, Plan, Recorded};
 use palimpsest_proto::context::v1::{
-    CompactRequest, CompactionOverrides, CompactionState, CompactionStrategy, MessageInput,
+    CompactRequest, CompactionOverrides, CompactionState, CompactionStrategy, CreateSessionRequest,
+    MessageInput, Policy, Session, SummaryPolicy, UpdateSessionRequest,
 };
 use palimpsest_tests::array::values;
 use palimpsest_tests::say::{assistant, assistant_call, prepare, result, user};
 use palimpsest_tests::server::Context;
-use palimpsest_tests::{Array, Server, name, refused, refused_field};
+use palimpsest_tests::{Array, Server, fields, name, refused, refused_field};
 use serde_json::Value;
 use tempfile::TempDir;
 use tonic::{Code, Request, Status};
+use tonic_types::StatusExt as _;
 
 use crate::SERVER;
 
@@ -22,8 +24,8 @@ const KEY: &str = "key-of-the-tests";
 struct World {
     provider: FakeProvider,
     client: Context,
+    server: Server,
     // Ends with the test.
-    _server: Server,
     _folder: TempDir,
 }
 
@@ -46,7 +48,7 @@ impl World {
         Self {
             provider,
             client: server.context().await,
-            _server: server,
+            server,
             _folder: folder,
         }
     }
@@ -497,4 +499,69 @@ async fn a_slow_model_has_as_much_time_as_the_caller() {
     assert_eq!(compaction.state(), CompactionState::Succeeded);
     assert_eq!(compaction.strategy(), CompactionStrategy::Extractive);
     assert!(began.elapsed() > Duration::from_secs(1), "it was asked");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_models_that_the_server_allows_can_be_chosen() {
+    let mut world = World::new(&["summarizer.allowed_models=claude-small-*, gpt-tiny"]).await;
+    world
+        .view(
+            "a",
+            vec![user(&"first words ".repeat(100)), assistant("yes")],
+        )
+        .await;
+    let by_model = CompactionStrategy::Model;
+    let is_not_allowed = |status: &Status, field: &str| {
+        let metadata = refused(status, Code::InvalidArgument, "MODEL_NOT_ALLOWED");
+        assert_eq!(metadata["model"], "claude-huge");
+        assert_eq!(fields(status), [field]);
+    };
+    let refusal = world.compact("a", by_model, "claude-huge").await;
+    is_not_allowed(&refusal.unwrap_err(), "overrides.model");
+    assert!(world.bodies().is_empty(), "nobody was asked");
+    // What begins as one may, is one, or is the server's own may be chosen.
+    for model in ["claude-small-4", "gpt-tiny", "claude-fake"] {
+        let asked = world.compact("a", by_model, model).await;
+        let reason = |status: &Status| status.get_details_error_info().unwrap().reason;
+        assert!(
+            asked
+                .as_ref()
+                .map_or_else(|status| reason(status) != "MODEL_NOT_ALLOWED", |_| true),
+            "{model}: {asked:?}"
+        );
+    }
+    // Nor can a session be given another.
+    let policy = |model: &str| Policy {
+        summary: Some(SummaryPolicy {
+            fallback_model: Some(model.to_owned()),
+            ..SummaryPolicy::default()
+        }),
+        ..Policy::default()
+    };
+    let mut sessions = world.server.sessions().await;
+    let create = |id: &str, model: &str| {
+        let request = CreateSessionRequest {
+            parent: "projects/p".to_owned(),
+            session_id: id.to_owned(),
+            session: Some(Session {
+                policy_overrides: Some(policy(model)),
+                ..Session::default()
+            }),
+            ..CreateSessionRequest::default()
+        };
+        let mut sessions = sessions.clone();
+        async move { sessions.create_session(request).await }
+    };
+    let field = "session.policy_overrides.summary.fallback_model";
+    is_not_allowed(&create("b", "claude-huge").await.unwrap_err(), field);
+    create("b", "gpt-tiny").await.unwrap();
+    let update = UpdateSessionRequest {
+        session: Some(Session {
+            name: "projects/p/sessions/b".to_owned(),
+            policy_overrides: Some(policy("claude-huge")),
+            ..Session::default()
+        }),
+        ..UpdateSessionRequest::default()
+    };
+    is_not_allowed(&sessions.update_session(update).await.unwrap_err(), field);
 }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use palimpsest_core::policy::Overlay;
 use palimpsest_summarize::{
     Anthropic, Auth, BreakerSettings, Chain, Endpoint, Error, Link, OpenAi, OutputCap, Reply,
     Request, SecretSource, Stop, Summarizer,
 };
 use tokio::time::Instant;
 
-use crate::config::{ModelConfig, ModelProvider, SummarizerConfig};
+use crate::config::{ModelConfig, ModelNames, ModelProvider, SummarizerConfig};
 use crate::grpc::outgoing;
 use crate::metrics::Metrics;
 
@@ -19,6 +20,7 @@ use crate::metrics::Metrics;
 pub struct Models {
     main: One,
     fallback: Option<One>,
+    allowed: ModelNames,
     /// Tokens that fit into one request and its answer.
     pub window_tokens: u64,
     /// Tokens that can be written at most.
@@ -91,6 +93,7 @@ impl Models {
             fallback: has_fallback
                 .then(|| one(("fallback", metrics), &fallback, config))
                 .transpose()?,
+            allowed: config.allowed_models.clone(),
             window_tokens: config.window_tokens,
             max_output_tokens: config.max_output_tokens,
             timeout: Duration::from_millis(config.timeout_ms),
@@ -110,9 +113,30 @@ impl Models {
         &self.main.name
     }
 
+    /// Whether sessions and calls may choose a model.
+    pub fn allow(&self, model: &str) -> bool {
+        let mut own = std::iter::once(&self.main).chain(&self.fallback);
+        own.any(|one| *one.name == *model) || self.allowed.have(model)
+    }
+
+    /// The field and the model, when settings for a session choose one that they may not.
+    pub fn refused(&self, settings: &Overlay) -> Option<(&'static str, String)> {
+        let fields = [
+            ("policy.summary.model", "model"),
+            ("policy.summary.fallback_model", "fallback_model"),
+        ];
+        fields.into_iter().find_map(|(path, name)| {
+            let model = settings.get(&["summary", name])?.as_str()?;
+            (!self.allow(model)).then(|| (path, model.to_owned()))
+        })
+    }
+
     /// The attempts at a summary, where a policy or a call names models of its own. A fallback that only
-    /// a policy names is another model of the main one's provider.
+    /// a policy names is another model of the main one's provider. A model that may not be chosen any more
+    /// is as if it were not named.
     pub fn attempts(&self, model: Option<&str>, fallback_model: Option<&str>) -> Vec<Attempt> {
+        let model = model.filter(|model| self.allow(model));
+        let fallback_model = fallback_model.filter(|model| self.allow(model));
         let attempt = |one: &One, model: Option<&str>| Attempt {
             model: model.map_or_else(|| one.name.clone(), Box::from),
             summarizer: Arc::clone(&one.summarizer),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Context, Decision, Rejection, Skip, answered, check_revision};
 use crate::event::{Event, Restored};
 use crate::ids::{CallKey, Ordinal, Revision};
-use crate::levels::mend::measured;
+use crate::levels::mend::{Fate, measured, mend_pieces};
 use crate::message::Message;
 use crate::session::{CallState, NotHeld, RequestStamp, Session, Span, settle};
 use crate::tokens::Ledger;
@@ -87,7 +87,6 @@ impl Wanted {
         if !kept_spans(now, from).all(|(_, span)| has_place(span)) {
             layout = lay_out(&state, true)?;
         }
-        keep_forms(&mut layout.pieces, now, from);
         for (message, span) in kept_spans(now, from) {
             let at = place_of(span, &layout.pieces, &open).unwrap_or(layout.pieces.len());
             let form = Form::Placeholder(span.key);
@@ -105,6 +104,7 @@ impl Wanted {
         }
         ledger.calibration = now.ledger().calibration;
         let pieces = [state.sealed().pieces(), &layout.pieces].concat();
+        let pieces = keep_forms(pieces, &state, now, from)?;
         Ok(Self {
             state,
             pieces,
@@ -196,8 +196,13 @@ fn place_of(span: &Span, pieces: &[Piece], open: &[CallKey]) -> Option<usize> {
     open.is_empty().then_some(pieces.len())
 }
 
-/// What was cleared or snipped of the messages since stays so.
-fn keep_forms(pieces: &mut [Piece], now: &Session, from: Ordinal) {
+/// What was cleared or snipped of the messages since stays so, and the rest such that a provider takes it.
+fn keep_forms(
+    pieces: Vec<Piece>,
+    state: &Session,
+    now: &Session,
+    from: Ordinal,
+) -> Result<Vec<Piece>, NotHeld> {
     let lasting = |piece: &&Piece| {
         piece.message >= from
             && matches!(
@@ -213,23 +218,39 @@ fn keep_forms(pieces: &mut [Piece], now: &Session, from: Ordinal) {
     let forms: HashMap<(Ordinal, u16), Form> = shown
         .map(|piece| ((piece.message, piece.block), piece.form))
         .collect();
-    // A marker for what is not shown any more would stand where nothing may.
-    let shown = |piece: &&mut Piece| piece.form.is_of_a_block() && piece.form.is_shown();
-    for piece in pieces.iter_mut().filter(shown) {
-        let Some(form) = forms.get(&(piece.message, piece.block)) else {
-            continue;
-        };
-        piece.form = match (piece.form.answers(), *form) {
-            (Some(call), Form::Cleared(_)) => Form::Cleared(call),
-            // Its call may have come back, and must not be without an answer.
-            (Some(call), _) => Form::SnippedResult(call),
-            (None, Form::Cleared(_) | Form::SnippedResult(_)) => continue,
-            // A call whose result has come back must stand too.
-            (None, form) if piece.form.calls().is_some() => match form {
-                Form::SnippedCall(call) => Form::SnippedCall(call),
-                _ => continue,
-            },
-            (None, form) => form,
-        };
+    if forms.is_empty() {
+        return Ok(pieces);
+    }
+    let change = mend_pieces(state, &pieces, None, |_, piece| {
+        // A marker for what is not shown any more would stand where nothing may.
+        if !piece.form.is_of_a_block() || !piece.form.is_shown() {
+            return Fate::Stay;
+        }
+        let form = forms.get(&(piece.message, piece.block));
+        match form.and_then(|form| kept(piece.form, *form)) {
+            Some(form) => Fate::Become(form),
+            None => Fate::Stay,
+        }
+    })?;
+    Ok(change.apply(&pieces))
+}
+
+/// The form of a piece that had a lasting one; none when it cannot keep that.
+fn kept(form: Form, lasting: Form) -> Option<Form> {
+    match (form.answers(), lasting) {
+        (Some(call), Form::Cleared(_)) => Some(Form::Cleared(call)),
+        // Its call may have come back, and must not be without an answer.
+        (Some(call), _) => Some(Form::SnippedResult(call)),
+        (None, Form::Cleared(_) | Form::SnippedResult(_)) => None,
+        // A call whose result has come back must stand too.
+        (None, lasting) if form.calls().is_some() => match lasting {
+            Form::SnippedCall(call) => Some(Form::SnippedCall(call)),
+            _ => None,
+        },
+        // The operator's words led, and somebody has spoken before them now: there is no marker for that.
+        (None, Form::Marker(_)) if form == Form::Operator => {
+            Some(Form::Dropped(DropReason::Snipped))
+        }
+        (None, lasting) => Some(lasting),
     }
 }

@@ -32,10 +32,20 @@ pub fn mend_with(
     new: Option<(usize, Piece)>,
     fate: impl Fn(usize, &Piece) -> Fate,
 ) -> Result<LayoutChange, NotHeld> {
+    let change = mend_pieces(session, session.sealed().pieces(), new, fate)?;
+    Ok(measured(change, session))
+}
+
+/// The same for pieces that are not the session's yet. What a prompt cache can still use is not known of them.
+pub fn mend_pieces(
+    session: &Session,
+    before: &[Piece],
+    new: Option<(usize, Piece)>,
+    fate: impl Fn(usize, &Piece) -> Fate,
+) -> Result<LayoutChange, NotHeld> {
     if !session.transcript().is_whole() {
         return Err(NotHeld);
     }
-    let before = session.sealed().pieces();
     let mut after: Vec<Option<Piece>> = before
         .iter()
         .enumerate()
@@ -94,7 +104,7 @@ pub fn mend_with(
     if let Some((_, new)) = new.filter(|(at, _)| *at == before.len()) {
         rewriter.insert(new);
     }
-    Ok(measured(rewriter.finish(), session))
+    Ok(rewriter.finish())
 }
 
 /// A change with what a prompt cache can still use after it.

@@ -48,7 +48,7 @@ pub use quotas::{Quotas, QuotasConfig};
 pub use retention::{Age, Keep, OwnKeep, RetentionConfig, SweepConfig};
 pub use source::{FixedSource, ProcessSource, Source};
 pub use summarizer::{
-    BaseUrl, ModelConfig, ModelName, ModelProvider, SummarizerConfig, VariableName,
+    BaseUrl, ModelConfig, ModelName, ModelNames, ModelProvider, SummarizerConfig, VariableName,
 };
 pub use value::{LogFilter, LogFormat};
 

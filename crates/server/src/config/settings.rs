@@ -255,6 +255,8 @@ settings! {
         "The variable that holds its key. Without it, at the provider's own place: ANTHROPIC_API_KEY or OPENAI_API_KEY.";
     "summarizer.api_key_file" => summarizer.main.api_key_file,
         "The file that holds its key, read for every call.";
+    "summarizer.allowed_models" => summarizer.allowed_models,
+        "Models that sessions and calls may choose, such as \"claude-haiku-*,gpt-5-mini\"; those of this file always. Empty: any.";
     "summarizer.window_tokens" => summarizer.window_tokens in 2_000..=100_000_000,
         "Tokens that fit into one request and its answer.";
     "summarizer.max_output_tokens" => summarizer.max_output_tokens in 256..=1_000_000,

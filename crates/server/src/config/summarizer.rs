@@ -14,6 +14,8 @@ pub struct SummarizerConfig {
     pub main: ModelConfig,
     /// The model that is asked when the main one gives no summary.
     pub fallback: ModelConfig,
+    /// The models that sessions and calls may choose beside these two.
+    pub allowed_models: ModelNames,
     /// Tokens that fit into one request and its answer, for both.
     pub window_tokens: u64,
     /// Tokens that it can write at most: providers refuse a request for more.
@@ -44,6 +46,7 @@ impl Default for SummarizerConfig {
         Self {
             main: ModelConfig::default(),
             fallback: ModelConfig::default(),
+            allowed_models: ModelNames::default(),
             window_tokens: 200_000,
             max_output_tokens: 20_000,
             timeout_ms: 120_000,
@@ -66,7 +69,11 @@ pub(super) fn check(
     );
     let lonely =
         "has no effect without summarizer.provider: set that to \"anthropic\" or \"openai\"";
-    let needs_main: [(bool, &'static [&'static str]); 6] = [
+    let needs_main: [(bool, &'static [&'static str]); 7] = [
+        (
+            !config.allowed_models.are_all(),
+            &["summarizer.allowed_models", "summarizer.provider"],
+        ),
         (
             main.base_url.is_some(),
             &["summarizer.base_url", "summarizer.provider"],
@@ -144,6 +151,47 @@ pub(super) fn check(
     );
 }
 
+/// Names of models; one that ends with `*` stands for all that begin so. Without any it is every model.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ModelNames(String);
+
+impl ModelNames {
+    /// Whether it is every model.
+    pub fn are_all(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a model is among them.
+    pub fn have(&self, model: &str) -> bool {
+        let is_it = |name: &str| match name.strip_suffix('*') {
+            Some(start) => model.starts_with(start),
+            None => model == name,
+        };
+        self.are_all() || self.0.split(',').map(str::trim).any(is_it)
+    }
+}
+
+impl Value for ModelNames {
+    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+        let text = raw.text().map(str::trim);
+        let is_name = |name: &str| is_model_name(name.trim());
+        let text = text.filter(|text| text.is_empty() || text.split(',').all(is_name));
+        text.map(|text| Self(text.to_owned())).ok_or_else(|| {
+            raw.refused(
+                "names of models with commas between them, such as \"claude-haiku-*,gpt-5-mini\"",
+            )
+        })
+    }
+
+    fn toml(&self) -> Option<String> {
+        Some(quoted(&self.0))
+    }
+}
+
+fn is_model_name(text: &str) -> bool {
+    (1..=256).contains(&text.len()) && text.chars().all(|c| !c.is_whitespace() && !c.is_control())
+}
+
 macro_rules! texts {
     ($($(#[$doc:meta])* $name:ident: $valid:expr, $expected:literal;)*) => {$(
         $(#[$doc])*
@@ -184,9 +232,7 @@ texts! {
             && url.password().is_none()
     }), "an http or https URL without a name and a password in it, such as \"https://api.anthropic.com\"";
     /// The name of a model.
-    ModelName: |text| {
-        (1..=256).contains(&text.len()) && text.chars().all(|c| !c.is_whitespace() && !c.is_control())
-    }, "the name of a model, of at most 256 bytes and without blanks";
+    ModelName: is_model_name, "the name of a model, of at most 256 bytes and without blanks";
     /// The name of an environment variable.
     VariableName: |text| {
         !text.is_empty()

@@ -246,6 +246,13 @@ pub enum ServiceError {
         /// The id.
         tool_use_id: String,
     },
+    /// A model for summaries that the caller may not choose.
+    ModelNotAllowed {
+        /// The path of the field that names it.
+        field: String,
+        /// Its name.
+        model: String,
+    },
     /// Too many stored results wait for their messages.
     TooManyOffers {
         /// How many may wait.

@@ -270,6 +270,16 @@ fn refusal(error: ServiceError) -> Refusal {
         .field(&field, &what)
         .meta("field", &field)
         .meta("char_offset", &char_offset),
+        E::ModelNotAllowed { field, model } => Refusal::new(
+            Code::InvalidArgument,
+            Reason::ModelNotAllowed,
+            format!(
+                "the model {model:?} may not be chosen for summaries: leave it out, or have it added to \
+                 summarizer.allowed_models in the server's configuration"
+            ),
+        )
+        .field(&field, "names a model that may not be chosen")
+        .meta("model", &model),
         E::InvalidPageToken => Refusal::new(
             Code::InvalidArgument,
             Reason::InvalidPageToken,

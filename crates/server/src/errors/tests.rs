@@ -96,6 +96,10 @@ fn every_error() -> Vec<ServiceError> {
             what: "has an unclosed group".into(),
             char_offset: 7,
         },
+        E::ModelNotAllowed {
+            field: "overrides.model".into(),
+            model: "claude-opus".into(),
+        },
         E::InvalidPageToken,
         E::SessionNotFound { session: session() },
         E::MessageNotFound {

@@ -349,6 +349,14 @@ fn overrides(
         let what = format!("must have at most {MAX_MODEL_BYTES} bytes");
         return Err(ServiceError::invalid("overrides.model", what));
     }
+    if let (Some(models), Some(name)) = (&service.models, &model)
+        && !models.allow(name)
+    {
+        return Err(ServiceError::ModelNotAllowed {
+            field: "overrides.model".into(),
+            model: name.clone(),
+        });
+    }
     if instructions
         .as_ref()
         .is_some_and(|text| text.len() > MAX_INSTRUCTION_BYTES)

@@ -34,6 +34,7 @@ pub(super) async fn create(
         let field = convert::in_overrides(ENDPOINT);
         return Err(ServiceError::invalid(field, what));
     }
+    may_choose(service, &new.overrides)?;
     new.create.request.clone_from(&stamp);
     let session = match new.session {
         Some(session) => session,
@@ -132,6 +133,9 @@ pub(super) async fn update(
     let body = || convert::body_digest(&request);
     let stamp = convert::request_stamp(&request_id, Method::Update, body, limits)?;
     let mut change = convert::update(request, limits)?;
+    if let Some(policy) = &change.policy {
+        may_choose(service, policy.given())?;
+    }
     change.update.request = stamp;
     let key = change.session.clone();
     let inherited = service.sessions.policies().inherited(&key.project);
@@ -162,6 +166,18 @@ pub(super) async fn update(
 
 /// The setting that names a hook service.
 const ENDPOINT: &str = "policy.hooks.endpoint";
+
+/// Refuses settings that choose a model for summaries which they may not.
+fn may_choose(service: &Service, settings: &Overlay) -> Result<(), ServiceError> {
+    let models = service.models.as_ref();
+    match models.and_then(|models| models.refused(settings)) {
+        None => Ok(()),
+        Some((field, model)) => Err(ServiceError::ModelNotAllowed {
+            field: convert::in_overrides(field),
+            model,
+        }),
+    }
+}
 
 /// What an update lays over the policy of its session.
 fn new_policy(

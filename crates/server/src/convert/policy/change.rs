@@ -28,6 +28,11 @@ impl PolicyChange {
         Ok(Self { given, masked })
     }
 
+    /// What is given, whatever the mask says of it.
+    pub fn given(&self) -> &Overlay {
+        &self.given
+    }
+
     #[cfg(test)]
     pub(super) fn of(given: Overlay, masked: Option<Vec<Vec<String>>>) -> Self {
         Self { given, masked }
