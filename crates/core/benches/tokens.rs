@@ -13,7 +13,7 @@
 )]
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use palimpsest_core::ids::{Epoch, MessageId, Ordinal};
@@ -41,7 +41,7 @@ const WINDOW: u64 = 10_000_000;
 fn main() {
     costs();
     if let Some(folder) = std::env::var_os("TRANSCRIPTS") {
-        errors(&PathBuf::from(folder));
+        errors(Path::new(&folder));
     } else {
         println!("\nTRANSCRIPTS=folder prints how far each is from reported usage.");
     }
@@ -145,7 +145,7 @@ struct Errors {
 
 type OfModels = BTreeMap<Box<str>, [Errors; 3]>;
 
-fn errors(folder: &PathBuf) {
+fn errors(folder: &Path) {
     let mut all = OfModels::new();
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
         .unwrap()

@@ -68,7 +68,12 @@ impl Talk {
         let replayed = Session::replay(session.key().clone(), self.0.log.clone()).unwrap();
         assert_eq!(&replayed, session);
         let mut loaded = self.0.loaded();
-        loaded.fill(session.transcript().entries().filter_map(|(_, entry)| entry.content.clone()));
+        loaded.fill(
+            session
+                .transcript()
+                .entries()
+                .filter_map(|(_, entry)| entry.content.clone()),
+        );
         assert_eq!(&loaded, session);
     }
 
@@ -106,7 +111,11 @@ fn what_was_counted_stays_counted_and_a_part_of_it_is_measured_as_it_was() {
         expected_revision: None,
         request: None,
     }));
-    let entry = talk.0.session.transcript().get(talk.0.session.transcript().find(second).unwrap());
+    let entry = talk
+        .0
+        .session
+        .transcript()
+        .get(talk.0.session.transcript().find(second).unwrap());
     let left = u64::from(entry.unwrap().size.tokens);
     let marker = left - 10;
     assert_eq!(talk.tokens(), before - 6 + marker);
@@ -126,7 +135,11 @@ fn what_usage_taught_is_forgotten_with_the_estimator() {
     // What came partly before says nothing about the new one: the first usage after is an anchor alone.
     talk.say(Role::User, &[&"word ".repeat(1_000)], 0);
     let anchor = talk.0.session.ledger().anchor.clone().unwrap();
-    talk.say(Role::Assistant, &["ok"], anchor.usage.total_tokens() + 9_000);
+    talk.say(
+        Role::Assistant,
+        &["ok"],
+        anchor.usage.total_tokens() + 9_000,
+    );
     assert_eq!(talk.calibration(), 1_000);
     talk.check();
 }

@@ -1,5 +1,11 @@
 //! What the estimators count: against tables of the encodings' own counts, and for texts of any kind.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "made-up lengths, and ratios that are looked at roughly"
+)]
+
 use proptest::prelude::*;
 
 use super::bpe::{Encoding, MAX_READ_BYTES, Reading};
