@@ -16,6 +16,7 @@ mod concurrent;
 mod connections;
 mod delegated;
 mod disk;
+mod estimators;
 mod events;
 mod exports;
 mod fidelity;

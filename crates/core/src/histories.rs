@@ -15,8 +15,8 @@ use uuid::Uuid;
 
 use crate::command::{
     Append, Clear, Clearing, Collapse, Collapsing, Command, Context, Create, Decision, FailMemory,
-    FileMemory, Rejection, Restore, Rewind, Serve, Snip, Stage, StartMemory, UpdateMemory, create,
-    decide,
+    FileMemory, Rejection, Restore, Rewind, Serve, Snip, Stage, StartMemory, Update, UpdateMemory,
+    create, decide,
 };
 use crate::event::{Asked, Recorded};
 use crate::ids::{MessageId, Revision, SessionKey, Timestamp, Turn};
@@ -69,6 +69,8 @@ pub enum Operation {
     Note(u8),
     /// The working state changes: a file, a task, a list, or a pin of something or of a text.
     Work { what: u8, which: u8 },
+    /// What comes from now on is counted by another estimator.
+    Count(u8),
     /// Time passes.
     Wait,
     /// The session is loaded anew.
@@ -175,6 +177,7 @@ pub fn operation() -> impl Strategy<Value = Operation> {
         4 => any::<u8>().prop_map(Operation::Note),
         3 => (any::<u8>(), any::<u8>()).prop_map(|(what, which)| Operation::Work { what, which }),
         1 => (0..3_u8).prop_map(Operation::Restore),
+        1 => (0..3_u8).prop_map(Operation::Count),
         1 => Just(Operation::Wait),
         1 => Just(Operation::Reload),
     ]
@@ -483,10 +486,20 @@ impl World {
             }
             Operation::Note(what) => self.note(*what),
             Operation::Work { what, which } => self.work(*what, *which),
+            Operation::Count(which) => self.count(*which),
             Operation::Wait => self.wait(),
             Operation::Reload => self.session = self.loaded(),
             Operation::Serve { .. } => {}
         }
+    }
+
+    fn count(&mut self, which: u8) {
+        let estimator = ["bytes", "o200k", "cl100k"][usize::from(which) % 3];
+        let policy = Overlay::from_toml(&format!("tokens.estimator = \"{estimator}\"")).unwrap();
+        self.run(Command::Update(Update {
+            policy: Some(policy),
+            ..Update::default()
+        }));
     }
 
     fn wait(&mut self) {

@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// No tokio, tonic, sled, clock, randomness or file system.
-const OF_CORE: [&str; 11] = [
+const OF_CORE: [&str; 12] = [
     "base64",
     "blake3",
     "imagesize",
@@ -18,6 +18,7 @@ const OF_CORE: [&str; 11] = [
     "serde_path_to_error",
     "sha2",
     "thiserror",
+    "tiktoken",
     "toml",
     "uuid",
 ];

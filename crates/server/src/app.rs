@@ -34,14 +34,14 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
     metrics.watch_store(&sled);
     let log: Arc<dyn SessionLog> = sled;
     let limits = Arc::new(context.config.limits.clone());
+    let settings = &context.config.policy;
+    let policies = Policies::new(&settings.server, &settings.projects)?;
+    policies.prepare().await;
     let sessions = Sessions::new(
         Arc::clone(&log),
         Arc::clone(&context.clock),
         Arc::clone(&limits),
-        Policies::new(
-            &context.config.policy.server,
-            &context.config.policy.projects,
-        )?,
+        policies,
         usize::try_from(context.config.sessions.cache_bytes)?,
     );
     let blobs = Arc::new(open_blobs(&context.config)?);
@@ -141,6 +141,7 @@ pub async fn work(
     let ids = Arc::new(IdSource::random(Arc::clone(&clock)));
     let log: Arc<dyn SessionLog> = Arc::new(open(&config, metrics).await?);
     let policies = Policies::new(&config.policy.server, &config.policy.projects)?;
+    policies.prepare().await;
     let sessions = Sessions::new(
         Arc::clone(&log),
         Arc::clone(&clock),

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use palimpsest_core::codec;
 use palimpsest_core::ids::MessageId;
-use palimpsest_core::tokens::{estimate_message, estimate_text};
+use palimpsest_core::tokens::Counter;
 use palimpsest_core::validate::{Parsed, Violation, validate_parsed};
 use palimpsest_core::view::{Provider, Target};
 use serde::{Deserialize, Serialize};
@@ -125,9 +125,11 @@ impl Seen {
         let read = codec::read(provider, json.as_bytes(), &mut id);
         // What cannot be read is no less to pay for.
         let tokens = read.map_or_else(
-            |_| estimate_text(json).into(),
+            |_| Counter::BYTES.text(json).into(),
             |messages| {
-                let sizes = messages.iter().map(estimate_message);
+                let sizes = messages
+                    .iter()
+                    .map(|message| Counter::BYTES.message(message));
                 sizes.map(|size| u64::from(size.tokens)).sum()
             },
         );

@@ -83,7 +83,8 @@ impl Append {
         for (index, message) in self.messages.iter().enumerate() {
             check(index, message, &limits, own)?;
         }
-        let mut intake = Intake::new(session);
+        let bytes = self.messages.iter().map(|message| message.content_bytes());
+        let mut intake = Intake::new(session, bytes.sum());
         for (index, message) in self.messages.into_iter().enumerate() {
             intake.take(index, message)?;
         }

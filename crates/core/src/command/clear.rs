@@ -115,13 +115,7 @@ impl Plan {
             let tool = read_tool(policy);
             for call in &self.calls {
                 let result = session.result(*call)?;
-                saved.push(save(
-                    session.key(),
-                    &policy.tool_results,
-                    *call,
-                    result,
-                    &tool,
-                ));
+                saved.push(save(session.key(), policy, *call, result, &tool));
             }
         }
         let stored = |call| saved.iter().find(|stored: &&Stored| stored.call == call);

@@ -12,11 +12,13 @@ use crate::ids::{MessageId, Ordinal};
 use crate::levels::results::chars_of;
 use crate::message::{Block, Digest, Message, Role};
 use crate::session::{CallState, Session, Standing, emission};
-use crate::tokens::{estimate_block, estimate_message};
+use crate::tokens::{Size, Tally};
 
 /// The messages of one call, as far as they are sorted.
 pub(super) struct Intake<'s> {
     session: &'s Session,
+    /// Counts what is new.
+    tally: Tally,
     new: Vec<Appended>,
     /// What the new messages say, in their order.
     digests: Vec<Digest>,
@@ -29,9 +31,11 @@ pub(super) struct Intake<'s> {
 }
 
 impl<'s> Intake<'s> {
-    pub(super) fn new(session: &'s Session) -> Self {
+    /// For so many bytes of content.
+    pub(super) fn new(session: &'s Session, bytes: usize) -> Self {
         Self {
             session,
+            tally: session.counter().tally(bytes),
             new: Vec::new(),
             digests: Vec::new(),
             by_id: HashMap::new(),
@@ -76,9 +80,10 @@ impl<'s> Intake<'s> {
         }
         self.by_id.insert(message.id, digest);
         self.digests.push(digest);
+        let (size, results) = sized(&mut self.tally, &message);
         self.new.push(Appended {
-            size: estimate_message(&message),
-            results: result_sizes(&message),
+            size,
+            results,
             message,
             standing,
         });
@@ -191,14 +196,15 @@ impl<'s> Intake<'s> {
     }
 }
 
-fn result_sizes(message: &Message) -> Vec<ResultSize> {
-    let sized = |(block, content): (u16, &Block)| match content {
-        Block::ToolResult(result) => Some(ResultSize {
+/// The size of a message, and those of the results in it.
+fn sized(tally: &mut Tally, message: &Message) -> (Size, Vec<ResultSize>) {
+    let mut results = Vec::new();
+    let size = tally.sized(message, |block, result, tokens| {
+        results.push(ResultSize {
             block,
             chars: chars_of(result),
-            tokens: estimate_block(content),
-        }),
-        _ => None,
-    };
-    (0..).zip(&message.blocks).filter_map(sized).collect()
+            tokens,
+        });
+    });
+    (size, results)
 }

@@ -229,7 +229,7 @@ impl Offering {
 
     fn offer(&self, session: &Session, call: Option<CallKey>, verdict: Verdict) -> Offer {
         let key = session.offers().next_key();
-        let policy = &session.policy().tool_results;
+        let policy = session.policy();
         let result = &self.result;
         let kept = (verdict == Verdict::Persist).then(|| match call {
             Some(call) => keep(session.key(), policy, call, result),

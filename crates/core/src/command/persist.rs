@@ -181,7 +181,7 @@ fn store(
     calls: &[CallKey],
     offered: Vec<Stored>,
 ) -> Result<Option<ResultsPersisted>, NotHeld> {
-    let policy = &session.policy().tool_results;
+    let policy = session.policy();
     let mut event = ResultsPersisted {
         results: offered,
         before_tokens: session.tokens().tokens,

@@ -8,7 +8,7 @@ use crate::ids::{CallKey, MessageId, Ordinal, Revision, Turn};
 use crate::levels::mend::{Fate, mend};
 use crate::message::Block;
 use crate::session::{NotHeld, RequestStamp, Session, Standing};
-use crate::tokens::{Size, estimate_block, estimate_text};
+use crate::tokens::{Size, estimate_text};
 use crate::view::{CLEARED, DropReason, Form, MarkerReason, Piece};
 
 /// What a marker has in tokens, roughly.
@@ -332,7 +332,8 @@ fn block_tokens(session: &Session, piece: &Piece) -> Result<u32, NotHeld> {
     }
     let message = session.transcript().held(piece.message)?;
     let block = message.blocks.get(usize::from(piece.block));
-    Ok(block.map_or(0, estimate_block))
+    let counter = session.counter_of(piece.message);
+    Ok(block.map_or(0, |block| counter.block(block)))
 }
 
 fn is_result(session: &Session, piece: &Piece) -> bool {

@@ -10,7 +10,7 @@ use super::outcome::Outcome;
 use super::steps::{Likeness, Naming, steps};
 use super::text::{clip, gist, quoted, sentences};
 use crate::message::{Block, Message, ResultContent};
-use crate::tokens::{estimate_message, estimate_text};
+use crate::tokens::{Counter, estimate_text};
 
 /// What a paragraph has at most.
 const MAX_TOKENS: u32 = 120;
@@ -156,7 +156,7 @@ pub fn features<'a>(messages: impl IntoIterator<Item = &'a Message> + Clone) -> 
         tokens: messages
             .clone()
             .into_iter()
-            .map(|message| u64::from(estimate_message(message).tokens))
+            .map(|message| u64::from(Counter::BYTES.message(message).tokens))
             .sum(),
         ..SpanFeatures::default()
     };

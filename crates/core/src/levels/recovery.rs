@@ -11,7 +11,6 @@ use crate::ids::{CallKey, Ordinal, Revision, SpanKey, Turn};
 use crate::message::Block;
 use crate::policy::ModelTool;
 use crate::session::{Calls, Session, Span, Standing};
-use crate::tokens::estimate_block;
 use crate::view::{DropReason, Form, MarkerReason, Target};
 
 /// Something that left the view.
@@ -403,7 +402,8 @@ impl<'s> Recovery<'s> {
             }
             What::Block(message, block) => {
                 let found = self.session.transcript().block(message, block);
-                found.map_or(0, |block: &Block| estimate_block(block).into())
+                let counter = self.session.counter_of(message);
+                found.map_or(0, |block: &Block| counter.block(block).into())
             }
             What::Result(call) => {
                 let call = self.session.calls().get(call);

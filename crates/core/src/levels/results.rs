@@ -9,8 +9,7 @@ use crate::codec;
 use crate::ids::{CallKey, SessionKey};
 use crate::json;
 use crate::message::{Block, ResultContent, ToolResult};
-use crate::policy::{PreviewMode, ToolResultPolicy, ToolResultRule};
-use crate::tokens::{estimate_result, estimate_text};
+use crate::policy::{Policy, PreviewMode, ToolResultPolicy, ToolResultRule};
 use crate::view::{NO_OUTPUT, Provider, WireBlock};
 
 /// What every replacement begins with.
@@ -248,23 +247,14 @@ pub fn limit(policy: &ToolResultPolicy, tool: &str, own: Option<ToolResultRule>)
 }
 
 /// Stores a result under a preview.
-pub fn persist(
-    key: &SessionKey,
-    policy: &ToolResultPolicy,
-    call: CallKey,
-    result: &ToolResult,
-) -> Stored {
+pub fn persist(key: &SessionKey, policy: &Policy, call: CallKey, result: &ToolResult) -> Stored {
     keep(key, policy, call, result).of(call, false)
 }
 
 /// The same for whatever `owner` the file is named after: a call, or an offer.
-pub fn keep(
-    key: &SessionKey,
-    policy: &ToolResultPolicy,
-    owner: impl Display,
-    result: &ToolResult,
-) -> Kept {
+pub fn keep(key: &SessionKey, policy: &Policy, owner: impl Display, result: &ToolResult) -> Kept {
     store(key, policy, owner, result, |reference, content| {
+        let policy = &policy.tool_results;
         let preview = preview(content, policy.preview_bytes as usize, policy.preview_mode);
         let size = size(content.len());
         let shown = size_of_preview(policy.preview_bytes);
@@ -282,7 +272,7 @@ pub fn keep(
 /// Stores a result that is to be cleared, so that the model can still find it.
 pub fn save(
     key: &SessionKey,
-    policy: &ToolResultPolicy,
+    policy: &Policy,
     call: CallKey,
     result: &ToolResult,
     read_tool: &str,
@@ -295,7 +285,7 @@ pub fn save(
 
 fn store(
     key: &SessionKey,
-    policy: &ToolResultPolicy,
+    policy: &Policy,
     owner: impl Display,
     result: &ToolResult,
     text: impl FnOnce(&str, &str) -> String,
@@ -308,14 +298,16 @@ fn store(
     }
     let ending = if is_json(result) { "json" } else { "txt" };
     let file = format!("{owner}-{short}.{ending}");
-    let reference = reference(&policy.reference_template, key, &file);
+    let template = &policy.tool_results.reference_template;
+    let reference = reference(template, key, &file);
     let text = text(&reference, &content);
+    let counter = policy.counter();
     Kept {
         file: file.into(),
         sha256,
         bytes: content.len() as u64,
-        tokens: estimate_result(result),
-        text_tokens: estimate_text(&text),
+        tokens: counter.result(result),
+        text_tokens: counter.text(&text),
         text: text.into(),
     }
 }
@@ -455,9 +447,10 @@ mod tests {
 
     #[test]
     fn a_replacement_says_size_place_and_beginning() {
-        let policy = Policy::default().tool_results;
+        let all = Policy::default();
+        let policy = &all.tool_results;
         let text = "x".repeat(60_000);
-        let stored = persist(&key(), &policy, CallKey::new(3), &result(&text));
+        let stored = persist(&key(), &all, CallKey::new(3), &result(&text));
         assert!(stored.file.starts_with("c3-") && stored.file.ends_with(".txt"));
         let expected = format!(
             "<persisted-output>\nOutput too large (58.6KB). Full output saved to: \

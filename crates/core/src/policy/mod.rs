@@ -27,6 +27,8 @@ pub use preset::{Overlay, OverlayError, Preset};
 pub use prices::{Price, Prices};
 pub use unit::{Millis, Percent};
 
+use crate::tokens::Counter;
+
 /// Every setting of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -64,6 +66,13 @@ pub struct Policy {
 impl Default for Policy {
     fn default() -> Self {
         Preset::default().policy()
+    }
+}
+
+impl Policy {
+    /// How what is not reported yet is counted.
+    pub const fn counter(&self) -> Counter {
+        Counter::new(&self.tokens)
     }
 }
 

@@ -12,7 +12,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use crate::codec;
 use crate::message::Digest;
 use crate::session::{Session, View};
-use crate::tokens::{Calibration, MESSAGE_TOKENS, estimate_wire};
+use crate::tokens::{Calibration, Counter, MESSAGE_TOKENS};
 use crate::validate::{Parsed, Violation, validate_parsed};
 use crate::view::{
     Etag, Provider, RepairKind, Target, WireBlock, WireMessage, WireResult, WireRole,
@@ -47,10 +47,10 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    pub(super) fn new(target: Target) -> Self {
+    pub(super) fn new(target: Target, counter: Counter) -> Self {
         Self {
             target,
-            book: Book::default(),
+            book: Book::new(counter),
             array: Vec::new(),
             etag: None,
             flat: Vec::new(),
@@ -114,8 +114,8 @@ impl Caller {
 }
 
 /// Everything that was ever shown, once.
-#[derive(Default)]
 struct Book {
+    counter: Counter,
     blocks: Vec<Known>,
     /// Blocks by their content's place in memory, and by their bytes.
     block_at: HashMap<u64, Shown>,
@@ -133,6 +133,18 @@ struct Known {
 }
 
 impl Book {
+    fn new(counter: Counter) -> Self {
+        Self {
+            counter,
+            blocks: Vec::new(),
+            block_at: HashMap::new(),
+            block_of: HashMap::new(),
+            parsed: Vec::new(),
+            message_at: HashMap::new(),
+            message_of: HashMap::new(),
+        }
+    }
+
     fn messages(&mut self, provider: Provider, messages: &[WireMessage<'_>]) -> Vec<usize> {
         let number = |message| self.message(provider, message);
         messages.iter().map(number).collect()
@@ -192,7 +204,7 @@ impl Book {
         if known == next {
             self.blocks.push(Known {
                 role,
-                tokens: estimate_wire(block),
+                tokens: self.counter.wire(block),
             });
         }
         self.block_at.insert(place, known);

@@ -163,13 +163,15 @@ impl Driver {
         let Event::SessionCreated(created) = created else {
             unreachable!("a creation makes its own event");
         };
+        let counter = created.policy.counter();
+        let target = Target {
+            provider: setup.provider,
+            model: tape.model.clone(),
+            thinking: setup.provider.is_anthropic(),
+        };
         Self {
             session: Session::create(name("projects/replay/sessions/replay"), at, &created),
-            caller: Caller::new(Target {
-                provider: setup.provider,
-                model: tape.model.clone(),
-                thinking: setup.provider.is_anthropic(),
-            }),
+            caller: Caller::new(target, counter),
             tally: Tally {
                 defects: tape.defects.clone(),
                 ..Tally::default()

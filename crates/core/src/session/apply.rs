@@ -23,7 +23,7 @@ use crate::event::{
 use crate::ids::{CallKey, CompactionKey, Ordinal, Revision, SessionKey, Timestamp};
 use crate::levels::results::Stored;
 use crate::message::{Block, Digest, Kind, Message, Role};
-use crate::tokens::{Ledger, Size};
+use crate::tokens::{Calibration, Ledger, Size};
 use crate::view::{Form, LayoutChange, Sealed};
 use crate::working::Pins;
 
@@ -253,6 +253,7 @@ impl Session {
             kind: message.kind,
             standing: appended.standing,
             size: appended.size,
+            counted_by: self.policy.tokens.estimator,
             content: visible.then(|| Arc::clone(message)),
         };
         let at = message.at.unwrap_or(self.about.modified);
@@ -280,8 +281,12 @@ impl Session {
         if visible {
             self.pair(ordinal, &appended.results, message);
             let (epoch, window) = (self.sealed.epoch(), self.thresholds().window);
+            let calibration = self.ledger.calibration;
             self.ledger
                 .add(message, ordinal, appended.size, epoch, window);
+            if !self.policy.tokens.calibrate {
+                self.ledger.calibration = calibration;
+            }
         }
     }
 
@@ -500,6 +505,7 @@ impl Session {
                 kind: message.kind,
                 standing: appended.standing,
                 size: appended.size,
+                counted_by: self.policy.tokens.estimator,
                 content: visible.then(|| Arc::clone(message)),
             };
             let ordinal = self.transcript.push(entry, message);
@@ -557,6 +563,11 @@ impl Session {
     }
 
     fn policy_changed(&mut self, event: &PolicyChanged) {
+        let (before, now) = (&self.policy.tokens, &event.policy.tokens);
+        if before.estimator != now.estimator || !now.calibrate {
+            // What usage taught about one estimator says nothing about another.
+            self.ledger.calibration = Calibration::default();
+        }
         self.policy = Arc::clone(&event.policy);
         self.sealed
             .change(&LayoutChange::default(), &self.transcript);

@@ -7,7 +7,6 @@ use super::calls::{Call, CallState};
 use super::{Placeholder, Session, Standing};
 use crate::ids::{MessageId, Ordinal};
 use crate::message::Message;
-use crate::tokens::estimate_message;
 
 impl Session {
     /// This session, which is an earlier state of `now`, with what was appended since. Messages that
@@ -33,7 +32,7 @@ impl Session {
                 entry.standing = Standing::Visible;
                 entry.content = later.get(&entry.id).map(|message| Arc::clone(message));
                 if let Some(message) = &entry.content {
-                    entry.size = estimate_message(message);
+                    entry.size = now.counter_of(ordinal).message(message);
                 }
             }
             let visible = entry.standing == Standing::Visible;

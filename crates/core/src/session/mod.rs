@@ -48,7 +48,7 @@ use crate::event::Attributes;
 use crate::ids::{CallKey, Epoch, MessageId, Ordinal, Revision, SessionKey, Timestamp, Turn};
 use crate::message::{Block, Message, Role, ToolResult};
 use crate::policy::{BudgetState, Policy, Thresholds, WindowHint};
-use crate::tokens::{Count, Ledger};
+use crate::tokens::{Count, Counter, Ledger};
 use crate::view::{
     Etag, Piece, Prefix, Repair, RepairKind, Sealed, Side, Tail, Target, WireMessage, in_array,
     wire,
@@ -403,6 +403,17 @@ impl Session {
     /// The running count of tokens.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    /// How what comes in now is counted.
+    pub fn counter(&self) -> Counter {
+        self.policy.counter()
+    }
+
+    /// How a message was counted when it came, so that a part of it is measured as the whole was.
+    pub(crate) fn counter_of(&self, message: Ordinal) -> Counter {
+        let entry = self.transcript.get(message);
+        entry.map_or(self.counter(), |entry| self.counter().by(entry.counted_by))
     }
 
     /// The tokens of its view.

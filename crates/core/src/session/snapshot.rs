@@ -22,7 +22,7 @@ use super::working::Working;
 use super::{About, Growth, LastServed, PromptCache, Session, ViewChange};
 use crate::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
 use crate::message::{Digest, Kind, Message, Role};
-use crate::policy::Policy;
+use crate::policy::{Policy, TokenEstimator};
 use crate::tokens::{Ledger, Size};
 use crate::view::Sealed;
 use crate::working::Pins;
@@ -103,6 +103,8 @@ pub struct SnapshotEntry {
     pub standing: Standing,
     /// Its estimated size.
     pub size: Size,
+    /// What it was counted with.
+    pub counted_by: TokenEstimator,
     /// The key under which a re-emission of it is recognised.
     pub emission: Option<Digest>,
 }
@@ -165,6 +167,7 @@ impl Snapshot {
                 kind: entry.kind,
                 standing: entry.standing,
                 size: entry.size,
+                counted_by: entry.counted_by,
                 content,
             };
             transcript.push_with(entry, emission);
@@ -237,6 +240,7 @@ impl Session {
                     kind: entry.kind,
                     standing: entry.standing,
                     size: entry.size,
+                    counted_by: entry.counted_by,
                     emission: emissions.get(&ordinal).copied(),
                 })
                 .collect(),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::ids::{MessageId, Ordinal, Revision};
 use crate::message::{Block, Digest, Kind, Message, Role};
+use crate::policy::TokenEstimator;
 use crate::tokens::Size;
 
 /// Where a message stands with regard to the view.
@@ -67,6 +68,8 @@ pub struct Entry {
     /// Its estimated size as it is shown, before calibration. Of messages that a placeholder stands for,
     /// the first has the placeholder's and the others have none.
     pub size: Size,
+    /// What it was counted with.
+    pub counted_by: TokenEstimator,
     /// Its content, as long as the view may need it; none when it was not read from the log yet.
     pub content: Option<Arc<Message>>,
 }

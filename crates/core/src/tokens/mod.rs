@@ -1,15 +1,24 @@
 //! How many tokens a session's view has.
 //!
-//! What a provider reported is exact and is the anchor; what came after it is estimated. Not here:
-//! what the numbers lead to (`policy`).
+//! What a provider reported is exact and is the anchor; what came after it is estimated, by the estimator
+//! that the session's policy names. Not here: what the numbers lead to (`policy`).
 
-mod estimate;
+mod bpe;
+mod bytes;
+mod counter;
 mod ledger;
+mod size;
+#[cfg(test)]
+mod tests;
 
-pub(crate) use estimate::MESSAGE_TOKENS;
-pub use estimate::{
-    Breakdown, Size, estimate_block, estimate_message, estimate_result, estimate_text,
-    estimate_wire,
-};
+pub use counter::Counter;
+pub(crate) use counter::{MESSAGE_TOKENS, Tally};
 pub(crate) use ledger::is_credible;
 pub use ledger::{Anchor, Calibration, Count, CountMethod, Ledger};
+pub use size::{Breakdown, Size};
+
+/// The result that a text stands for, by its bytes: for limits of texts that the service writes itself
+/// ([`Counter::BYTES`]). What enters a view is counted by its session ([`crate::session::Session::counter`]).
+pub fn estimate_text(text: &str) -> u32 {
+    Counter::BYTES.text(text)
+}

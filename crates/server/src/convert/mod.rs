@@ -72,7 +72,7 @@ pub use scalars::{
 pub use session_in::{ChangedSession, NewSession, create, update};
 pub use session_out::{Listed, listed_session, session, session_state};
 pub use sessions_listed::{SessionFilter, session_filter};
-pub use target::{PrefixTokens, export_target, prompt_prefix, target};
+pub use target::{PrefixTokens, PromptPrefix, export_target, prompt_prefix, target};
 pub use tokens::{breakdown, budget, token_report};
 pub use transcript::{
     BlockStatuses, Content, json_messages, original_blocks, transcript_message, visibility,

@@ -1,10 +1,12 @@
 //! For whom a view is made, what stands before it, and the names that callers have for views.
 
+use std::sync::OnceLock;
+
 use palimpsest_core::json::{self, JsonError, RawJson};
 use palimpsest_core::message::Block;
 use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::LastServed;
-use palimpsest_core::tokens::estimate_block;
+use palimpsest_core::tokens::Counter;
 use palimpsest_core::view::{Provider, Target};
 use palimpsest_proto::context::v1;
 
@@ -83,10 +85,46 @@ impl PrefixTokens {
     }
 }
 
-/// The size of a prompt's prefix; `None` when the call does not say. A size that is given counts as
-/// it is. Else the JSON is estimated as it stands, quoting and field names included, because those
-/// cost tokens too: the system prompt as prose, definitions as code.
-pub fn prompt_prefix(prefix: Option<v1::PromptPrefix>) -> Result<Option<PrefixTokens>, FieldError> {
+/// What a request holds beside its messages, as its caller says it.
+#[derive(Debug)]
+pub struct PromptPrefix {
+    system: Part,
+    tools: Part,
+    /// Its size. A call is of one session, so it is counted once.
+    counted: OnceLock<PrefixTokens>,
+}
+
+/// A part of it.
+#[derive(Debug)]
+enum Part {
+    /// Its size, which counts as it is.
+    Tokens(u32),
+    /// Itself. The JSON is counted as it stands, quoting and field names included, because those cost
+    /// tokens too.
+    Json(Block),
+}
+
+impl PromptPrefix {
+    /// Its size, as a session counts: the system prompt as prose, definitions as code.
+    pub fn tokens(&self, counter: Counter) -> PrefixTokens {
+        *self.counted.get_or_init(|| PrefixTokens {
+            system: self.system.tokens(counter),
+            tools: self.tools.tokens(counter),
+        })
+    }
+}
+
+impl Part {
+    fn tokens(&self, counter: Counter) -> u64 {
+        match self {
+            Self::Tokens(tokens) => (*tokens).into(),
+            Self::Json(block) => counter.block(block).into(),
+        }
+    }
+}
+
+/// A prompt's prefix, checked; `None` when the call does not say.
+pub fn prompt_prefix(prefix: Option<v1::PromptPrefix>) -> Result<Option<PromptPrefix>, FieldError> {
     prefix
         .map(|prefix| {
             let system = part(
@@ -106,9 +144,10 @@ pub fn prompt_prefix(prefix: Option<v1::PromptPrefix>) -> Result<Option<PrefixTo
                     json,
                 },
             );
-            Ok(PrefixTokens {
+            Ok(PromptPrefix {
                 system: system.under("prompt_prefix.system_json")?,
                 tools: tools.under("prompt_prefix.tools_json")?,
+                counted: OnceLock::new(),
             })
         })
         .transpose()
@@ -120,19 +159,19 @@ fn part(
     expected: &'static str,
     is_expected: impl Fn(&str) -> bool,
     block: impl Fn(RawJson) -> Block,
-) -> Result<u64, FieldError> {
+) -> Result<Part, FieldError> {
     if let Some(tokens) = tokens {
-        return Ok(tokens.into());
+        return Ok(Part::Tokens(tokens));
     }
     if bytes.is_empty() {
-        return Ok(0);
+        return Ok(Part::Tokens(0));
     }
     let text = json::document(bytes).map_err(payload_error)?;
     let raw = RawJson::parse(&text).map_err(payload_error)?;
     if !is_expected(raw.as_str()) {
         return Err(payload_error(JsonError::Kind { expected }));
     }
-    Ok(estimate_block(&block(raw)).into())
+    Ok(Part::Json(block(raw)))
 }
 
 #[cfg(test)]
@@ -205,7 +244,8 @@ mod tests {
             tools_json: Bytes::from(format!("[{:?}]", "x".repeat(236))),
             tools_tokens: None,
         };
-        let tokens = prompt_prefix(Some(given)).unwrap().unwrap();
+        let prefix = prompt_prefix(Some(given)).unwrap().unwrap();
+        let tokens = prefix.tokens(Counter::BYTES);
         assert_eq!(
             tokens,
             PrefixTokens {
@@ -214,7 +254,7 @@ mod tests {
             }
         );
         assert_eq!(tokens.total(), 111);
-        assert_eq!(prompt_prefix(None).unwrap(), None);
+        assert!(prompt_prefix(None).unwrap().is_none());
         let wrong = |system: &'static [u8], tools: &'static [u8]| {
             let prefix = v1::PromptPrefix {
                 system_json: Bytes::from_static(system),

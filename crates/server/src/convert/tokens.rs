@@ -1,7 +1,7 @@
 //! How large a request will be, and how full that makes the window.
 
 use palimpsest_core::ids::Ordinal;
-use palimpsest_core::policy::{BudgetState, WindowHint};
+use palimpsest_core::policy::{BudgetState, TokenEstimator, WindowHint};
 use palimpsest_core::session::Session;
 use palimpsest_core::tokens::CountMethod;
 use palimpsest_core::view::{Piece, Target};
@@ -39,6 +39,16 @@ pub fn token_report(session: &Session, breakdown: Option<v1::TokenBreakdown>) ->
         removed_tokens: removed,
         calibration_factor: f64::from(ledger.calibration.milli()) / 1_000.0,
         breakdown,
+        estimator: encoding(session).into(),
+    }
+}
+
+/// The byte-pair encoding that a session counts with; unspecified when it counts with none.
+fn encoding(session: &Session) -> v1::TokenEstimator {
+    match session.policy().tokens.estimator {
+        TokenEstimator::Bytes => v1::TokenEstimator::Unspecified,
+        TokenEstimator::O200k => v1::TokenEstimator::O200k,
+        TokenEstimator::Cl100k => v1::TokenEstimator::Cl100k,
     }
 }
 

@@ -15,7 +15,7 @@ use super::append::expected;
 use super::{Service, fidelity};
 use crate::convert::{self, ChangedSession};
 use crate::errors::ServiceError;
-use crate::sessions::{Missing, SessionsError, Transaction};
+use crate::sessions::{Missing, SessionsError, Transaction, prepare};
 
 pub(super) async fn create(
     service: &Service,
@@ -44,7 +44,7 @@ pub(super) async fn create(
     let decide = |transaction: &mut Transaction<'_>| Ok(is_answer(transaction, stamp.as_ref()));
     let finish = |session: &Session, outcome: &Outcome| {
         Ok(match outcome {
-            Outcome::Created => Ok(convert::session(session)),
+            Outcome::Created => Ok((convert::session(session), session.counter())),
             Outcome::Exists => Err(SessionsError::Exists(session.key().clone())),
             Outcome::OtherBody(recorded, given) => Err(other_body(*recorded, *given)),
         })
@@ -54,8 +54,9 @@ pub(super) async fn create(
         .write(&key, &Missing::Create(new.create), decide, finish)
         .await
         .map_err(ServiceError::from)?;
-    let session =
+    let (session, counter) =
         written.map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
+    prepare(counter).await;
     Ok(CreateSessionResponse {
         session: Some(session),
     })
@@ -153,12 +154,13 @@ pub(super) async fn update(
         let outcome = transaction.run(Command::Update(update));
         outcome.map(drop).map_err(in_overrides)
     };
-    let finish = |session: &Session, (): &()| Ok(convert::session(session));
-    let session = service
+    let finish = |session: &Session, (): &()| Ok((convert::session(session), session.counter()));
+    let (session, counter) = service
         .sessions
         .write(&key, &Missing::Refuse, decide, finish)
         .await
         .map_err(|error| ServiceError::from(error).with_request_id(&request_id))?;
+    prepare(counter).await;
     Ok(UpdateSessionResponse {
         session: Some(session),
     })

@@ -11,6 +11,7 @@ use palimpsest_store::encoding::{DecodeError, decode_frame, decode_snapshot};
 use palimpsest_store::{Frame, SessionLog};
 use tokio::task::{JoinHandle, spawn_blocking};
 
+use super::counting::prepare;
 use super::handle::Loaded;
 use super::{READ_BYTES, SessionsError};
 
@@ -44,6 +45,7 @@ pub(super) async fn load(
             from_snapshot(log, key, snapshot).await?
         }
     };
+    prepare(session.counter()).await;
     Ok(Some(Loaded {
         session,
         tail_bytes: head.tail_bytes,

@@ -6,6 +6,7 @@
 //! thrown away and read again. Not here: what any rpc means.
 
 mod cache;
+mod counting;
 mod growth;
 mod handle;
 mod load;
@@ -29,6 +30,7 @@ use tokio::sync::Notify;
 
 use self::cache::Cache;
 pub use self::cache::Cached;
+pub use self::counting::prepare;
 pub use self::handle::{Change, Watcher};
 pub use self::load::Past;
 pub use self::policies::Policies;

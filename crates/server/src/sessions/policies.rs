@@ -7,6 +7,8 @@ use std::sync::Arc;
 use palimpsest_core::ids::ProjectId;
 use palimpsest_core::policy::{Overlay, OverlayError, Policy, Preset};
 
+use super::counting::prepare;
+
 /// The policies of new sessions.
 #[derive(Debug, Clone)]
 pub struct Policies {
@@ -57,6 +59,13 @@ impl Policies {
 
     fn inherit(&self, project: &ProjectId) -> &Inherited {
         self.projects.get(project).unwrap_or(&self.server)
+    }
+
+    /// Makes ready what sessions that add nothing count with.
+    pub async fn prepare(&self) {
+        for inherited in std::iter::once(&self.server).chain(self.projects.values()) {
+            prepare(inherited.resolved.counter()).await;
+        }
     }
 
     /// The policy of a new session of a project. Sessions that add nothing share it.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use palimpsest_core::ids::{Epoch, MessageId, Ordinal, Revision, SessionKey, Timestamp};
 use palimpsest_core::message::Digest;
+use palimpsest_core::policy::TokenEstimator;
 use palimpsest_core::session::{
     About, Answered, Call, Growth, Method, Placed, RequestStamp, Snapshot, SnapshotEntry, WaitsFor,
 };
@@ -198,6 +199,7 @@ fn write_entries(snapshot: &Snapshot) -> v1::Entries {
         ..v1::Entries::default()
     };
     let (mut ids, mut digests, mut emissions) = (Vec::new(), Vec::new(), Vec::new());
+    let mut counted_by = TokenEstimator::Bytes;
     for (ordinal, entry) in (0_u32..).zip(&snapshot.entries) {
         ids.extend_from_slice(entry.id.get().as_bytes());
         digests.extend_from_slice(entry.digest.as_bytes());
@@ -209,6 +211,11 @@ fn write_entries(snapshot: &Snapshot) -> v1::Entries {
         stored.kind.push(message::write_kind(entry.kind).into());
         stored.tokens.push(entry.size.tokens);
         stored.result_tokens.push(entry.size.result_tokens);
+        if entry.counted_by != counted_by {
+            counted_by = entry.counted_by;
+            stored.counted_from.push(ordinal);
+            stored.counted_by.push(write_estimator(counted_by).into());
+        }
         if let Some(emission) = entry.emission {
             stored.emission_of.push(ordinal);
             emissions.extend_from_slice(emission.as_bytes());
@@ -246,6 +253,18 @@ fn read_entries(stored: &v1::Entries) -> Result<Vec<SnapshotEntry>, DecodeError>
         .map(|ordinal| *ordinal as usize)
         .zip(sixteens(&stored.emissions)?)
         .collect();
+    let counted_by = |index: usize| {
+        let begun = stored
+            .counted_from
+            .partition_point(|from| *from as usize <= index);
+        let Some(last) = begun.checked_sub(1) else {
+            return Ok(TokenEstimator::Bytes);
+        };
+        let by = *stored.counted_by.get(last).ok_or(CUT)?;
+        Ok(read_estimator(
+            v1::Estimator::try_from(by).map_err(|_| CUT)?,
+        ))
+    };
     let at = |index: usize| {
         let role = v1::Role::try_from(*stored.role.get(index).ok_or(CUT)?).map_err(|_| CUT)?;
         let standing =
@@ -263,10 +282,27 @@ fn read_entries(stored: &v1::Entries) -> Result<Vec<SnapshotEntry>, DecodeError>
                 tokens: *stored.tokens.get(index).ok_or(CUT)?,
                 result_tokens: *stored.result_tokens.get(index).ok_or(CUT)?,
             },
+            counted_by: counted_by(index)?,
             emission: emissions.get(&index).copied().map(Digest::from_bytes),
         })
     };
     (0..ids.len()).map(at).collect()
+}
+
+fn write_estimator(estimator: TokenEstimator) -> v1::Estimator {
+    match estimator {
+        TokenEstimator::Bytes => v1::Estimator::Bytes,
+        TokenEstimator::O200k => v1::Estimator::O200k,
+        TokenEstimator::Cl100k => v1::Estimator::Cl100k,
+    }
+}
+
+fn read_estimator(stored: v1::Estimator) -> TokenEstimator {
+    match stored {
+        v1::Estimator::Unspecified | v1::Estimator::Bytes => TokenEstimator::Bytes,
+        v1::Estimator::O200k => TokenEstimator::O200k,
+        v1::Estimator::Cl100k => TokenEstimator::Cl100k,
+    }
 }
 
 fn write_calls(calls: &[Call]) -> v1::Calls {

@@ -13,7 +13,7 @@ use crate::message::{Block, Kind, Message, Role, Usage};
 use crate::policy::ModelTool;
 use crate::session::{Dropped, NotHeld, Session, Standing, Strategy};
 use crate::summary::{Framing, frame, left_out};
-use crate::tokens::{Ledger, estimate_message};
+use crate::tokens::{Counter, Ledger};
 use crate::view::{Form, Piece, Side, side};
 
 /// What is made for a compaction outside of it.
@@ -138,7 +138,7 @@ impl Made {
             let place = Ordinal::new(first + crate::view::count(messages.len()));
             told.push(candidate.told(Some(place)));
             let message = shared(candidate, id(self.mark, index));
-            messages.push(appended(message, Standing::Visible));
+            messages.push(appended(session.counter(), message, Standing::Visible));
         }
         messages.extend(others);
         Ok(told)
@@ -186,15 +186,17 @@ impl Made {
         let mut summary = Message::new(self.summary, Role::User, vec![Block::text(text)]);
         summary.kind = Kind::Summary;
         summary.meta = true;
+        let counter = session.counter();
         let mut messages = vec![
-            appended(Arc::new(mark), Standing::TranscriptOnly),
+            appended(counter, Arc::new(mark), Standing::TranscriptOnly),
             appended(
+                counter,
                 what.adopted.clone().unwrap_or_else(|| Arc::new(summary)),
                 Standing::Visible,
             ),
         ];
         let attached = self.attached.iter().map(Arc::clone);
-        messages.extend(attached.map(|message| appended(message, Standing::Visible)));
+        messages.extend(attached.map(|message| appended(counter, message, Standing::Visible)));
         messages
     }
 }
@@ -232,9 +234,9 @@ fn place(session: &Session, leaves: impl Fn(&Piece) -> bool) -> Option<usize> {
     }
 }
 
-fn appended(message: Arc<Message>, standing: Standing) -> Appended {
+fn appended(counter: Counter, message: Arc<Message>, standing: Standing) -> Appended {
     Appended {
-        size: estimate_message(&message),
+        size: counter.message(&message),
         message,
         standing,
         results: Vec::new(),

@@ -19,7 +19,7 @@ pub(crate) use self::fit::{Room, fit};
 use crate::ids::{MessageId, Ordinal, Revision};
 use crate::message::{Block, Digest, Kind, Message, Role};
 use crate::session::{NotHeld, Session, Standing};
-use crate::tokens::{Size, estimate_message, estimate_text};
+use crate::tokens::{Counter, Size, estimate_text};
 use crate::working::{ListingKind, PinTarget, Skill, WorkingState};
 
 /// How many things that found no room one compaction tells of.
@@ -90,7 +90,7 @@ pub(crate) struct Candidate {
 
 impl Candidate {
     fn new(kind: AttachmentKind, name: &str, texts: Vec<Box<str>>) -> Self {
-        let mut candidate = Self {
+        Self {
             kind,
             name: name.into(),
             texts,
@@ -99,10 +99,14 @@ impl Candidate {
             edited: false,
             omitted: false,
             size: Size::default(),
-        };
+        }
+    }
+
+    /// The same with its size.
+    fn counted(mut self, counter: Counter) -> Self {
         // The id is no part of the size.
-        candidate.size = estimate_message(&candidate.message(MessageId::new(uuid::Uuid::nil())));
-        candidate
+        self.size = counter.message(&self.message(MessageId::new(uuid::Uuid::nil())));
+        self
     }
 
     /// The message that holds it.
@@ -148,27 +152,35 @@ pub(crate) fn candidates(
 ) -> Result<Vec<Candidate>, NotHeld> {
     let state = &*session.working().state;
     let policy = &session.policy().attachments;
+    let counter = session.counter();
+    let counted = |one: Candidate| one.counted(counter);
     let mut all = of_files(session, &files(session)?, leaving);
-    all.extend(state.plan.as_ref().map(words::plan));
+    all.extend(state.plan.as_ref().map(words::plan).map(counted));
     all.extend(skills(session, state));
     let mode = state.plan_mode.as_ref();
-    all.extend(mode.filter(|mode| mode.active).map(words::plan_mode));
+    all.extend(
+        mode.filter(|mode| mode.active)
+            .map(words::plan_mode)
+            .map(counted),
+    );
     if policy.tasks && !state.tasks.is_empty() {
-        all.push(words::tasks(&state.tasks));
+        all.push(counted(words::tasks(&state.tasks)));
     }
     if policy.listings {
-        all.extend(listings(session, state));
+        all.extend(listings(session, state).into_iter().map(counted));
     }
     if policy.permissions {
-        all.extend(state.permissions.as_ref().and_then(words::permissions));
+        let permissions = state.permissions.as_ref();
+        all.extend(permissions.and_then(words::permissions).map(counted));
     }
     if policy.notes && !state.notes.is_empty() {
-        all.push(words::notes(&state.notes));
+        all.push(counted(words::notes(&state.notes)));
     }
     for pin in &state.pins {
         if let PinTarget::Text(text) = &pin.target {
             let texts = vec![text.clone()];
-            all.push(Candidate::new(AttachmentKind::Pin, &pin.id, texts));
+            let pin = Candidate::new(AttachmentKind::Pin, &pin.id, texts);
+            all.push(counted(pin));
         }
     }
     limit_omitted(&mut all);
@@ -177,7 +189,7 @@ pub(crate) fn candidates(
 
 /// Files that were read recently, and instruction files; not those that the view still shows.
 fn of_files(session: &Session, known: &[Known], leaving: &BTreeSet<Ordinal>) -> Vec<Candidate> {
-    let policy = &session.policy().attachments;
+    let (policy, counter) = (&session.policy().attachments, session.counter());
     let mut all = Vec::new();
     let (mut count, mut room) = (0, u64::from(policy.max_files_tokens));
     let hidden = |file: &&Known| !file.is_instructions && !file.is_shown(session, leaving);
@@ -185,9 +197,10 @@ fn of_files(session: &Session, known: &[Known], leaving: &BTreeSet<Ordinal>) -> 
         if policy.max_files == 0 || policy.max_file_tokens == 0 || policy.max_files_tokens == 0 {
             break;
         }
-        let Some(mut candidate) = words::file(file, policy.max_file_tokens) else {
+        let Some(candidate) = words::file(file, policy.max_file_tokens) else {
             continue;
         };
+        let mut candidate = candidate.counted(counter);
         let tokens = u64::from(candidate.size.tokens);
         candidate.edited = file.is_edited;
         candidate.omitted = count >= policy.max_files || tokens > room;
@@ -199,7 +212,8 @@ fn of_files(session: &Session, known: &[Known], leaving: &BTreeSet<Ordinal>) -> 
     }
     let instructions = known.iter().filter(|file| file.is_instructions);
     let hidden = instructions.filter(|file| !file.is_shown(session, leaving));
-    all.extend(hidden.filter_map(words::instructions));
+    let instructions = hidden.filter_map(words::instructions);
+    all.extend(instructions.map(|one| one.counted(counter)));
     all
 }
 
@@ -213,7 +227,8 @@ fn skills(session: &Session, state: &WorkingState) -> Vec<Candidate> {
     skills.sort_by_key(|skill| std::cmp::Reverse(skill.invoked));
     let mut room = u64::from(policy.max_skills_tokens);
     let one = |skill: &Skill| {
-        let mut candidate = words::skill(skill, policy.max_skill_tokens);
+        let candidate = words::skill(skill, policy.max_skill_tokens);
+        let mut candidate = candidate.counted(session.counter());
         let tokens = u64::from(candidate.size.tokens);
         candidate.omitted = tokens > room;
         if !candidate.omitted {

@@ -16,7 +16,6 @@ use crate::ids::{Ordinal, SpanKey, Turn};
 use crate::message::Message;
 use crate::policy::{ModelTool, Policy, Risk};
 use crate::session::{NotHeld, Placeholder, Session, Span};
-use crate::tokens::estimate_text;
 
 /// A span has no more rounds than this, so that one answer of a tool can show all of it.
 const MAX_ROUNDS: usize = 12;
@@ -138,7 +137,7 @@ pub fn placeholder(policy: &Policy, span: &Span) -> Placeholder {
     );
     Placeholder {
         span: span.clone(),
-        tokens: estimate_text(&text),
+        tokens: policy.counter().text(&text),
         text: text.into(),
     }
 }

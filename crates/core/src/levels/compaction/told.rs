@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use crate::ids::Ordinal;
 use crate::message::Role;
 use crate::session::{NotHeld, Session};
+use crate::tokens::Counter;
 use crate::view::{Form, Piece, Target, WireBlock, WireMessage, WireResult, WireRole, wire};
 
 /// One message in words.
@@ -46,7 +47,7 @@ pub fn told(session: &Session, messages: &[Ordinal]) -> Result<Vec<Told>, NotHel
     let sources = sources(&pieces, &messages);
     let told = messages.iter().zip(sources);
     Ok(told
-        .filter_map(|(message, from)| in_words(message, from))
+        .filter_map(|(message, from)| in_words(session.counter(), message, from))
         .collect())
 }
 
@@ -82,7 +83,7 @@ fn sources(pieces: &[Piece], messages: &[WireMessage<'_>]) -> Vec<Vec<Ordinal>> 
     sources
 }
 
-fn in_words(message: &WireMessage<'_>, messages: Vec<Ordinal>) -> Option<Told> {
+fn in_words(counter: Counter, message: &WireMessage<'_>, messages: Vec<Ordinal>) -> Option<Told> {
     let role = match message.role {
         WireRole::Assistant => Role::Assistant,
         _ => Role::User,
@@ -101,7 +102,7 @@ fn in_words(message: &WireMessage<'_>, messages: Vec<Ordinal>) -> Option<Told> {
             .blocks
             .iter()
             .any(|block| matches!(block, WireBlock::Result { .. })),
-        tokens: crate::tokens::estimate_text(&text),
+        tokens: counter.text(&text),
         text,
         messages,
     })

@@ -4,7 +4,7 @@ use palimpsest_core::levels::compaction::told;
 use palimpsest_core::message::{Block, Kind, Role};
 use palimpsest_core::session::Session;
 use palimpsest_core::summary::{Extra, SYSTEM, standing_instructions, summary_request};
-use palimpsest_core::tokens::estimate_text;
+use palimpsest_core::tokens::Counter;
 
 use super::Job;
 use super::rounds::Rounds;
@@ -16,6 +16,8 @@ pub(super) struct Question {
     pub(super) rounds: Rounds,
     /// What to do with it.
     pub(super) instruction: String,
+    /// How its session counts.
+    counter: Counter,
 }
 
 impl Question {
@@ -35,6 +37,7 @@ impl Question {
             Some(Self {
                 rounds: Rounds::of(told),
                 instruction: summary_request(session.policy().summary.style, extra),
+                counter: session.counter(),
             })
         });
         read.await.ok().flatten()
@@ -42,7 +45,8 @@ impl Question {
 
     /// What a request has beside the conversation, in tokens.
     pub(super) fn overhead(&self) -> u64 {
-        u64::from(estimate_text(SYSTEM)) + u64::from(estimate_text(&self.instruction))
+        let counter = self.counter;
+        u64::from(counter.text(SYSTEM)) + u64::from(counter.text(&self.instruction))
     }
 
     /// How much of the conversation fits into a request.

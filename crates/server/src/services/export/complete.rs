@@ -176,6 +176,7 @@ mod tests {
             kind: message.kind,
             standing: Standing::Visible,
             size: palimpsest_core::tokens::Size::default(),
+            counted_by: palimpsest_core::policy::TokenEstimator::Bytes,
             content: None,
         };
         let original = Original {

@@ -26,7 +26,7 @@ use super::compaction;
 use super::fidelity::removed;
 use super::overflow::Overflow;
 use super::{Service, etag, ledger, staging};
-use crate::convert::{self, AskedBreakpoints, Form, PrefixTokens};
+use crate::convert::{self, AskedBreakpoints, Form, PrefixTokens, PromptPrefix};
 use crate::errors::ServiceError;
 use crate::grpc::Deadline;
 use crate::sessions::{Missing, Outcome, Transaction};
@@ -38,7 +38,7 @@ struct Call {
     target: Option<v1::Target>,
     known: Option<etag::Named>,
     form: Form,
-    prefix: Option<PrefixTokens>,
+    prefix: Option<PromptPrefix>,
     interrupt_open_calls: bool,
     cache_edits: bool,
     mode: CompactionMode,
@@ -256,10 +256,16 @@ impl Call {
         transaction.run(Command::Serve(Serve {
             target,
             window,
-            overhead_tokens: self.prefix.map(PrefixTokens::total),
+            overhead_tokens: self.prefix_tokens(session).map(PrefixTokens::total),
             interrupt_open_calls: self.interrupt_open_calls,
         }))?;
         Ok(())
+    }
+
+    /// The size of what stands before the messages, as the session counts.
+    fn prefix_tokens(&self, session: &Session) -> Option<PrefixTokens> {
+        let prefix = self.prefix.as_ref()?;
+        Some(prefix.tokens(session.counter()))
     }
 
     /// A refused prompt is acted upon once, and not when the call is repeated.
@@ -299,7 +305,7 @@ impl Call {
             revision: session.revision().get(),
             epoch: session.sealed().epoch().get().into(),
             repairs: convert::repairs(session, &view.repairs),
-            tokens: Some(tokens(session, self.prefix)),
+            tokens: Some(tokens(session, self.prefix_tokens(session))),
             budget: Some(budget(session, self.target.as_ref())),
             warnings: warnings(session, appended, &view),
             stages: done.stages(session, self.dry_run),

@@ -2,7 +2,7 @@
 
 use palimpsest_core::message::Block;
 use palimpsest_core::policy::{ModelTool, Policy};
-use palimpsest_core::tokens::{estimate_block, estimate_text};
+use palimpsest_core::tokens::Counter;
 use palimpsest_proto::context::v1::ToolDefinition;
 use serde_json::{Value, json};
 
@@ -23,12 +23,12 @@ pub(super) fn all(policy: &Policy, openai: bool) -> Vec<ToolDefinition> {
 }
 
 /// What the definitions add to a request.
-pub(super) fn tokens(definitions: &[ToolDefinition]) -> u32 {
+pub(super) fn tokens(definitions: &[ToolDefinition], counter: Counter) -> u32 {
     let size = |tool: &ToolDefinition| {
         let text = String::from_utf8_lossy(&tool.definition_json);
-        estimate_text(&text)
+        counter.text(&text)
     };
-    let frame = estimate_block(&Block::text(""));
+    let frame = counter.block(&Block::text(""));
     definitions
         .iter()
         .map(size)

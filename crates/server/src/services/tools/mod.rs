@@ -53,7 +53,7 @@ pub(super) async fn list(
     };
     let tools = definitions::all(&policy, openai);
     Ok(ListToolsResponse {
-        tokens: definitions::tokens(&tools),
+        tokens: definitions::tokens(&tools, policy.counter()),
         tools,
     })
 }

@@ -1,0 +1,159 @@
+//! A change of estimator in the middle of a session: what was counted stays counted, what usage taught is
+//! forgotten, and the log says all of it again.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on should say where"
+)]
+
+use std::sync::Arc;
+
+use palimpsest_core::command::{Append, Command, Serve, Snip, Update};
+use palimpsest_core::event::Asked;
+use palimpsest_core::histories::World;
+use palimpsest_core::ids::{MessageId, Timestamp};
+use palimpsest_core::message::{Block, Message, Role, Usage};
+use palimpsest_core::policy::{Overlay, Policy};
+use palimpsest_core::session::Session;
+use palimpsest_core::tokens::Calibration;
+use uuid::Uuid;
+
+/// 6 tokens of o200k, 8 of cl100k, and 10 by bytes.
+const TEXT: &str = "日本語のテキスト";
+
+struct Talk(World);
+
+impl Talk {
+    fn new() -> Self {
+        Self(World::with_policy(Policy::default()))
+    }
+
+    fn say(&mut self, role: Role, texts: &[&str], input_tokens: u64) -> MessageId {
+        let number = self.0.session.transcript().len() + 1;
+        let id = MessageId::new(Uuid::from_u128(number as u128));
+        let blocks = texts.iter().map(|text| Block::text(*text)).collect();
+        let mut message = Message::new(id, role, blocks);
+        message.at = Some(Timestamp::from_millis(0));
+        message.usage = (input_tokens > 0).then_some(Usage {
+            input_tokens,
+            ..Usage::default()
+        });
+        self.0.run(Command::Append(Append {
+            messages: vec![Arc::new(message)],
+            ..Append::default()
+        }));
+        self.0.run(Command::Serve(Serve::default()));
+        id
+    }
+
+    fn set(&mut self, setting: &str) {
+        self.0.run(Command::Update(Update {
+            policy: Some(Overlay::from_toml(setting).unwrap()),
+            ..Update::default()
+        }));
+    }
+
+    fn tokens(&self) -> u64 {
+        self.0.session.tokens().tokens
+    }
+
+    fn calibration(&self) -> u32 {
+        self.0.session.ledger().calibration.milli()
+    }
+
+    /// The session from its log, and from its snapshot, is this one.
+    #[track_caller]
+    fn check(&mut self) {
+        let session = &self.0.session;
+        let replayed = Session::replay(session.key().clone(), self.0.log.clone()).unwrap();
+        assert_eq!(&replayed, session);
+        let mut loaded = self.0.loaded();
+        loaded.fill(
+            session
+                .transcript()
+                .entries()
+                .filter_map(|(_, entry)| entry.content.clone()),
+        );
+        assert_eq!(&loaded, session);
+    }
+
+    /// Usage shows that there are twice as many tokens as were estimated.
+    fn learn(&mut self) {
+        let said = self.0.session.ledger().all.total();
+        self.say(Role::Assistant, &["ok"], 1_000 + said);
+        let before = self.0.session.ledger().anchor.as_ref().unwrap().usage;
+        self.say(Role::User, &[&"word ".repeat(1_000)], 0);
+        let grown = 2 * self.0.session.ledger().tail;
+        self.say(Role::Assistant, &["ok"], before.total_tokens() + grown);
+    }
+}
+
+#[test]
+fn what_was_counted_stays_counted_and_a_part_of_it_is_measured_as_it_was() {
+    let mut talk = Talk::new();
+    talk.say(Role::User, &[TEXT, TEXT], 0);
+    assert_eq!(talk.tokens(), 24);
+    talk.set("tokens.estimator = \"o200k\"");
+    let second = talk.say(Role::User, &[TEXT, TEXT], 0);
+    assert_eq!(talk.tokens(), 24 + 16);
+    talk.set("tokens.estimator = \"cl100k\"");
+    talk.say(Role::User, &[TEXT, TEXT], 0);
+    assert_eq!(talk.tokens(), 24 + 16 + 20);
+    talk.check();
+    // A block of the second leaves: what it had by o200k, though cl100k counts now.
+    let before = talk.tokens();
+    talk.0.run(Command::Snip(Snip {
+        turns: vec![],
+        messages: vec![],
+        blocks: vec![(second, 0)],
+        reason: "".into(),
+        asked: Asked::Manual,
+        expected_revision: None,
+        request: None,
+    }));
+    let entry = talk
+        .0
+        .session
+        .transcript()
+        .get(talk.0.session.transcript().find(second).unwrap());
+    let left = u64::from(entry.unwrap().size.tokens);
+    let marker = left - 10;
+    assert_eq!(talk.tokens(), before - 6 + marker);
+    talk.check();
+}
+
+#[test]
+fn what_usage_taught_is_forgotten_with_the_estimator() {
+    let mut talk = Talk::new();
+    talk.learn();
+    assert_eq!(talk.calibration(), 1_125);
+    // Another setting leaves it alone.
+    talk.set("snip.nudge_after_messages = 9");
+    assert_eq!(talk.calibration(), 1_125);
+    talk.set("tokens.estimator = \"o200k\"");
+    assert_eq!(talk.calibration(), Calibration::default().milli());
+    // What came partly before says nothing about the new one: the first usage after is an anchor alone.
+    talk.say(Role::User, &[&"word ".repeat(1_000)], 0);
+    let anchor = talk.0.session.ledger().anchor.clone().unwrap();
+    talk.say(
+        Role::Assistant,
+        &["ok"],
+        anchor.usage.total_tokens() + 9_000,
+    );
+    assert_eq!(talk.calibration(), 1_000);
+    talk.check();
+}
+
+#[test]
+fn without_calibration_nothing_is_learned() {
+    let mut talk = Talk::new();
+    talk.set("tokens.calibrate = false");
+    talk.learn();
+    assert_eq!(talk.calibration(), 1_000);
+    talk.set("tokens.calibrate = true");
+    talk.learn();
+    assert!(talk.calibration() > 1_000);
+    talk.set("tokens.calibrate = false");
+    assert_eq!(talk.calibration(), 1_000);
+    talk.check();
+}
