@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use palimpsest_core::command::memory_due;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::limits::Limits;
+use palimpsest_load::data::{round, text};
 use palimpsest_proto::context::v1::context_service_server::ContextService as _;
 use palimpsest_proto::context::v1::{
     CompactRequest, CompactResponse, MessageInput, PrepareContextRequest, PrepareContextResponse,
@@ -20,16 +21,19 @@ use palimpsest_server::services::{ContextHandlers, Service};
 use palimpsest_server::sessions::{Policies, Sessions};
 use palimpsest_store::SessionLog;
 use palimpsest_store::blobs::Blobs;
-use palimpsest_tests::say::{assistant, user};
+use palimpsest_tests::say::{anthropic, assistant, user};
 use tokio_util::sync::CancellationToken;
 use tonic::Request;
 
 /// More than any session here has, so that nothing is due by itself.
-const WINDOW_TOKENS: u32 = 2_000_000;
+const WINDOW_TOKENS: u32 = 100_000_000;
 /// A view that is long.
 pub const TOKENS: u32 = 200_000;
 /// It is reached long before.
 const MAX_TURNS: usize = 1_000;
+/// What a person asks, and what a tool returns, in the turns of a long view.
+const QUESTION_BYTES: usize = 200;
+const RESULT_BYTES: usize = 7_000;
 /// How many bytes a message says.
 pub const MESSAGE_BYTES: usize = 1_000;
 
@@ -149,8 +153,10 @@ impl House {
     pub async fn grow_to_tokens(&self, session: &str) -> Result<PrepareContextResponse> {
         let mut last = PrepareContextResponse::default();
         for turn in 0..MAX_TURNS {
-            let said = (turn * 4..turn * 4 + 4).map(message).collect();
-            last = self.prepare(&name(session), said, &last.etag).await?.0;
+            last = self
+                .prepare(&name(session), turn_of_agent(turn), &last.etag)
+                .await?
+                .0;
             if last
                 .tokens
                 .as_ref()
@@ -191,12 +197,20 @@ impl Drop for House {
 
 /// A message of a thousand bytes, the user's and the model's in turn.
 pub fn message(number: usize) -> MessageInput {
-    let text = palimpsest_load::data::text(number as u64, MESSAGE_BYTES);
+    let said = text(number as u64, MESSAGE_BYTES);
     if number.is_multiple_of(2) {
-        user(&text)
+        user(&said)
     } else {
-        assistant(&text)
+        assistant(&said)
     }
+}
+
+/// A person asks, a tool is called and returns, and the model answers.
+fn turn_of_agent(number: usize) -> Vec<MessageInput> {
+    let asked = user(&text(number as u64, QUESTION_BYTES));
+    let [called, returned] = round(number, RESULT_BYTES);
+    let answered = assistant(&format!("Part {number} returns an error now."));
+    vec![asked, anthropic(&called), anthropic(&returned), answered]
 }
 
 /// The name of a session.

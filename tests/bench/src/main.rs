@@ -64,6 +64,7 @@ struct Extent {
 const WHOLE: Extent = Extent {
     wire: wire::Extent {
         rounds: 7,
+        read: 64,
         time: Duration::from_millis(1_200),
         rest: Duration::from_secs(10),
         least: 2_048,
@@ -80,6 +81,7 @@ const WHOLE: Extent = Extent {
 const QUICK: Extent = Extent {
     wire: wire::Extent {
         rounds: 1,
+        read: 8,
         time: Duration::from_millis(80),
         rest: Duration::ZERO,
         least: 256,

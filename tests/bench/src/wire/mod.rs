@@ -28,8 +28,6 @@ use crate::row::{CALLS, Row, Spread, Target};
 /// How many connections there are, and how many calls at one time on each.
 const CONNECTIONS: usize = 8;
 const AT_ONCE: usize = 8;
-/// How many sessions reads go to, in turn: as many as there are callers, so that none waits for another.
-const READ: usize = CONNECTIONS * AT_ONCE;
 /// What the service reaches at least, of its limit.
 const WANTED: f64 = 0.7;
 
@@ -66,6 +64,8 @@ impl Measured {
 /// How far it goes.
 pub(crate) struct Extent {
     pub(crate) rounds: usize,
+    /// How many sessions reads go to, in turn: as many as there are callers, so that none waits for another.
+    pub(crate) read: usize,
     pub(crate) time: Duration,
     /// How long a server may work off what a round has left.
     pub(crate) rest: Duration,
@@ -160,7 +160,7 @@ impl<'a> Bench<'a> {
             runtime.block_on(callers)
         };
         let real = connect(site.server.address())?;
-        let made = runtime.block_on(make(work, site, 0, extent.least(work)))?;
+        let made = runtime.block_on(make(work, site, 0, (extent.least(work), extent.read)))?;
         let reply = runtime.block_on(real.call(&made))?;
         let empty_process = cores.on(0, || Empty::start(folder, method(work), &reply))?;
         Ok(Self {
@@ -222,7 +222,12 @@ impl<'a> Bench<'a> {
         if self.for_real.left() >= wanted {
             return Ok(());
         }
-        let making = make(self.work, self.site, self.batches_made, wanted);
+        let making = make(
+            self.work,
+            self.site,
+            self.batches_made,
+            (wanted, self.extent.read),
+        );
         self.for_real = Arc::new(self.runtime.block_on(making)?);
         self.batches_made += 1;
         Ok(())
@@ -257,9 +262,14 @@ impl<'a> Bench<'a> {
     }
 }
 
-async fn make(work: &Work, site: &Site, number: usize, count: usize) -> Result<Requests> {
+async fn make(
+    work: &Work,
+    site: &Site,
+    number: usize,
+    (count, read): (usize, usize),
+) -> Result<Requests> {
     let run = format!("bench-{}-{number}", work.name);
-    let made = requests(work, site, &run, (0..count, READ)).await?;
+    let made = requests(work, site, &run, (0..count, read)).await?;
     Requests::new(method(work), made, !work.repeats())
 }
 
