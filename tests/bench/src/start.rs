@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use palimpsest_load::figures::{count, short};
+use palimpsest_load::figures::{count, megabytes, short};
 use palimpsest_load::sessions;
 use palimpsest_server::LOG_FOLDER;
 use palimpsest_store::SessionLog as _;
@@ -43,13 +43,19 @@ pub(crate) fn rows(folder: &Path, number: usize, mut tell: impl FnMut(&Row)) -> 
         told(figure(one.ready_ms, MILLIS)),
         told(figure(opened, MILLIS)),
     ));
-    let resident = palimpsest_load::figures::megabytes(many.resident);
+    let resident = megabytes(many.resident);
     let memory = Row::new(
         "memory then, while nothing goes on",
         &[(resident, MEMORY_MB)],
         (MEGABYTES, ""),
         Target::AtMost(1.0),
-    );
+    )
+    .beside(format!(
+        "with one session {} MB; without mapped files {} MB, with one session {} MB",
+        short(megabytes(one.resident)),
+        short(megabytes(many.own)),
+        short(megabytes(one.own)),
+    ));
     let rows = vec![started, memory];
     rows.iter().for_each(&mut tell);
     Ok(rows)

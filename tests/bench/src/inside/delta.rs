@@ -65,7 +65,9 @@ async fn turns(house: &House, sessions: &mut [Known], calls: usize) -> Result<f6
 /// A delta of a long view, beside a copy of that view.
 pub(super) async fn of_long_view(extent: &Extent) -> Result<Row> {
     let house = House::new(Arc::new(MemoryLog::new()))?;
-    let view = house.grow_to_tokens("tokens").await?;
+    house.grow_to_tokens("tokens").await?;
+    // Whoever knows none of it is told how large all of it is.
+    let (view, _) = house.prepare(&name("tokens"), vec![], b"unknown").await?;
     let messages = usize::try_from(view.view_messages)?;
     let mut session = [Known {
         session: name("tokens"),

@@ -74,20 +74,17 @@ impl Engine {
             let (key, mut at) = writer.clone();
             self.runtime.spawn(async move {
                 let mut done = 0_u64;
-                let mut turns = batches.iter().cycle().skip(number);
-                while let Some(batch) = turns.next().filter(|_| began.elapsed() < time) {
+                for batch in batches.iter().cycle().skip(number) {
                     let expected = Revision::new(at);
-                    at = log
-                        .append(
-                            &key,
-                            Batch {
-                                expected,
-                                ..batch.clone()
-                            },
-                        )
-                        .await?
-                        .get();
+                    let batch = Batch {
+                        expected,
+                        ..batch.clone()
+                    };
+                    at = log.append(&key, batch).await?.get();
                     done += 1;
+                    if began.elapsed() >= time {
+                        break;
+                    }
                 }
                 Ok::<_, StoreError>((at, done))
             })
@@ -121,10 +118,13 @@ impl Engine {
         let group = vec![7; group.max(1)];
         let began = Instant::now();
         let mut syncs = 0;
-        while began.elapsed() < time {
+        loop {
             self.raw.write_all(&group)?;
             self.raw.sync_data()?;
             syncs += 1;
+            if began.elapsed() >= time {
+                break;
+            }
         }
         Ok(rate(syncs, began.elapsed()) * a_sync)
     }
