@@ -20,9 +20,12 @@ lint: tools
 docs:
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 
-# How fast, as ratios to limits that are measured in the same run.
+# How fast, as ratios to limits that are measured in the same run; target/bench has the figures. Five minutes, or
+# `QUICK=1` for all rows in a moment; `ONLY=wire`, `inside` or `start` for a part.
 bench:
-	cargo bench --locked
+	cargo build --release --locked -p palimpsest-server -p palimpsest-bench
+	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest target/release/palimpsest-bench $(strip \
+		$(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)))
 
 # Beside other libraries, on the same conversations: made-up ones, or a folder of Claude Code's transcripts.
 # ROUNDS=3, MOST=12 conversations (0 for all) and LIMIT_S=10 seconds for each are what it does without being told.

@@ -30,8 +30,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use palimpsest_tests::Server;
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use rustix::time::{ClockId, clock_gettime};
+use palimpsest_tests::cores::{Cores, busy};
 
 use client::{Callers, Outcome};
 
@@ -39,27 +38,6 @@ use client::{Callers, Outcome};
 const PHASE: Duration = Duration::from_secs(4);
 /// How many calls a second are no load.
 const CALM: f64 = 200.0;
-
-/// Runs this process, and what it starts, on one of its cores alone; false when it has only one.
-fn pin(which: usize) -> bool {
-    let all = sched_getaffinity(None).unwrap();
-    let cores: Vec<_> = (0..CpuSet::MAX_CPU)
-        .filter(|core| all.is_set(*core))
-        .collect();
-    let Some(core) = cores.get(which) else {
-        return false;
-    };
-    let mut one = CpuSet::new();
-    one.set(*core);
-    sched_setaffinity(None, &one).unwrap();
-    true
-}
-
-/// What this process has taken of its core so far.
-fn busy() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
 
 /// Resident memory, in megabytes.
 fn memory_mb(server: &Server) -> f64 {
@@ -194,21 +172,21 @@ fn main() {
     let bytes = numbers.next().unwrap_or(8_000) as usize;
     palimpsest_tests::binary();
     let folder = tempfile::tempdir().unwrap();
-    let all = sched_getaffinity(None).unwrap();
-    let pinned = pin(0);
-    let server = Server::start(
-        folder.path(),
-        &[
-            "--set",
-            "worker.enabled=false",
-            "--set",
-            "sessions.cache_bytes=33554432",
-            "--set",
-            "store.cache_bytes=16777216",
-        ],
-    );
-    sched_setaffinity(None, &all).unwrap();
-    if !(pinned && pin(1)) {
+    let cores = Cores::of_this_thread();
+    let server = cores.on(0, || {
+        Server::start(
+            folder.path(),
+            &[
+                "--set",
+                "worker.enabled=false",
+                "--set",
+                "sessions.cache_bytes=33554432",
+                "--set",
+                "store.cache_bytes=16777216",
+            ],
+        )
+    });
+    if !cores.pin(1) {
         println!("Server and clients share a core: what is printed tells of both.");
     }
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -12,6 +12,7 @@ pub mod authority;
 pub mod calls;
 pub mod chance;
 pub mod command;
+pub mod cores;
 pub mod say;
 pub mod server;
 pub mod tenant;

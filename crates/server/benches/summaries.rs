@@ -1,6 +1,5 @@
 //! What the running summaries cost, and how far behind they are: 500 sessions that grow at once, with a
-//! worker beside them and without one, in rounds that alternate; and how long a compaction takes whose
-//! summary is there already.
+//! worker beside them and without one, in rounds that alternate.
 //!
 //! Nothing here fails a build: it prints. Handlers and worker run in process on the embedded store.
 
@@ -21,8 +20,7 @@ use palimpsest_core::limits::Limits;
 use palimpsest_core::session::Session;
 use palimpsest_proto::context::v1::context_service_server::ContextService as _;
 use palimpsest_proto::context::v1::{
-    AppendMessagesRequest, CompactRequest, CompactionStrategy, Format, MessageInput, Payload,
-    PrepareContextRequest, Target, message_input,
+    AppendMessagesRequest, Format, MessageInput, Payload, message_input,
 };
 use palimpsest_server::clock::{Clock, IdSource, SystemClock};
 use palimpsest_server::config::WorkerConfig;
@@ -46,12 +44,6 @@ const TURNS_A_ROUND: usize = 4;
 const CALLERS: usize = 16;
 /// How far behind its trigger a summary may be.
 const MAX_LAG: Duration = Duration::from_secs(5);
-/// What a compaction from a running summary may take.
-const MAX_COMPACTION: Duration = Duration::from_millis(5);
-/// The view that it compacts.
-const COMPACTED_TOKENS: u32 = 200_000;
-/// How often that is timed.
-const COMPACTIONS: usize = 9;
 
 struct Bench {
     sessions: Arc<Sessions>,
@@ -171,40 +163,6 @@ impl Bench {
         }
         (Duration::from_millis(worst), updates)
     }
-
-    /// A session of its own, grown to so many tokens, noted and compacted: how long the last took.
-    async fn compaction(&self, number: usize) -> (Duration, u64) {
-        let session = format!("projects/bench/sessions/long-{number}");
-        let mut tokens = 0;
-        for turn in 0.. {
-            if tokens >= COMPACTED_TOKENS {
-                break;
-            }
-            let request = PrepareContextRequest {
-                session: session.clone(),
-                messages: messages(turn, 8_000),
-                // Nothing is due by itself.
-                target: Some(Target {
-                    window_tokens: Some(1_000_000),
-                    ..Target::default()
-                }),
-                ..PrepareContextRequest::default()
-            };
-            let reply = self.handlers.prepare_context(Request::new(request)).await;
-            tokens = reply.unwrap().into_inner().tokens.unwrap().total_tokens;
-        }
-        self.until_noted(&session).await;
-        let request = CompactRequest {
-            session,
-            strategy: CompactionStrategy::SessionMemory.into(),
-            ..CompactRequest::default()
-        };
-        let start = self.clock.monotonic();
-        let reply = self.handlers.compact(Request::new(request)).await;
-        let took = self.clock.monotonic().saturating_sub(start);
-        let boundary = reply.unwrap().into_inner().compaction.unwrap().boundary;
-        (took, boundary.unwrap().before_tokens.into())
-    }
 }
 
 fn name(session: usize) -> String {
@@ -289,27 +247,6 @@ async fn grow() {
     );
 }
 
-async fn compact() {
-    let folder = tempfile::tempdir().unwrap();
-    let bench = Bench::new(folder.path(), true);
-    let mut times = Vec::new();
-    let mut tokens = 0;
-    for number in 0..COMPACTIONS {
-        let (took, before) = bench.compaction(number).await;
-        times.push(took);
-        tokens = before;
-    }
-    let (median, most) = quantiles(times);
-    println!(
-        "compaction of {tokens} tokens from the running summary: {median:.2} ms median, {most:.2} ms at \
-         most, its commit included (limit {} ms without)",
-        MAX_COMPACTION.as_millis(),
-    );
-    if let Some(worker) = &bench.worker {
-        worker.abort();
-    }
-}
-
 fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -317,6 +254,5 @@ fn main() {
         .unwrap();
     runtime.block_on(async {
         grow().await;
-        compact().await;
     });
 }

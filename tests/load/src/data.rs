@@ -11,7 +11,7 @@ use palimpsest_tests::say::anthropic;
 use serde_json::{Value, json};
 
 /// The model that answers.
-pub(crate) const MODEL: &str = "claude-sonnet-4-5";
+pub const MODEL: &str = "claude-sonnet-4-5";
 /// How many bytes of JSON a round of a filled session has, about.
 const ROUND: usize = 1_400;
 
@@ -23,7 +23,7 @@ const WORDS: [&str; 40] = [
 ];
 
 /// So many bytes, no two lines alike, the same for the same seed.
-pub(crate) fn text(seed: u64, bytes: usize) -> String {
+pub fn text(seed: u64, bytes: usize) -> String {
     let mut chance = fastrand::Rng::with_seed(seed);
     let mut out = String::with_capacity(bytes + 16);
     let mut column = 0;
@@ -45,12 +45,12 @@ pub(crate) fn text(seed: u64, bytes: usize) -> String {
 }
 
 /// The name of a call.
-pub(crate) fn call_id(number: usize) -> String {
+pub fn call_id(number: usize) -> String {
     format!("toolu_{number:012}")
 }
 
 /// A round as Anthropic's JSON: what the model called, and what the tool returned.
-pub(crate) fn round(number: usize, bytes: usize) -> [Value; 2] {
+pub fn round(number: usize, bytes: usize) -> [Value; 2] {
     let id = call_id(number);
     let said = format!("Let me look at part {number}.");
     let path = format!("src/part_{number}.rs");
@@ -66,12 +66,12 @@ pub(crate) fn round(number: usize, bytes: usize) -> [Value; 2] {
 }
 
 /// A round as one payload.
-pub(crate) fn round_as_json(number: usize, bytes: usize) -> Vec<MessageInput> {
+pub fn round_as_json(number: usize, bytes: usize) -> Vec<MessageInput> {
     vec![anthropic(&Value::from(round(number, bytes).to_vec()))]
 }
 
 /// The same round as typed messages.
-pub(crate) fn round_typed(number: usize, bytes: usize) -> Vec<MessageInput> {
+pub fn round_typed(number: usize, bytes: usize) -> Vec<MessageInput> {
     let id = call_id(number);
     let input = json!({"command": format!("cat src/part_{number}.rs")});
     let call = block::Block::ToolUse(ToolUseBlock {
@@ -89,7 +89,7 @@ pub(crate) fn round_typed(number: usize, bytes: usize) -> Vec<MessageInput> {
 }
 
 /// What a tool returned, as text.
-pub(crate) fn content(text: String) -> ToolResultContent {
+pub fn content(text: String) -> ToolResultContent {
     ToolResultContent {
         content: Some(tool_result_content::Content::Text(text)),
     }
@@ -111,7 +111,7 @@ fn message(role: Role, block: block::Block) -> MessageInput {
 }
 
 /// A conversation of about so many bytes of JSON, which ends with an answer of the model.
-pub(crate) fn conversation(seed: usize, bytes: usize) -> Vec<Value> {
+pub fn conversation(seed: usize, bytes: usize) -> Vec<Value> {
     let answer =
         json!({"role": "assistant", "content": [{"type": "text", "text": "That is done."}]});
     let question = |bytes| json!({"role": "user", "content": text(seed as u64, bytes)});

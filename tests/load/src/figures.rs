@@ -4,20 +4,27 @@ use std::time::Duration;
 
 /// What calls took, sorted.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Latencies(Vec<Duration>);
+pub struct Latencies(Vec<Duration>);
 
 impl Latencies {
-    pub(crate) fn new(mut all: Vec<Duration>) -> Self {
+    /// Of calls in any order.
+    pub fn new(mut all: Vec<Duration>) -> Self {
         all.sort_unstable();
         Self(all)
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// How many there were.
+    pub fn len(&self) -> usize {
         self.0.len()
     }
 
+    /// Whether there was none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The latency that so large a part of the calls did not exceed. `None` without calls.
-    pub(crate) fn quantile(&self, part: f64) -> Option<Duration> {
+    pub fn quantile(&self, part: f64) -> Option<Duration> {
         #[expect(
             clippy::cast_precision_loss,
             clippy::cast_possible_truncation,
@@ -29,23 +36,24 @@ impl Latencies {
     }
 
     /// The same in milliseconds, for reports.
-    pub(crate) fn ms(&self, part: f64) -> Option<f64> {
+    pub fn ms(&self, part: f64) -> Option<f64> {
         self.quantile(part).map(ms)
     }
 }
 
-pub(crate) fn ms(time: Duration) -> f64 {
+/// A time in milliseconds.
+pub fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
 /// So many in that time, a second.
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-pub(crate) fn rate(count: u64, time: Duration) -> f64 {
+pub fn rate(count: u64, time: Duration) -> f64 {
     count as f64 / time.as_secs_f64().max(f64::MIN_POSITIVE)
 }
 
 /// Three digits where there is a fraction at all.
-pub(crate) fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     match value {
         100.0.. => grouped(value),
         10.0..100.0 => format!("{value:.1}"),
@@ -54,12 +62,12 @@ pub(crate) fn short(value: f64) -> String {
 }
 
 /// The same, or a dash.
-pub(crate) fn or_dash(value: Option<f64>) -> String {
+pub fn or_dash(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), short)
 }
 
 /// A whole number with commas.
-pub(crate) fn grouped(value: f64) -> String {
+pub fn grouped(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut out = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -73,12 +81,13 @@ pub(crate) fn grouped(value: f64) -> String {
 
 /// A count with commas.
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-pub(crate) fn count(value: u64) -> String {
+pub fn count(value: u64) -> String {
     grouped(value as f64)
 }
 
+/// Bytes in megabytes.
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-pub(crate) fn megabytes(bytes: u64) -> f64 {
+pub fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }
 

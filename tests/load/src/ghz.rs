@@ -9,10 +9,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 
-use crate::figures::Latencies;
+use palimpsest_load::figures::Latencies;
 
 /// The root of the repository: configurations name the contract's files from there.
-pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// What the server says when it sheds load. Any other refusal is an error.
 const SHED: &str = "the server has too much to do";
 

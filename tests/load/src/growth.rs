@@ -11,10 +11,10 @@ use palimpsest_proto::context::v1::{MessageInput, PrepareContextRequest, SnipReq
 use palimpsest_tests::say::{append, assistant, prepare, target, user};
 use palimpsest_tests::{Context, Server};
 
-use crate::data::text;
-use crate::figures::Latencies;
 use crate::report::Growth;
-use crate::settle::settled;
+use palimpsest_load::data::text;
+use palimpsest_load::figures::Latencies;
+use palimpsest_load::settle::settled;
 
 /// What the messages say that make a session long, and what is appended to it.
 const SHORT: usize = 200;

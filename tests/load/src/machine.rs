@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 /// Its processors and memory, which all figures depend on.
-pub(crate) fn machine() -> String {
+pub fn machine() -> String {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let read = |file: &str, name: &str| {
         let text = fs::read_to_string(file).unwrap_or_default();
@@ -26,7 +26,7 @@ pub(crate) fn machine() -> String {
 }
 
 /// What the binary says that it is.
-pub(crate) fn version() -> Result<String> {
+pub fn version() -> Result<String> {
     let binary = palimpsest_tests::binary();
     let said = Command::new(binary).arg("--version").output();
     let said = said.with_context(|| format!("{} does not start", binary.display()))?;

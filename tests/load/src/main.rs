@@ -9,20 +9,11 @@
     reason = "it prints what it measures, by the machine's clock"
 )]
 
-mod data;
-mod figures;
 mod ghz;
 mod growth;
-mod machine;
 mod matrix;
 mod mix;
 mod report;
-mod requests;
-mod retry;
-mod sessions;
-mod settle;
-mod site;
-mod works;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,7 +25,8 @@ use clap::Parser;
 
 use crate::matrix::Scope;
 use crate::report::Report;
-use crate::site::Site;
+use palimpsest_load::site::Site;
+use palimpsest_load::{machine, sessions, settle};
 
 /// Puts a server under load, prints a table and writes a report.
 #[derive(Debug, Parser)]
@@ -150,7 +142,8 @@ async fn load(options: &Options) -> Result<Report> {
         report.growth = growth::run(&out, extent.lengths, extent.calls).await?;
     }
     if wanted("sessions") {
-        report.sessions = sessions::run(&out, extent.sessions, |row| {
+        let folder = tempfile::tempdir_in(&out).context("no folder for the server's data")?;
+        report.sessions = sessions::run(folder.path(), extent.sessions, |row| {
             println!(
                 "sessions: {:>7} ready after {:.0} ms",
                 row.sessions, row.ready_ms

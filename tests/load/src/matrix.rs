@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use crate::figures::rate;
 use crate::ghz::{Extent, Loop, Outcome, Run};
 use crate::report::Row;
-use crate::requests::requests;
-use crate::settle::rested;
-use crate::site::{Site, cpu};
-use crate::works::{WORKS, Work};
+use palimpsest_load::figures::rate;
+use palimpsest_load::requests::requests;
+use palimpsest_load::settle::rested;
+use palimpsest_load::site::{Site, cpu};
+use palimpsest_load::works::{WORKS, Work};
 
 /// What an open loop offers, of what the same method answered in a closed one.
 const OFFERED_PERCENT: u32 = 50;
@@ -155,9 +155,9 @@ impl Runner<'_> {
             _ => self.shared(site).await?,
         };
         rested(&site.server, self.scope.rest).await;
-        let before = cpu(&site.server);
+        let before = cpu(site.server.pid());
         let outcome = self.ghz(site, &data, connections, pace, extent)?;
-        let cpu = cpu(&site.server).saturating_sub(before);
+        let cpu = cpu(site.server.pid()).saturating_sub(before);
         if !self.work.repeats() {
             fs::remove_file(&data).ok();
         }

@@ -33,7 +33,7 @@ const AT_ONCE: usize = 8;
 
 /// Requests as ghz reads them, each with its length before it: those of some numbers, or for so many sessions
 /// where the same may be sent again.
-pub(crate) async fn requests(
+pub async fn requests(
     work: &Work,
     site: &Site,
     run: &str,

@@ -13,16 +13,17 @@ const RETRIES: u64 = 100;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A call that was answered.
-pub(crate) struct Answered<T> {
-    pub(crate) reply: T,
+pub struct Answered<T> {
+    /// The reply.
+    pub reply: T,
     /// What the attempt took that went well.
-    pub(crate) took: Duration,
+    pub took: Duration,
     /// How many were refused before.
-    pub(crate) shed: u64,
+    pub shed: u64,
 }
 
 /// Makes a call until it is answered, or fails for another reason.
-pub(crate) async fn answered<R: Clone, T, F: Future<Output = Result<T, Status>>>(
+pub async fn answered<R: Clone, T, F: Future<Output = Result<T, Status>>>(
     client: &Context,
     request: &R,
     make: impl Fn(Context, R) -> F,

@@ -8,10 +8,10 @@ use anyhow::{Context as _, Result};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use palimpsest_tests::say::{append, prepare, user};
 use palimpsest_tests::{Context, Server};
+use serde::Serialize;
 
 use crate::data::conversation;
 use crate::figures::Latencies;
-use crate::report::Crowd;
 use crate::retry::answered;
 use crate::site::{PATIENT, memory};
 
@@ -28,21 +28,37 @@ const ASKED: usize = 200;
 /// How long nothing goes on before memory is looked at.
 const REST: Duration = Duration::from_secs(1);
 
-/// Fills one store with more and more sessions, and starts a server on it at each of these numbers.
-pub(crate) async fn run(
+/// A server with so many sessions on disk.
+#[derive(Debug, Clone, Serialize)]
+pub struct Crowd {
+    /// How many.
+    pub sessions: usize,
+    /// The time until it is ready.
+    pub ready_ms: f64,
+    /// Its memory while nothing goes on, mapped files included.
+    pub resident: u64,
+    /// Of that, what is no mapped file.
+    pub own: u64,
+    /// What first calls take.
+    pub p50_ms: Option<f64>,
+    /// What the slowest of them take.
+    pub p99_ms: Option<f64>,
+}
+
+/// Fills the store of a data folder with more and more sessions, and starts a server on it at each of these numbers.
+pub async fn run(
     folder: &Path,
     numbers: &[usize],
     mut tell: impl FnMut(&Crowd),
 ) -> Result<Vec<Crowd>> {
-    let folder = tempfile::tempdir_in(folder).context("no folder for the server's data")?;
     let mut rows = Vec::new();
     let mut there = 0;
     for number in numbers {
-        let server = Server::start(folder.path(), &["--set", PATIENT]);
+        let server = Server::start(folder, &["--set", PATIENT]);
         make(&server, there..*number).await?;
         there = *number;
         server.stop();
-        let row = look(folder.path(), there).await?;
+        let row = look(folder, there).await?;
         tell(&row);
         rows.push(row);
     }
@@ -118,7 +134,7 @@ fn start(folder: &Path) -> (Server, Duration) {
 }
 
 /// What a reader has to know of it.
-pub(crate) fn about() -> String {
+pub fn about() -> String {
     format!(
         "One store with more and more sessions of {BYTES} bytes. The server stops in order and starts again, {STARTS} times, of which the middle counts; it is ready when \
          it says so. After {} s in which nothing goes on its memory is read, with and without mapped files. Then up to {ASKED} \

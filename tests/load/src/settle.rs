@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Waits until no summary is due and none is written, but no longer than so long: after a run that leaves a lot
 /// to do, the next one would be measured beside it.
-pub(crate) async fn rested(server: &Server, most: Duration) {
+pub async fn rested(server: &Server, most: Duration) {
     let began = Instant::now();
     while began.elapsed() < most && is_busy(&server.scrape()) {
         tokio::time::sleep(LOOK).await;
@@ -38,7 +38,7 @@ fn is_busy(metrics: &str) -> bool {
 }
 
 /// Waits until nothing is due for a session; says whether it has a summary.
-pub(crate) async fn settled(client: &Context, session: &str) -> Result<bool> {
+pub async fn settled(client: &Context, session: &str) -> Result<bool> {
     let request = GetSessionMemoryRequest {
         session: session.to_owned(),
         wait: Some(WAIT.parse()?),

@@ -10,26 +10,42 @@ use tempfile::TempDir;
 
 /// What a closed loop is run against. Its callers come again at once, also when they are refused: against a
 /// server that sheds load it would measure refusals.
-pub(crate) const PATIENT: &str = "grpc.max_slowdown_percent=10000";
+pub const PATIENT: &str = "grpc.max_slowdown_percent=10000";
 
 /// A server on a folder of its own.
-pub(crate) struct Site {
-    /// `default` or `patient`.
-    pub(crate) name: &'static str,
-    pub(crate) server: Server,
+pub struct Site {
+    /// `default`, `patient` or `without-worker`.
+    pub name: &'static str,
+    /// The process.
+    pub server: Server,
     // Goes away after the server.
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Site {
     /// A server as it comes.
-    pub(crate) fn default_settings(folder: &Path) -> Result<Self> {
+    pub fn default_settings(folder: &Path) -> Result<Self> {
         Self::start("default", folder, &[])
     }
 
     /// A server that lets calls take long before it refuses any.
-    pub(crate) fn patient(folder: &Path) -> Result<Self> {
+    pub fn patient(folder: &Path) -> Result<Self> {
         Self::start("patient", folder, &["--set", PATIENT])
+    }
+
+    /// The same without a worker, which writes to sessions that it was not asked to write to.
+    pub fn without_worker(folder: &Path) -> Result<Self> {
+        Self::start(
+            "without-worker",
+            folder,
+            &["--set", PATIENT, "--set", "worker.enabled=false"],
+        )
+    }
+
+    /// Ends the server in order; what is left is its data.
+    pub fn stop(self) -> TempDir {
+        self.server.stop();
+        self.folder
     }
 
     fn start(name: &'static str, folder: &Path, arguments: &[&str]) -> Result<Self> {
@@ -37,14 +53,14 @@ impl Site {
         Ok(Self {
             name,
             server: Server::start(folder.path(), arguments),
-            _folder: folder,
+            folder,
         })
     }
 }
 
 /// The processor time that a process has taken so far.
-pub(crate) fn cpu(server: &Server) -> Duration {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", server.pid())).unwrap_or_default();
+pub fn cpu(pid: u32) -> Duration {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The second field is the name, which may hold anything; utime and stime are the 14th and 15th.
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks: u64 = fields
@@ -57,7 +73,7 @@ pub(crate) fn cpu(server: &Server) -> Duration {
 }
 
 /// The memory that a process has, and how much of it is no mapped file.
-pub(crate) fn memory(server: &Server) -> (u64, u64) {
+pub fn memory(server: &Server) -> (u64, u64) {
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap_or_default();
     let bytes = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));

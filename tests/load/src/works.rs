@@ -2,29 +2,42 @@
 
 /// What a call does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// A round of messages comes, as JSON.
     AppendJson,
+    /// The same, typed.
     AppendTyped,
+    /// All of a view goes.
     PrepareFull,
+    /// What is new of a view goes.
     PrepareDelta,
+    /// The result of a tool is handed in before its message.
     Persist,
+    /// A message leaves a view.
     Snip,
+    /// The summary of a session is read.
     Memory,
+    /// A session is compacted from its summary.
     Compact,
+    /// A stored result is read.
     ReadResult,
+    /// A page of the transcript is read.
     ListMessages,
 }
 
 /// A method at a size.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Work {
+pub struct Work {
     /// Its name, for `--only` and in files.
-    pub(crate) name: &'static str,
-    pub(crate) rpc: &'static str,
+    pub name: &'static str,
+    /// Its method, and how that is called.
+    pub rpc: &'static str,
     /// What the size is the size of.
-    pub(crate) of: &'static str,
-    pub(crate) bytes: usize,
-    pub(crate) kind: Kind,
+    pub of: &'static str,
+    /// Its size.
+    pub bytes: usize,
+    /// What it does.
+    pub kind: Kind,
 }
 
 const KB: usize = 1_000;
@@ -47,7 +60,7 @@ const fn work(
 
 /// All of them, in the order in which they are run.
 #[rustfmt::skip]
-pub(crate) const WORKS: [Work; 20] = [
+pub const WORKS: [Work; 20] = [
     work("append-json-1k", "AppendMessages, JSON", "result", KB, Kind::AppendJson),
     work("append-json-20k", "AppendMessages, JSON", "result", 20 * KB, Kind::AppendJson),
     work("append-json-300k", "AppendMessages, JSON", "result", 300 * KB, Kind::AppendJson),
@@ -72,7 +85,7 @@ pub(crate) const WORKS: [Work; 20] = [
 
 impl Work {
     /// Its configuration in `tests/load/ghz`.
-    pub(crate) fn config(&self) -> &'static str {
+    pub fn config(&self) -> &'static str {
         match self.kind {
             Kind::AppendJson | Kind::AppendTyped => "append_messages",
             Kind::PrepareFull | Kind::PrepareDelta => "prepare_context",
@@ -87,13 +100,13 @@ impl Work {
 
     /// Whether a request means the same when it comes again. What was stored, snipped or compacted already is
     /// less work, so that each of those requests is sent once.
-    pub(crate) fn repeats(&self) -> bool {
+    pub fn repeats(&self) -> bool {
         !matches!(self.kind, Kind::Persist | Kind::Snip | Kind::Compact)
     }
 
     /// The most calls of a run. Where each request is sent once, their sessions have to be made, or their bodies
     /// held in memory.
-    pub(crate) fn most(&self) -> usize {
+    pub fn most(&self) -> usize {
         match self.kind {
             _ if self.repeats() => usize::MAX,
             Kind::Compact => 64,
@@ -104,7 +117,7 @@ impl Work {
     }
 
     /// Sizes as tables have them.
-    pub(crate) fn size(&self) -> String {
+    pub fn size(&self) -> String {
         format!("{} KB {}", self.bytes / KB, self.of)
     }
 }
@@ -112,14 +125,15 @@ impl Work {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ghz::ROOT;
+
+    const CONFIGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/ghz");
 
     #[test]
     fn each_has_a_name_and_a_configuration_of_its_method() {
         for work in WORKS {
             let same = WORKS.iter().filter(|other| other.name == work.name);
             assert_eq!(same.count(), 1, "{}", work.name);
-            let file = format!("{ROOT}/tests/load/ghz/{}.toml", work.config());
+            let file = format!("{CONFIGS}/{}.toml", work.config());
             let text = std::fs::read_to_string(&file).unwrap();
             let method = work.rpc.split(',').next().unwrap();
             assert!(

@@ -16,8 +16,8 @@ use tonic::Status;
 use tonic_types::StatusExt as _;
 
 use super::Calls;
-use crate::data::{MODEL, call_id, content, text};
-use crate::retry::answered;
+use palimpsest_load::data::{MODEL, call_id, content, text};
+use palimpsest_load::retry::answered;
 
 /// After so many turns an agent begins another session.
 const TURNS: usize = 60;

@@ -16,9 +16,9 @@ use tokio::task::JoinSet;
 
 use self::agent::Agent;
 pub(crate) use self::agent::Done;
-use crate::figures::{Latencies, rate};
 use crate::report::{Mix, MixCall};
-use crate::site::{PATIENT, Site};
+use palimpsest_load::figures::{Latencies, rate};
+use palimpsest_load::site::{PATIENT, Site};
 
 /// Agents that find out how many turns there can be.
 const FEW: usize = 16;

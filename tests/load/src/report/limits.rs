@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::Report;
-use crate::figures::{count, megabytes, or_dash, short};
+use palimpsest_load::figures::{count, megabytes, or_dash, short};
 
 /// A promise. `kept` is not known when this run did not go so far.
 #[derive(Debug, Serialize)]
@@ -108,7 +108,9 @@ fn without_errors(report: &Report) -> Promise {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Crowd, Growth};
+    use palimpsest_load::sessions::Crowd;
+
+    use crate::report::Growth;
 
     fn growth(messages: usize, delta: f64) -> Growth {
         Growth {

@@ -16,9 +16,10 @@ use anyhow::{Context as _, Result};
 use serde::Serialize;
 
 pub(crate) use self::table::{line, print};
-use crate::figures::{ms, rate};
 use crate::ghz::{Loop, Outcome};
-use crate::works::Work;
+use palimpsest_load::figures::{ms, rate};
+use palimpsest_load::sessions::Crowd;
+use palimpsest_load::works::Work;
 
 /// One run of ghz.
 #[derive(Debug, Clone, Serialize)]
@@ -85,18 +86,6 @@ pub(crate) struct Growth {
     pub(crate) snip_ms: Both,
     pub(crate) full_ms: Both,
     pub(crate) open_ms: Option<f64>,
-}
-
-/// A server with so many sessions on disk.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Crowd {
-    pub(crate) sessions: usize,
-    pub(crate) ready_ms: f64,
-    pub(crate) resident: u64,
-    /// Of that, what is no mapped file.
-    pub(crate) own: u64,
-    pub(crate) p50_ms: Option<f64>,
-    pub(crate) p99_ms: Option<f64>,
 }
 
 /// All of it.

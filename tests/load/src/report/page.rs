@@ -8,9 +8,9 @@ use super::table::{
     GROWTH_HEAD, HEAD, MIX_HEAD, PROMISE_HEAD, SESSIONS_HEAD, cells, growth_cells, mix_cells,
     sessions_cells, verdict,
 };
-use crate::figures::or_dash;
-use crate::site::PATIENT;
-use crate::{growth, mix, sessions};
+use crate::{growth, mix};
+use palimpsest_load::figures::or_dash;
+use palimpsest_load::site::PATIENT;
 
 const STYLE: &str = "
 :root{color-scheme:light dark;--text:#14171c;--soft:#5b6472;--line:#e3e6eb;--sheet:#fff;--good:#00785a;--bad:#b3261e}
@@ -69,7 +69,7 @@ pub(super) fn page(report: &Report, plots: &[(&'static str, String)]) -> String 
                 }
                 @if !report.sessions.is_empty() {
                     h2 { "Many sessions" }
-                    p.soft { (sessions::about()) }
+                    p.soft { (palimpsest_load::sessions::about()) }
                     (plot("sessions"))
                     (plot("memory"))
                     (table(&SESSIONS_HEAD, report.sessions.iter().map(sessions_cells), ""))

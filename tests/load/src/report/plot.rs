@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::limits::{MEMORY_MB, READY_MS};
 use super::sheet::{Scale, WIDTH, label, legend, n, series, sheet};
 use super::{Crowd, Growth};
-use crate::figures::megabytes;
+use palimpsest_load::figures::megabytes;
 
 const HEIGHT: f64 = 440.0;
 const LEFT: f64 = 84.0;
@@ -116,7 +116,7 @@ impl Plot<'_> {
                 polyline class={"line " (class)} points=(places(points, &x, &y)) {}
                 @for point in points {
                     circle class={(class) " dot"} cx=(n(x.place(point.0))) cy=(n(y.place(point.1))) r="3.5" {
-                        title { (label(point.0)) " " (self.axes.0) ": " (crate::figures::short(point.1)) " " (self.axes.1) }
+                        title { (label(point.0)) " " (self.axes.0) ": " (palimpsest_load::figures::short(point.1)) " " (self.axes.1) }
                     }
                 }
             }

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::Row;
 use super::sheet::{Scale, WIDTH, label, legend, n, series, sheet};
-use crate::figures::short;
+use palimpsest_load::figures::short;
 
 const LEFT: f64 = 300.0;
 const RIGHT: f64 = 28.0;

@@ -172,7 +172,7 @@ pub(super) fn label(value: f64) -> String {
     match value {
         1_000_000.0.. => format!("{} M", value / 1e6),
         10_000.0.. => format!("{} K", value / 1e3),
-        1_000.0.. => crate::figures::grouped(value),
+        1_000.0.. => palimpsest_load::figures::grouped(value),
         // Powers of ten are not exact in binary.
         _ => format!("{}", (value * 1e6).round() / 1e6),
     }

@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 
 use super::limits::{OF_LIMIT_PERCENT, promises};
 use super::{Both, Crowd, Growth, Mix, Report, Row};
-use crate::figures::{count, megabytes, or_dash, short};
+use palimpsest_load::figures::{count, megabytes, or_dash, short};
 
 /// The head of the one table that every run of ghz is a row of.
 pub(super) const HEAD: [&str; 11] = [

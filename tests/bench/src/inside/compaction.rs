@@ -1,0 +1,57 @@
+//! A compaction from the summary that was kept while the session grew: no model is asked. Once with the log in memory,
+//! and beside it with the commit on the disk.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use palimpsest_load::figures::{count, short};
+use palimpsest_proto::context::v1::{CompactRequest, CompactionStrategy};
+use palimpsest_store::memory::MemoryLog;
+use palimpsest_store::sled::{SledLog, SledOptions};
+
+use super::Extent;
+use crate::row::{MILLIS, Row, Spread, Target};
+use palimpsest_bench::house::{House, name};
+
+const LIMIT_MS: f64 = 5.0;
+
+/// A session for each round, grown, noted and compacted.
+pub(super) async fn from_memory(extent: &Extent, folder: &Path) -> Result<Row> {
+    let durable = SledLog::open(&SledOptions::new(folder.join("compactions")))?;
+    let in_memory = House::new(Arc::new(MemoryLog::new()))?;
+    let on_disk = House::new(Arc::new(durable))?;
+    let (mut rounds, mut committed, mut tokens) = (Vec::new(), Vec::new(), 0);
+    for house in [&in_memory, &on_disk] {
+        house.start_worker();
+    }
+    for round in 0..extent.rounds {
+        let (took, before) = compaction(&in_memory, round).await?;
+        rounds.push((took, LIMIT_MS));
+        tokens = before;
+        committed.push(compaction(&on_disk, round).await?.0);
+    }
+    let what = format!("Compact, session memory, {} tokens", count(tokens));
+    let row = Row::new(what, &rounds, (MILLIS, "in process"), Target::AtMost(1.0));
+    on_disk.log().close().await?;
+    Ok(row.beside(format!(
+        "with its commit on this disk: {} ms",
+        short(Spread::of(committed).median)
+    )))
+}
+
+/// How many milliseconds it took, and how many tokens the view had.
+async fn compaction(house: &House, number: usize) -> Result<(f64, u64)> {
+    let session = format!("long-{number}");
+    house.grow_to_tokens(&session).await?;
+    house.settled(&session).await?;
+    let request = CompactRequest {
+        session: name(&session),
+        strategy: CompactionStrategy::SessionMemory.into(),
+        ..CompactRequest::default()
+    };
+    let (reply, took) = house.compact(request).await?;
+    let boundary = reply.compaction.and_then(|done| done.boundary);
+    let boundary = boundary.context("it was not compacted")?;
+    Ok((took.as_secs_f64() * 1e3, boundary.before_tokens.into()))
+}

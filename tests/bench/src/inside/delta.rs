@@ -1,0 +1,126 @@
+//! What is new of a view: how long that takes in a long session, and whether it takes longer than in a short one.
+//! The log is in memory, so that what is measured is all but the commit.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use bytes::Bytes;
+use palimpsest_load::figures::{count, grouped};
+use palimpsest_store::memory::MemoryLog;
+
+use super::Extent;
+use crate::row::{MICROS, Row, Spread, Target};
+use palimpsest_bench::house::{House, TOKENS, median, message, micros, name};
+
+const LIMIT_US: f64 = 200.0;
+/// A short session, and how much longer a long one may take.
+const SHORT: usize = 10;
+const SLOWER: f64 = 1.5;
+/// Short sessions stay short: the calls of a round go to so many, and each round has new ones.
+const SHORT_SESSIONS: usize = 100;
+/// How often a view is copied.
+const COPIES: usize = 51;
+
+/// A session, and what its agent knows.
+struct Known {
+    session: String,
+    etag: Bytes,
+    said: usize,
+}
+
+impl Known {
+    async fn grown(house: &House, session: &str, messages: usize) -> Result<Self> {
+        let last = house.grow(session, messages).await?;
+        Ok(Self {
+            session: name(session),
+            etag: last.etag,
+            said: messages,
+        })
+    }
+
+    /// A turn: two messages come, and they alone go.
+    async fn turn(&mut self, house: &House) -> Result<Duration> {
+        let said = vec![message(self.said), message(self.said + 1)];
+        self.said += 2;
+        let (reply, took) = house.prepare(&self.session, said, &self.etag).await?;
+        let told = reply.messages_json.len();
+        ensure!(told == 2, "a delta of {told} messages");
+        self.etag = reply.etag;
+        Ok(took)
+    }
+}
+
+/// The median of some turns that go round some sessions, in microseconds.
+async fn turns(house: &House, sessions: &mut [Known], calls: usize) -> Result<f64> {
+    let mut times = Vec::with_capacity(calls);
+    for call in 0..calls {
+        let number = call % sessions.len();
+        times.push(sessions[number].turn(house).await?);
+    }
+    Ok(micros(median(times)))
+}
+
+/// A delta of a long view, beside a copy of that view.
+pub(super) async fn of_long_view(extent: &Extent) -> Result<Row> {
+    let house = House::new(Arc::new(MemoryLog::new()))?;
+    house.grow_to_tokens("tokens").await?;
+    // Whoever knows none of it is told how large all of it is.
+    let (view, _) = house.prepare(&name("tokens"), vec![], b"unknown").await?;
+    let messages = usize::try_from(view.view_messages)?;
+    let mut session = [Known {
+        session: name("tokens"),
+        etag: view.etag,
+        said: messages,
+    }];
+    let (mut rounds, mut copies) = (Vec::new(), Vec::new());
+    for _ in 0..extent.rounds {
+        let took = turns(&house, &mut session, extent.calls).await?;
+        rounds.push((took, LIMIT_US));
+        copies.push(copy(usize::try_from(view.view_bytes)?));
+    }
+    let what = format!(
+        "PrepareContext, delta, view of {} tokens",
+        count(TOKENS.into())
+    );
+    let row = Row::new(what, &rounds, (MICROS, "in process"), Target::AtMost(1.0));
+    Ok(row.beside(format!(
+        "a copy of that view, {} bytes of {messages} messages, takes {:.0} µs",
+        count(view.view_bytes),
+        Spread::of(copies).median,
+    )))
+}
+
+/// A delta after many messages, against one after few.
+pub(super) async fn after_many_messages(extent: &Extent) -> Result<Row> {
+    let house = House::new(Arc::new(MemoryLog::new()))?;
+    let mut long = [Known::grown(&house, "long", extent.long).await?];
+    let mut rounds = Vec::new();
+    for round in 0..extent.rounds {
+        let mut short = Vec::new();
+        for number in 0..SHORT_SESSIONS {
+            short.push(Known::grown(&house, &format!("short-{round}-{number}"), SHORT).await?);
+        }
+        let limit = turns(&house, &mut short, extent.calls).await?;
+        let took = turns(&house, &mut long, extent.calls).await?;
+        rounds.push((took, limit));
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    let messages = grouped(extent.long as f64);
+    let what = format!("PrepareContext, delta after {messages} messages");
+    let limit = (MICROS, "after 10");
+    Ok(Row::new(what, &rounds, limit, Target::AtMost(SLOWER)))
+}
+
+/// What a copy of so many bytes takes, in microseconds.
+fn copy(bytes: usize) -> f64 {
+    let from = vec![7_u8; bytes];
+    let mut to = vec![0_u8; bytes];
+    let times = (0..COPIES).map(|_| {
+        let began = Instant::now();
+        black_box(&mut to).copy_from_slice(black_box(&from));
+        began.elapsed()
+    });
+    micros(median(times.collect()))
+}

@@ -1,0 +1,145 @@
+//! How fast the service is, as ratios to limits that are measured in the same run: an empty service on the wire, the
+//! engine and the disk, a copy of the same view.
+//!
+//! `make bench` runs it; `tests/bench/README.md` says how its table is read. Nothing here fails by being slow.
+
+#![expect(
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "it prints what it measures, by the machine's clock"
+)]
+
+mod inside;
+mod row;
+mod start;
+mod table;
+mod wire;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Parser;
+use palimpsest_load::machine;
+use palimpsest_tests::cores::Cores;
+
+use crate::row::Row;
+use crate::table::Figures;
+
+/// Measures the service beside its limits and prints one table.
+#[derive(Debug, Parser)]
+struct Options {
+    /// Where the figures go, and the data of servers while it runs.
+    #[arg(long, default_value = "target/bench", value_name = "FOLDER")]
+    out: PathBuf,
+    /// All rows in a moment: no figures to quote.
+    #[arg(long)]
+    quick: bool,
+    /// Only rows of this part.
+    #[arg(long, value_name = "PART")]
+    only: Option<Part>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// Over gRPC, beside an empty service.
+    Wire,
+    /// In process.
+    Inside,
+    /// A server with many sessions.
+    Start,
+}
+
+/// What the harness that starts servers takes the binary from.
+const BINARY: &str = "PALIMPSEST_TEST_BINARY";
+
+/// How far each part goes.
+struct Extent {
+    wire: wire::Extent,
+    inside: inside::Extent,
+    sessions: usize,
+}
+
+const WHOLE: Extent = Extent {
+    wire: wire::Extent {
+        rounds: 7,
+        read: 64,
+        time: Duration::from_millis(1_200),
+        rest: Duration::from_secs(10),
+        least: 2_048,
+        least_snips: 64 * 254,
+    },
+    inside: inside::Extent {
+        rounds: 7,
+        calls: 400,
+        long: 10_000,
+    },
+    sessions: 100_000,
+};
+
+const QUICK: Extent = Extent {
+    wire: wire::Extent {
+        rounds: 1,
+        read: 8,
+        time: Duration::from_millis(80),
+        rest: Duration::ZERO,
+        least: 256,
+        least_snips: 2 * 254,
+    },
+    inside: inside::Extent {
+        rounds: 1,
+        calls: 20,
+        long: 200,
+    },
+    sessions: 100,
+};
+
+fn main() -> Result<()> {
+    let options = Options::parse();
+    if std::env::var_os(BINARY).is_none_or(|file| !Path::new(&file).is_file()) {
+        bail!("{BINARY} has to name the server to start, such as target/release/palimpsest");
+    }
+    fs::create_dir_all(&options.out).context("no folder for the figures")?;
+    let out = fs::canonicalize(&options.out).context("no folder for the figures")?;
+    let figures = Figures {
+        when: jiff::Timestamp::now()
+            .strftime("%Y-%m-%d %H:%M UTC")
+            .to_string(),
+        machine: machine::machine(),
+        binary: machine::version()?,
+        quick: options.quick,
+        rows: rows(&options, &out)?,
+    };
+    table::write(&figures, &out)?;
+    println!("\n{}", table::print(&figures));
+    println!("{}", options.out.join("figures.json").display());
+    println!(
+        "make load LIMITS={} puts these limits beside ghz's calls",
+        options.out.join("limits.json").display()
+    );
+    Ok(())
+}
+
+fn rows(options: &Options, out: &Path) -> Result<Vec<Row>> {
+    let extent = if options.quick { QUICK } else { WHOLE };
+    let wanted = |part| options.only.is_none_or(|only| only == part);
+    let tell = |row: &Row| println!("{}", table::line(row));
+    let mut rows = Vec::new();
+    if wanted(Part::Wire) {
+        let cores = Cores::of_this_thread();
+        if !cores.are_enough() {
+            println!("Server and callers share a core: what is printed tells of both.");
+        }
+        cores.pin(1);
+        rows.extend(wire::rows(out, &cores, &extent.wire, tell)?);
+        cores.unpin();
+    }
+    if wanted(Part::Inside) {
+        rows.extend(inside::rows(out, &extent.inside, tell)?);
+    }
+    if wanted(Part::Start) {
+        rows.extend(start::rows(out, extent.sessions, tell)?);
+    }
+    Ok(rows)
+}

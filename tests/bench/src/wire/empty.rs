@@ -1,0 +1,57 @@
+//! The empty service as a process.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+
+/// A running empty service; it dies with its value.
+pub(crate) struct Empty {
+    child: Child,
+    address: String,
+}
+
+impl Empty {
+    /// Starts one that answers a method with a reply.
+    pub(crate) fn start(folder: &Path, method: &str, reply: &[u8]) -> Result<Self> {
+        let file = folder.join(format!("{method}.reply"));
+        std::fs::write(&file, reply).context("a reply could not be written down")?;
+        // Built with this one, beside which it is.
+        let program = std::env::current_exe()?.with_file_name("palimpsest-empty");
+        let child = Command::new(&program)
+            .arg(method)
+            .arg(&file)
+            .env_clear()
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("{} does not start", program.display()))?;
+        let mut empty = Self {
+            child,
+            address: String::new(),
+        };
+        let said = empty.child.stdout.take().context("it has no output")?;
+        BufReader::new(said).read_line(&mut empty.address)?;
+        empty.address.truncate(empty.address.trim_end().len());
+        ensure!(!empty.address.is_empty(), "the empty service did not start");
+        Ok(empty)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+}
+
+impl Drop for Empty {
+    fn drop(&mut self) {
+        // It is gone already when something went wrong.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,131 @@
+//! The engine's own rate: as many appends at one time as there are callers, of the bytes that the service commits for
+//! them, and nothing else. Beside it the disk's: one file, and a sync for each group of them.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use palimpsest_core::ids::{Revision, SessionKey};
+use palimpsest_load::figures::rate;
+use palimpsest_store::sled::{SledLog, SledOptions};
+use palimpsest_store::{Batch, SessionLog, StoreError};
+use palimpsest_tests::cores::Cores;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+/// A store of its own, and who writes to it.
+pub(super) struct Engine {
+    runtime: Runtime,
+    log: Arc<SledLog>,
+    /// Where each writer's session stands.
+    writers: Vec<(SessionKey, u64)>,
+    batches: Arc<Vec<Batch>>,
+    raw: File,
+    _folder: TempDir,
+}
+
+/// What a round has shown.
+pub(super) struct Shown {
+    /// Appends a second.
+    pub(super) rate: f64,
+    /// How many of them share a sync.
+    pub(super) a_sync: f64,
+    /// Appends a second of a file that is synced as often.
+    pub(super) raw: f64,
+}
+
+impl Engine {
+    /// A store whose threads run where the server's do.
+    pub(super) fn open(
+        folder: &Path,
+        cores: &Cores,
+        batches: Vec<Batch>,
+        writers: usize,
+    ) -> Result<Self> {
+        let folder = tempfile::tempdir_in(folder).context("no folder for a store")?;
+        let (runtime, log) = cores.on(0, || {
+            let mut builder = tokio::runtime::Builder::new_multi_thread();
+            let runtime = builder.enable_all().build()?;
+            let log = SledLog::open(&SledOptions::new(folder.path().join("log")))?;
+            Ok::<_, anyhow::Error>((runtime, Arc::new(log)))
+        })?;
+        let key = |number| SessionKey::parse(&format!("projects/bench/sessions/writer-{number}"));
+        let writers = (0..writers).map(|number| Ok((key(number)?, 0)));
+        let writers = writers.collect::<Result<_>>()?;
+        Ok(Self {
+            runtime,
+            log,
+            writers,
+            batches: Arc::new(batches),
+            raw: File::create(folder.path().join("raw")).context("no file to sync")?,
+            _folder: folder,
+        })
+    }
+
+    /// The engine for so long, and the disk for a part of that.
+    pub(super) fn round(&mut self, cores: &Cores, time: Duration) -> Result<Shown> {
+        let before = self.log.stats();
+        let began = Instant::now();
+        let tasks = self.writers.iter().enumerate().map(|(number, writer)| {
+            let (log, batches) = (Arc::clone(&self.log), Arc::clone(&self.batches));
+            let (key, mut at) = writer.clone();
+            self.runtime.spawn(async move {
+                let mut done = 0_u64;
+                for batch in batches.iter().cycle().skip(number) {
+                    let expected = Revision::new(at);
+                    let batch = Batch {
+                        expected,
+                        ..batch.clone()
+                    };
+                    at = log.append(&key, batch).await?.get();
+                    done += 1;
+                    if began.elapsed() >= time {
+                        break;
+                    }
+                }
+                Ok::<_, StoreError>((at, done))
+            })
+        });
+        let tasks = tasks.collect::<Vec<_>>();
+        let mut done = 0;
+        for (writer, task) in self.writers.iter_mut().zip(tasks) {
+            let (at, appended) = self.runtime.block_on(task)??;
+            writer.1 = at;
+            done += appended;
+        }
+        let rate = rate(done, began.elapsed());
+        let after = self.log.stats();
+        #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+        let a_sync =
+            (after.commits - before.commits) as f64 / (after.groups - before.groups).max(1) as f64;
+        let raw = cores.on(0, || self.raw_round(a_sync, time / 3))?;
+        Ok(Shown { rate, a_sync, raw })
+    }
+
+    /// Writes what a group of commits holds, and syncs it.
+    fn raw_round(&mut self, a_sync: f64, time: Duration) -> Result<f64> {
+        let bytes: usize = self.batches.iter().map(|batch| batch.frame.len()).sum();
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a number of bytes"
+        )]
+        let group = (bytes as f64 / self.batches.len() as f64 * a_sync) as usize;
+        let group = vec![7; group.max(1)];
+        let began = Instant::now();
+        let mut syncs = 0;
+        loop {
+            self.raw.write_all(&group)?;
+            self.raw.sync_data()?;
+            syncs += 1;
+            if began.elapsed() >= time {
+                break;
+            }
+        }
+        Ok(rate(syncs, began.elapsed()) * a_sync)
+    }
+}

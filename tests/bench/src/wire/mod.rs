@@ -1,0 +1,318 @@
+//! The service over gRPC beside an empty one: the same requests, replies as large, the same callers, in rounds that
+//! alternate. What is durable is beside the engine too: no service can be faster than the slower of the two.
+
+mod client;
+mod empty;
+mod engine;
+mod sample;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use palimpsest_load::figures::{rate, short};
+use palimpsest_load::requests::requests;
+use palimpsest_load::settle::rested;
+use palimpsest_load::site::{Site, cpu};
+use palimpsest_load::works::{Kind, WORKS, Work};
+use palimpsest_store::Batch;
+use palimpsest_tests::cores::{Cores, busy};
+use tokio::runtime::Runtime;
+
+use self::client::{Callers, Outcome, Requests};
+use self::empty::Empty;
+use self::engine::{Engine, Shown};
+use crate::row::{CALLS, Row, Spread, Target};
+
+/// How many connections there are, and how many calls at one time on each.
+const CONNECTIONS: usize = 8;
+const AT_ONCE: usize = 8;
+/// What the service reaches at least, of its limit.
+const WANTED: f64 = 0.7;
+
+/// What is measured, by its name in `make load`.
+struct Measured {
+    work: &'static str,
+    is_durable: bool,
+    target: Target,
+}
+
+const MEASURED: [Measured; 5] = [
+    measured("snip", true, Target::AtLeast(WANTED)),
+    measured("memory", false, Target::AtLeast(WANTED)),
+    measured("persist-20k", true, Target::AtLeast(WANTED)),
+    measured("append-json-1k", true, Target::AtLeast(WANTED)),
+    measured("prepare-delta-1k", false, Target::None),
+];
+
+const fn measured(work: &'static str, is_durable: bool, target: Target) -> Measured {
+    Measured {
+        work,
+        is_durable,
+        target,
+    }
+}
+
+impl Measured {
+    fn work(&self) -> Result<&'static Work> {
+        let found = WORKS.iter().find(|work| work.name == self.work);
+        found.with_context(|| format!("{} is no work of make load", self.work))
+    }
+}
+
+/// How far it goes.
+pub(crate) struct Extent {
+    pub(crate) rounds: usize,
+    /// How many sessions reads go to, in turn: as many as there are callers, so that none waits for another.
+    pub(crate) read: usize,
+    pub(crate) time: Duration,
+    /// How long a server may work off what a round has left.
+    pub(crate) rest: Duration,
+    /// The least requests that are made where each is sent once.
+    pub(crate) least: usize,
+    /// The same of snips: a session has 254, and there have to be as many sessions as callers.
+    pub(crate) least_snips: usize,
+}
+
+impl Extent {
+    fn least(&self, work: &Work) -> usize {
+        match work.kind {
+            Kind::Snip => self.least_snips,
+            _ => self.least,
+        }
+    }
+}
+
+fn method(work: &Work) -> &'static str {
+    work.rpc.split(',').next().unwrap_or(work.rpc)
+}
+
+/// All rows; tells of each as it comes.
+pub(crate) fn rows(
+    folder: &Path,
+    cores: &Cores,
+    extent: &Extent,
+    mut tell: impl FnMut(&Row),
+) -> Result<Vec<Row>> {
+    let folder = tempfile::tempdir_in(folder).context("no folder for the servers' data")?;
+    let folder = folder.path();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let durable = MEASURED.iter().filter(|measured| measured.is_durable);
+    let durable = durable.map(Measured::work).collect::<Result<Vec<_>>>()?;
+    let mut batches = runtime.block_on(sample::batches(folder, &durable))?;
+    let site = cores.on(0, || Site::patient(folder))?;
+    let mut rows = Vec::new();
+    for measured in &MEASURED {
+        let work = measured.work()?;
+        let engine = batches
+            .remove(work.name)
+            .map(|batches: Vec<Batch>| Engine::open(folder, cores, batches, CONNECTIONS * AT_ONCE));
+        let mut bench = Bench::start(&runtime, (&site, folder), cores, extent, work)?;
+        let row = bench.row(engine.transpose()?, measured.target)?;
+        tell(&row);
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+/// One side of a round.
+#[derive(Debug, Clone, Copy, Default)]
+struct Side {
+    rate: f64,
+    /// The part of its core that the service took.
+    server: f64,
+    /// The part of theirs that the callers took.
+    callers: f64,
+    /// Microseconds of the service's processor for a call.
+    micros: f64,
+}
+
+/// A work, and the two that do it.
+struct Bench<'a> {
+    runtime: &'a Runtime,
+    site: &'a Site,
+    cores: &'a Cores,
+    extent: &'a Extent,
+    work: &'static Work,
+    real: Callers,
+    empty: Callers,
+    empty_process: Empty,
+    for_real: Arc<Requests>,
+    for_empty: Arc<Requests>,
+    batches_made: usize,
+    /// Calls a second in the round before.
+    last: f64,
+}
+
+impl<'a> Bench<'a> {
+    fn start(
+        runtime: &'a Runtime,
+        (site, folder): (&'a Site, &Path),
+        cores: &'a Cores,
+        extent: &'a Extent,
+        work: &'static Work,
+    ) -> Result<Self> {
+        let connect = |address: &str| {
+            let callers = Callers::connect(address, CONNECTIONS);
+            runtime.block_on(callers)
+        };
+        let real = connect(site.server.address())?;
+        let made = runtime.block_on(make(work, site, 0, (extent.least(work), extent.read)))?;
+        let reply = runtime.block_on(real.call(&made))?;
+        let empty_process = cores.on(0, || Empty::start(folder, method(work), &reply))?;
+        Ok(Self {
+            runtime,
+            site,
+            cores,
+            extent,
+            work,
+            real,
+            empty: connect(empty_process.address())?,
+            empty_process,
+            for_empty: Arc::new(made.again()),
+            for_real: Arc::new(made),
+            batches_made: 1,
+            last: 0.0,
+        })
+    }
+
+    /// Rounds that alternate: the empty service, the real one, and where it is durable the engine and the disk.
+    fn row(&mut self, mut engine: Option<Engine>, target: Target) -> Result<Row> {
+        let warm_up = self.extent.time / 4;
+        self.side(false, warm_up)?;
+        self.last = self.side(true, warm_up)?.rate;
+        let (mut rounds, mut sides, mut engines) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..self.extent.rounds {
+            self.refill()?;
+            let resting = rested(&self.site.server, self.extent.rest);
+            self.runtime.block_on(resting);
+            let empty = self.side(false, self.extent.time)?;
+            let real = self.side(true, self.extent.time)?;
+            let mut limit = empty.rate;
+            if let Some(engine) = &mut engine {
+                let shown = engine.round(self.cores, self.extent.time)?;
+                limit = limit.min(shown.rate);
+                engines.push(shown);
+            }
+            self.last = real.rate;
+            rounds.push((real.rate, limit));
+            sides.push((empty, real));
+        }
+        let limit_is = limit_is(&sides, &engines);
+        let what = format!("{}, {}", self.work.rpc, self.work.size());
+        let mut row = Row::new(what, &rounds, (CALLS, limit_is), target);
+        row.work = Some(self.work.name);
+        Ok(beside(row, &sides, &engines))
+    }
+
+    /// Where each request is sent once: as many more as the next round may need.
+    fn refill(&mut self) -> Result<()> {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a number of calls"
+        )]
+        let wanted = (self.last * self.extent.time.as_secs_f64() * 1.5) as usize;
+        let wanted = wanted
+            .max(self.extent.least(self.work))
+            .min(self.work.most());
+        if self.for_real.left() >= wanted {
+            return Ok(());
+        }
+        let making = make(
+            self.work,
+            self.site,
+            self.batches_made,
+            (wanted, self.extent.read),
+        );
+        self.for_real = Arc::new(self.runtime.block_on(making)?);
+        self.batches_made += 1;
+        Ok(())
+    }
+
+    fn side(&self, is_real: bool, time: Duration) -> Result<Side> {
+        let (callers, requests, pid) = if is_real {
+            (&self.real, &self.for_real, self.site.server.pid())
+        } else {
+            (&self.empty, &self.for_empty, self.empty_process.pid())
+        };
+        let before = (busy(), cpu(pid));
+        let outcome = self
+            .runtime
+            .block_on(callers.run(requests, AT_ONCE, time))?;
+        let of_callers = busy().saturating_sub(before.0);
+        let of_server = cpu(pid).saturating_sub(before.1);
+        let Outcome { done, failed, took } = outcome;
+        ensure!(
+            failed.is_empty() && done > 0,
+            "{}: {done} calls were answered, and others failed with status {failed:?}",
+            self.work.name
+        );
+        let rate = rate(done, took);
+        let part = |time: Duration| time.as_secs_f64() / took.as_secs_f64();
+        Ok(Side {
+            rate,
+            server: part(of_server),
+            callers: part(of_callers),
+            micros: part(of_server) / rate * 1e6,
+        })
+    }
+}
+
+async fn make(
+    work: &Work,
+    site: &Site,
+    number: usize,
+    (count, read): (usize, usize),
+) -> Result<Requests> {
+    let run = format!("bench-{}-{number}", work.name);
+    let made = requests(work, site, &run, (0..count, read)).await?;
+    Requests::new(method(work), made, !work.repeats())
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    Spread::of(values).median
+}
+
+fn limit_is(sides: &[(Side, Side)], engines: &[Shown]) -> &'static str {
+    let empty = median(sides.iter().map(|(empty, _)| empty.rate));
+    if !engines.is_empty() && median(engines.iter().map(|shown| shown.rate)) < empty {
+        "engine alone"
+    } else {
+        "empty service"
+    }
+}
+
+/// What else the rounds have shown.
+fn beside(row: Row, sides: &[(Side, Side)], engines: &[Shown]) -> Row {
+    let of_empty = |get: fn(&Side) -> f64| median(sides.iter().map(|(empty, _)| get(empty)));
+    let of_real = |get: fn(&Side) -> f64| median(sides.iter().map(|(_, real)| get(real)));
+    let mut row = row
+        .beside(format!(
+            "empty service {}/s; its core busy {:.2}, the callers' {:.2}; processor {:.0} µs a call",
+            short(of_empty(|side| side.rate)),
+            of_empty(|side| side.server),
+            of_empty(|side| side.callers),
+            of_empty(|side| side.micros),
+        ))
+        .beside(format!(
+            "this service  {}/s; its core busy {:.2}, the callers' {:.2}; processor {:.0} µs a call",
+            short(of_real(|side| side.rate)),
+            of_real(|side| side.server),
+            of_real(|side| side.callers),
+            of_real(|side| side.micros),
+        ));
+    if !engines.is_empty() {
+        let of = |get: fn(&Shown) -> f64| median(engines.iter().map(get));
+        row = row.beside(format!(
+            "engine alone {}/s, {:.1} appends a sync; the disk alone, as much a sync, {}/s",
+            short(of(|shown| shown.rate)),
+            of(|shown| shown.a_sync),
+            short(of(|shown| shown.raw)),
+        ));
+    }
+    row
+}

@@ -1,0 +1,103 @@
+//! What the service commits for a call: taken from the log of a real server, so that the engine alone can be given
+//! the same.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use palimpsest_core::ids::Revision;
+use palimpsest_load::requests::requests;
+use palimpsest_load::site::Site;
+use palimpsest_load::works::{Kind, Work};
+use palimpsest_server::LOG_FOLDER;
+use palimpsest_store::sled::{SledLog, SledOptions};
+use palimpsest_store::{Batch, DueChange, MAX_LIST, SessionLog};
+
+use super::client::{Callers, Requests};
+use super::method;
+
+/// How many calls of each work are looked at.
+const CALLS: usize = 512;
+/// No call takes as long; it ends with its last request.
+const TIME: Duration = Duration::from_mins(1);
+
+/// The batches that calls of these works commit, by their names.
+pub(super) async fn batches(
+    folder: &Path,
+    works: &[&'static Work],
+) -> Result<BTreeMap<&'static str, Vec<Batch>>> {
+    let site = Site::without_worker(folder)?;
+    let callers = Callers::connect(site.server.address(), 1).await?;
+    for work in works {
+        let mut made = requests(work, &site, &run(work), (0..CALLS, 1)).await?;
+        if work.repeats() {
+            made = first(&made, CALLS)?;
+        }
+        let sent = Arc::new(Requests::new(method(work), made, true)?);
+        let outcome = callers.run(&sent, 8, TIME).await?;
+        ensure!(
+            outcome.failed.is_empty(),
+            "{}: calls failed with {:?}",
+            work.name,
+            outcome.failed
+        );
+    }
+    let data = site.stop();
+    let log = SledLog::open(&SledOptions::new(data.path().join(LOG_FOLDER)))?;
+    let mut found = BTreeMap::new();
+    for work in works {
+        let batches = committed(&log, work).await?;
+        ensure!(!batches.is_empty(), "{} committed nothing", work.name);
+        found.insert(work.name, batches);
+    }
+    log.close().await?;
+    Ok(found)
+}
+
+fn run(work: &Work) -> String {
+    format!("sample-{}", work.name)
+}
+
+/// The first of some requests.
+fn first(delimited: &[u8], count: usize) -> Result<Vec<u8>> {
+    let mut rest = delimited;
+    for _ in 0..count {
+        if rest.is_empty() {
+            break;
+        }
+        let length = prost::decode_length_delimiter(&mut rest)?;
+        rest = rest.get(length..).context("a request is cut off")?;
+    }
+    Ok(delimited[..delimited.len() - rest.len()].to_vec())
+}
+
+/// What the calls of a work have committed, without what had to be there before.
+async fn committed(log: &SledLog, work: &Work) -> Result<Vec<Batch>> {
+    let prepared = match work.kind {
+        // The messages that are snipped, and the view that they were served in.
+        Kind::Snip => 2,
+        // The session itself.
+        _ => 1,
+    };
+    let mut batches = Vec::new();
+    for (key, head) in log.list(None, None, MAX_LIST).await? {
+        if !key.to_string().contains(&format!("/{}-", run(work))) {
+            continue;
+        }
+        let frames = log.read(&key, Revision::new(0), usize::MAX).await?;
+        for frame in frames.into_iter().skip(prepared) {
+            batches.push(Batch {
+                expected: Revision::new(0),
+                events: NonZeroU32::new(frame.events).context("a frame without events")?,
+                frame: frame.bytes,
+                summary: head.summary.clone(),
+                due: DueChange::Keep,
+                blob_bytes: 0,
+            });
+        }
+    }
+    Ok(batches)
+}
