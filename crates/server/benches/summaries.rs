@@ -245,6 +245,9 @@ async fn grow() {
         MAX_LAG.as_secs_f64(),
         after.as_secs_f64(),
     );
+    if let Some(worker) = &busy.worker {
+        worker.abort();
+    }
 }
 
 fn main() {
