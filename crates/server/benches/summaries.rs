@@ -245,6 +245,9 @@ async fn grow() {
         MAX_LAG.as_secs_f64(),
         after.as_secs_f64(),
     );
+    if let Some(worker) = &busy.worker {
+        worker.abort();
+    }
 }
 
 fn main() {
@@ -252,7 +255,5 @@ fn main() {
         .enable_all()
         .build()
         .unwrap();
-    runtime.block_on(async {
-        grow().await;
-    });
+    runtime.block_on(grow());
 }

@@ -137,9 +137,7 @@ struct Bench<'a> {
     cores: &'a Cores,
     extent: &'a Extent,
     work: &'static Work,
-    real: Callers,
-    empty: Callers,
-    empty_process: Empty,
+    empty: Empty,
     for_real: Arc<Requests>,
     for_empty: Arc<Requests>,
     batches_made: usize,
@@ -155,23 +153,19 @@ impl<'a> Bench<'a> {
         extent: &'a Extent,
         work: &'static Work,
     ) -> Result<Self> {
-        let connect = |address: &str| {
-            let callers = Callers::connect(address, CONNECTIONS);
-            runtime.block_on(callers)
-        };
-        let real = connect(site.server.address())?;
         let made = runtime.block_on(make(work, site, 0, (extent.least(work), extent.read)))?;
-        let reply = runtime.block_on(real.call(&made))?;
-        let empty_process = cores.on(0, || Empty::start(folder, method(work), &reply))?;
+        let reply = runtime.block_on(async {
+            let callers = Callers::connect(site.server.address(), 1).await?;
+            callers.call(&made).await
+        })?;
+        let empty = cores.on(0, || Empty::start(folder, method(work), &reply))?;
         Ok(Self {
             runtime,
             site,
             cores,
             extent,
             work,
-            real,
-            empty: connect(empty_process.address())?,
-            empty_process,
+            empty,
             for_empty: Arc::new(made.again()),
             for_real: Arc::new(made),
             batches_made: 1,
@@ -234,11 +228,15 @@ impl<'a> Bench<'a> {
     }
 
     fn side(&self, is_real: bool, time: Duration) -> Result<Side> {
-        let (callers, requests, pid) = if is_real {
-            (&self.real, &self.for_real, self.site.server.pid())
+        let server = &self.site.server;
+        let (address, requests, pid) = if is_real {
+            (server.address(), &self.for_real, server.pid())
         } else {
-            (&self.empty, &self.for_empty, self.empty_process.pid())
+            (self.empty.address(), &self.for_empty, self.empty.pid())
         };
+        // New ones for each round: a server may close what was silent while others had their turn.
+        let connecting = Callers::connect(address, CONNECTIONS);
+        let callers = self.runtime.block_on(connecting)?;
         let before = (busy(), cpu(pid));
         let outcome = self
             .runtime
