@@ -255,7 +255,5 @@ fn main() {
         .enable_all()
         .build()
         .unwrap();
-    runtime.block_on(async {
-        grow().await;
-    });
+    runtime.block_on(grow());
 }
