@@ -153,34 +153,34 @@ pub(crate) fn candidates(
     let state = &*session.working().state;
     let policy = &session.policy().attachments;
     let counter = session.counter();
-    let counted = |one: Candidate| one.counted(counter);
+    let sized = |one: Candidate| one.counted(counter);
     let mut all = of_files(session, &files(session)?, leaving);
-    all.extend(state.plan.as_ref().map(words::plan).map(counted));
+    all.extend(state.plan.as_ref().map(words::plan).map(sized));
     all.extend(skills(session, state));
     let mode = state.plan_mode.as_ref();
     all.extend(
         mode.filter(|mode| mode.active)
             .map(words::plan_mode)
-            .map(counted),
+            .map(sized),
     );
     if policy.tasks && !state.tasks.is_empty() {
-        all.push(counted(words::tasks(&state.tasks)));
+        all.push(sized(words::tasks(&state.tasks)));
     }
     if policy.listings {
-        all.extend(listings(session, state).into_iter().map(counted));
+        all.extend(listings(session, state).into_iter().map(sized));
     }
     if policy.permissions {
         let permissions = state.permissions.as_ref();
-        all.extend(permissions.and_then(words::permissions).map(counted));
+        all.extend(permissions.and_then(words::permissions).map(sized));
     }
     if policy.notes && !state.notes.is_empty() {
-        all.push(counted(words::notes(&state.notes)));
+        all.push(sized(words::notes(&state.notes)));
     }
     for pin in &state.pins {
         if let PinTarget::Text(text) = &pin.target {
             let texts = vec![text.clone()];
             let pin = Candidate::new(AttachmentKind::Pin, &pin.id, texts);
-            all.push(counted(pin));
+            all.push(sized(pin));
         }
     }
     limit_omitted(&mut all);
