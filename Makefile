@@ -32,21 +32,22 @@ bench:
 peers:
 	tests/peers/run "$(TRANSCRIPTS)"
 
-# Random schedules of faults and kills, and of full disks, against a release; prints what it counted.
+# Random schedules of faults and kills, and of full disks, against a release; prints what it counted. Tests of the
+# whole workspace are built as `make test` builds them, and not once more with other features.
 SCHEDULES ?= 1000
 FULL_DISKS ?= 200
 chaos:
 	cargo build --release --locked
 	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest CHAOS_SCHEDULES=$(SCHEDULES) \
-		cargo test --locked -p palimpsest-tests --test chaos -- --nocapture
-	DISK_SCHEDULES=$(FULL_DISKS) cargo test --locked -p palimpsest-store --test disk_full -- --nocapture
+		cargo test --locked --workspace --test chaos -- --nocapture
+	DISK_SCHEDULES=$(FULL_DISKS) cargo test --locked --workspace --test disk_full -- --nocapture
 
 # The same load for a long time against a release: memory, handles, disk and latency may not drift.
 MINUTES ?= 30
 soak:
 	cargo build --release --locked
 	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest SOAK_MINUTES=$(MINUTES) \
-		cargo test --locked -p palimpsest-tests --test soak -- --nocapture
+		cargo test --locked --workspace --test soak -- --nocapture
 
 # A release under load, with ghz: every call, agents at work, long transcripts, many sessions. Ten minutes, or
 # `QUICK=1` for one; `SECONDS=300 ONLY=append-json-1k/open RATE=500` for one run. Report and plots: target/load.
