@@ -274,7 +274,7 @@ fn refusal(error: ServiceError) -> Refusal {
             Code::InvalidArgument,
             Reason::ModelNotAllowed,
             format!(
-                "the model {model:?} may not be chosen for summaries: leave it out, or have it added to \
+                "the model {model} may not be chosen for summaries: leave it out, or have it added to \
                  summarizer.allowed_models in the server's configuration"
             ),
         )

@@ -270,7 +270,7 @@ fn the_whole_table() {
         InvalidArgument: pattern has an unclosed group (at character 7)
           ErrorInfo palimpsest/INVALID_PATTERN char_offset=7 field=pattern
           BadRequest pattern: has an unclosed group
-        InvalidArgument: the model "claude-opus" may not be chosen for summaries: leave it out, or have it added to summarizer.allowed_models in the server's configuration
+        InvalidArgument: the model claude-opus may not be chosen for summaries: leave it out, or have it added to summarizer.allowed_models in the server's configuration
           ErrorInfo palimpsest/MODEL_NOT_ALLOWED model=claude-opus
           BadRequest overrides.model: names a model that may not be chosen
         InvalidArgument: page_token is not from the last page of a request with the same filters: begin again without one
