@@ -82,10 +82,10 @@ impl<'s> Intake<'s> {
         self.digests.push(digest);
         let (size, results) = sized(&mut self.tally, &message);
         self.new.push(Appended {
-            size,
-            results,
             message,
             standing,
+            size,
+            results,
         });
         Ok(())
     }
