@@ -83,12 +83,20 @@ impl Lag {
     /// Whether a call that comes now is to be refused; has it looked at, now and then, when there is a runtime.
     pub(super) fn refuses(self: &Arc<Self>) -> bool {
         self.look();
+        self.is_one()
+    }
+
+    /// Whether the next call is one of the share.
+    fn is_one(&self) -> bool {
         let share = self.share.load(Relaxed);
         share > 0 && self.sum.fetch_add(share, Relaxed) % ALL + share >= ALL
     }
 
-    /// The line refused somebody, and that was no burst.
-    pub(super) fn press(&self) {
+    /// The line refused somebody.
+    pub(super) fn press(&self, now: Instant) {
+        if self.calm.is(now) {
+            return;
+        }
         let mut seen = self.seen();
         seen.share = (seen.share + PRESSED).min(MOST);
         self.set(seen.share);
@@ -96,10 +104,15 @@ impl Lag {
 
     fn look(self: &Arc<Self>) {
         let now = Instant::now();
-        if micros(now - self.began) >= self.next.load(Relaxed)
+        let (at, next) = (micros(now - self.began), self.next.load(Relaxed));
+        if at >= next
             && let Ok(runtime) = Handle::try_current()
             && !self.is_measured.swap(true, Relaxed)
         {
+            if at > next + micros(OLD) {
+                *self.seen() = Seen::default();
+                self.set(0.0);
+            }
             let this = Arc::clone(self);
             runtime.spawn(async move {
                 // Once to the end of the queue, and once round it with the sockets looked at.
@@ -114,7 +127,8 @@ impl Lag {
     fn learn(&self, lag: Duration, now: Instant) {
         let may = Duration::from_micros(self.may.load(Relaxed));
         let mut seen = self.seen();
-        if seen.last.is_some_and(|(at, _)| now - at > OLD) {
+        // What this look itself took is no time in which nobody came.
+        if seen.last.is_some_and(|(at, _)| now - at > OLD + lag * 2) {
             *seen = Seen::default();
         }
         let too_long = (lag.as_secs_f64() / may.as_secs_f64() - 1.0).min(FAR);
@@ -218,8 +232,7 @@ mod tests {
                 looked = now;
                 lag.learn(waited, now);
             }
-            let share = lag.share.load(Relaxed);
-            let refused = lag.sum.fetch_add(share, Relaxed) % ALL + share >= ALL;
+            let refused = lag.is_one();
             free = now + if refused { REFUSED } else { DONE };
             if came > began + Duration::from_secs(2) {
                 useful += if refused { Duration::ZERO } else { DONE };
@@ -238,6 +251,35 @@ mod tests {
         assert!(useful > 0.85, "{useful}");
         let p99 = waits[waits.len() * 99 / 100];
         assert!(p99 < Duration::from_millis(4), "{p99:?}");
+    }
+
+    #[tokio::test]
+    async fn what_was_refused_long_ago_refuses_nobody() {
+        let mut lag = lag();
+        lag.share.store(ALL, Relaxed);
+        assert!(lag.refuses());
+        // The look that this began.
+        while lag.is_measured.load(Relaxed) {
+            tokio::task::yield_now().await;
+        }
+        lag.share.store(ALL, Relaxed);
+        let fresh = Arc::get_mut(&mut lag).unwrap();
+        fresh.began = fresh.began.checked_sub(OLD * 2).unwrap();
+        assert!(!lag.refuses());
+    }
+
+    #[test]
+    fn a_look_that_takes_long_forgets_nothing() {
+        let lag = lag();
+        lag.allow(Duration::from_millis(2));
+        let mut now = lag.began;
+        for _ in 0..100 {
+            now += Duration::from_millis(5);
+            lag.learn(Duration::from_millis(50), now);
+        }
+        let long = Duration::from_secs(2);
+        lag.learn(long, now + long * 2);
+        assert!(lag.share.load(Relaxed) > 0);
     }
 
     #[tokio::test]

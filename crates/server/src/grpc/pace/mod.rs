@@ -55,7 +55,6 @@ pub(super) struct Pace {
     changes: Work,
     refused: AtomicU64,
     lag: Arc<Lag>,
-    calm: Arc<Calm>,
     methods: [Method; SLOTS],
 }
 
@@ -168,7 +167,6 @@ impl Pace {
             changes: Work::new(most, max_slowdown_percent, &calm),
             refused: AtomicU64::new(0),
             lag: Lag::new(&calm),
-            calm,
             methods: std::array::from_fn(|_| Method::default()),
         })
     }
@@ -233,8 +231,8 @@ impl Pace {
         };
         let Some(held) = held else {
             self.refused.fetch_add(1, Relaxed);
-            if work.is_kept && !self.calm.is(Instant::now()) {
-                self.lag.press();
+            if work.is_kept {
+                self.lag.press(Instant::now());
             }
             return Err(Refused::NoPlace);
         };
