@@ -165,18 +165,8 @@ fn media(kind: MediaKind, mut fields: Fields<'_>) -> Result<Block, CodecError> {
 
 fn source(raw: &RawValue) -> Result<MediaSource, CodecError> {
     let mut fields = Fields::read(raw)?;
-    let source = match &*fields.require_string("type")? {
-        "base64" => MediaSource::Base64 {
-            media_type: fields.require_string("media_type")?,
-            data: fields.require_string("data")?,
-        },
-        "url" => MediaSource::Url(fields.require_string("url")?),
-        _ => return Ok(MediaSource::Other(RawJson::of(raw))),
-    };
+    let source = MediaSource::of(&mut fields)?;
     // A field that we do not know would be lost: then the whole source stays as it came.
-    Ok(if fields.rest().is_empty() {
-        source
-    } else {
-        MediaSource::Other(RawJson::of(raw))
-    })
+    let whole = source.filter(|_| fields.rest().is_empty());
+    Ok(whole.unwrap_or_else(|| MediaSource::Other(RawJson::of(raw))))
 }

@@ -196,7 +196,8 @@ fn place_of(span: &Span, pieces: &[Piece], open: &[CallKey]) -> Option<usize> {
     open.is_empty().then_some(pieces.len())
 }
 
-/// What was cleared or snipped of the messages since stays so, and the rest such that a provider takes it.
+/// What was cleared or snipped of the messages since stays so, and the rest such that a provider takes it. Where
+/// a placeholder goes on standing, what was laid out without it may have somebody before it now.
 fn keep_forms(
     pieces: Vec<Piece>,
     state: &Session,
@@ -218,7 +219,7 @@ fn keep_forms(
     let forms: HashMap<(Ordinal, u16), Form> = shown
         .map(|piece| ((piece.message, piece.block), piece.form))
         .collect();
-    if forms.is_empty() {
+    if forms.is_empty() && kept_spans(now, from).next().is_none() {
         return Ok(pieces);
     }
     let change = mend_pieces(state, &pieces, None, |_, piece| {

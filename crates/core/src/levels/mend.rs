@@ -72,10 +72,7 @@ pub fn mend_pieces(
             rewriter.remove();
             continue;
         };
-        // Nobody else has spoken any more, so the operator's words lead.
-        if last.is_none() && new.form == Form::Operator {
-            new.form = Form::Block;
-        }
+        new.form = placed(session, &new, last.is_none());
         if new.form.is_shown() {
             let side = of(session, &new);
             let synthetic = |form| Piece {
@@ -116,6 +113,21 @@ pub fn measured(mut change: LayoutChange, session: &Session) -> LayoutChange {
 
 fn of(session: &Session, piece: &Piece) -> Side {
     side(piece, session.transcript())
+}
+
+/// The form of a piece where it stands now: the operator's words lead as long as nobody else has spoken.
+fn placed(session: &Session, piece: &Piece, leads: bool) -> Form {
+    match piece.form {
+        Form::Operator if leads => Form::Block,
+        Form::Block if !leads && of(session, piece) == Side::System => {
+            let words = session.transcript().block(piece.message, piece.block);
+            match words {
+                Some(Block::Text { .. }) => Form::Operator,
+                _ => Form::Dropped(DropReason::WrongRole),
+            }
+        }
+        form => form,
+    }
 }
 
 /// Thinking that stood before what left may now end its message, which providers refuse.

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::json::{Extra, RawJson};
+use crate::json::{Extra, Fields, JsonError, RawJson};
 
 /// A provider refuses a picture whose base64 is longer.
 const MAX_IMAGE_BASE64_BYTES: usize = 5 * 1024 * 1024;
@@ -66,16 +66,40 @@ pub enum MediaProblem {
     TooMany,
 }
 
+impl MediaSource {
+    /// The source that these fields are, as Anthropic names them; none when it is of another kind.
+    pub(crate) fn of(fields: &mut Fields<'_>) -> Result<Option<Self>, JsonError> {
+        Ok(match &*fields.require_string("type")? {
+            "base64" => Some(Self::Base64 {
+                media_type: fields.require_string("media_type")?,
+                data: fields.require_string("data")?,
+            }),
+            "url" => Some(Self::Url(fields.require_string("url")?)),
+            _ => None,
+        })
+    }
+}
+
+/// What is known of a source that was kept as it came, because it has a field that we do not know.
+fn known(json: &RawJson) -> Option<MediaSource> {
+    let mut fields = Fields::read_str(json.as_str()).ok()?;
+    MediaSource::of(&mut fields).ok()?
+}
+
 impl Media {
     /// What a provider would refuse about it, by itself.
     pub fn problem(&self) -> Option<MediaProblem> {
-        let (media_type, data) = match &self.source {
+        self.problem_of(&self.source)
+    }
+
+    fn problem_of(&self, source: &MediaSource) -> Option<MediaProblem> {
+        let (media_type, data) = match source {
             MediaSource::Base64 { media_type, data } => (media_type, data),
             MediaSource::Url(url) => {
                 let is_fetched = ["https://", "http://"].iter().any(|it| url.starts_with(it));
                 return (!is_fetched).then_some(MediaProblem::BadType);
             }
-            MediaSource::Other(_) => return None,
+            MediaSource::Other(json) => return self.problem_of(&known(json)?),
         };
         match self.kind {
             MediaKind::Document if data.len() > MAX_DOCUMENT_BASE64_BYTES => {
