@@ -8,6 +8,11 @@ use anstyle::{AnsiColor, Style};
 use clap::Parser as _;
 use palimpsest_server::config::ConfigErrors;
 
+/// A call makes and drops many small things, on whichever thread it is: a fifth of what it takes is the system's own
+/// allocator, and this one takes half as much.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The command line or the configuration is wrong (`EX_USAGE` of `sysexits.h`): to start it again
 /// the same way is of no use.
 const USAGE: u8 = 64;

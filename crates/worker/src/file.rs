@@ -154,7 +154,7 @@ async fn write_once(
     let text = job
         .notes
         .version
-        .map(|version| Bytes::from(version.text.into_string()));
+        .map(|version| Bytes::from(version.text.to_string()));
     let replaced = shared
         .blobs
         .replace_summary(key, found.as_ref(), text.unwrap_or_default());

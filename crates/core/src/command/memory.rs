@@ -76,7 +76,7 @@ impl UpdateMemory {
             });
         }
         let before = session.notes().version.as_ref();
-        let is_same = before.is_some_and(|before| before.text == self.text);
+        let is_same = before.is_some_and(|before| *before.text == *self.text);
         let says_the_same = is_same && matches!(self.author, Author::Template | Author::Person);
         if self.upon != latest_number(session) || says_the_same {
             return Ok(Decision::Events(Vec::new()));

@@ -191,13 +191,11 @@ impl Leaving {
     /// Calls and results leave together, and so do all for which one placeholder stands.
     fn take_along(&mut self, session: &Session) {
         for fold in session.folds() {
-            if fold
-                .span
-                .messages
-                .iter()
-                .any(|message| self.messages.contains(message))
+            if session
+                .folded(fold)
+                .any(|message| self.messages.contains(&message))
             {
-                self.messages.extend(&fold.span.messages);
+                self.messages.extend(session.folded(fold));
             }
         }
         let calls = session.calls();

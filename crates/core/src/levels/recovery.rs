@@ -1,7 +1,8 @@
 //! What left a view, and the ways back to each of it: what in the view still leads there, and which of
 //! the service's tools reads it. Not here: walking these ways (`replay` and the server do).
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::cell::OnceCell;
+use std::collections::{BTreeSet, HashSet};
 
 use serde_json::{Value, json};
 
@@ -79,25 +80,46 @@ pub struct ToolCall {
 pub struct Recovery<'s> {
     session: &'s Session,
     target: &'s Target,
-    /// What stands for blocks of the transcript.
-    forms: HashMap<(Ordinal, u16), Form>,
-    /// Calls that are shown.
-    calls: BTreeSet<CallKey>,
+    /// What stands for blocks of the transcript, in its order; read when it is asked for first.
+    forms: OnceCell<Vec<((Ordinal, u16), Form)>>,
+    /// Calls that are shown; the same.
+    calls: OnceCell<BTreeSet<CallKey>>,
 }
 
 impl<'s> Recovery<'s> {
-    /// Reads the session's view.
+    /// Ways into a session's view.
     pub fn new(session: &'s Session, target: &'s Target) -> Self {
-        let pieces = || session.sealed().pieces().iter();
-        let of_block = pieces().filter(|piece| piece.form.is_of_a_block());
         Self {
             session,
             target,
-            forms: of_block
-                .map(|piece| ((piece.message, piece.block), piece.form))
-                .collect(),
-            calls: pieces().filter_map(|piece| piece.form.calls()).collect(),
+            forms: OnceCell::new(),
+            calls: OnceCell::new(),
         }
+    }
+
+    /// What stands for a block.
+    fn form_at(&self, place: (Ordinal, u16)) -> Option<Form> {
+        let forms = self.forms.get_or_init(|| {
+            let pieces = self.session.sealed().pieces().iter();
+            let of_block = pieces.filter(|piece| piece.form.is_of_a_block());
+            let mut forms: Vec<_> = of_block
+                .map(|piece| ((piece.message, piece.block), piece.form))
+                .collect();
+            // Nearly all of it is in order.
+            forms.sort_by_key(|(place, _)| *place);
+            forms
+        });
+        let found = forms.binary_search_by_key(&place, |(place, _)| *place);
+        found.ok().map(|at| forms[at].1)
+    }
+
+    /// Whether a call is shown.
+    fn shows_call(&self, call: CallKey) -> bool {
+        let calls = self.calls.get_or_init(|| {
+            let pieces = self.session.sealed().pieces().iter();
+            pieces.filter_map(|piece| piece.form.calls()).collect()
+        });
+        calls.contains(&call)
     }
 
     /// What an event removed from the view, in the order of the transcript.
@@ -141,8 +163,8 @@ impl<'s> Recovery<'s> {
         let stored = self.session.stored().iter();
         let replaced =
             stored.filter_map(
-                |(message, block, _)| match self.forms.get(&(message, block))? {
-                    Form::Stored(call) => Some(What::Result(*call)),
+                |(message, block, _)| match self.form_at((message, block))? {
+                    Form::Stored(call) => Some(What::Result(call)),
                     _ => None,
                 },
             );
@@ -233,7 +255,7 @@ impl<'s> Recovery<'s> {
                 !self.session.transcript().is_visible(row.first)
             }
             What::Span(span, _) => self.session.folds().any(|one| one.span.key == span),
-            What::Block(message, block) => match self.forms.get(&(message, block)) {
+            What::Block(message, block) => match self.form_at((message, block)) {
                 None
                 | Some(
                     Form::SnippedCall(_)
@@ -258,7 +280,7 @@ impl<'s> Recovery<'s> {
         };
         match self.form_of(call) {
             Some(Form::Stored(_)) => self.reference(call).map_or(Handle::None, Handle::Reference),
-            Some(_) if self.calls.contains(&call) => Handle::CallId(self.wire_id(call)),
+            Some(_) if self.shows_call(call) => Handle::CallId(self.wire_id(call)),
             _ => Handle::None,
         }
     }
@@ -311,7 +333,7 @@ impl<'s> Recovery<'s> {
     }
 
     fn form_of(&self, call: CallKey) -> Option<Form> {
-        self.forms.get(&self.place(call)?).copied()
+        self.form_at(self.place(call)?)
     }
 
     fn reference(&self, call: CallKey) -> Option<String> {
@@ -367,8 +389,7 @@ impl<'s> Recovery<'s> {
 
     /// What stands, or stood, in a block.
     fn block(&self, (message, block): (Ordinal, u16)) -> What {
-        let of_block = self.forms.get(&(message, block));
-        let call = of_block.and_then(|form| form.answers());
+        let call = self.form_at((message, block)).and_then(Form::answers);
         let calls = self.session.calls();
         let call = call.or_else(|| {
             let mut all = calls

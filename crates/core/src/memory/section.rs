@@ -104,10 +104,9 @@ impl SectionKind {
 
     /// The section with a title, however it is written.
     pub fn of_title(title: &str) -> Option<Self> {
-        let wanted = folded(title);
-        Self::ALL
-            .into_iter()
-            .find(|kind| folded(kind.title()) == wanted)
+        let kinds = Self::ALL.into_iter();
+        let mut found = kinds.filter(|kind| folded(kind.title()).eq(folded(title)));
+        found.next()
     }
 
     pub(super) const fn keep(self) -> Keep {
@@ -126,12 +125,18 @@ impl SectionKind {
 }
 
 /// Letters and digits alone, in lower case: `**Errors and Corrections:**` is `Errors & Corrections`.
-fn folded(title: &str) -> String {
-    let title = title.replace('&', " and ");
-    let words = title
-        .split(|c: char| !c.is_alphanumeric())
-        .filter(|word| !word.is_empty());
-    words.collect::<Vec<_>>().join(" ").to_lowercase()
+fn folded(title: &str) -> impl Iterator<Item = char> {
+    let parts = title.split_inclusive('&').flat_map(|part| {
+        let (words, and) = match part.strip_suffix('&') {
+            Some(words) => (words, "and"),
+            None => (part, ""),
+        };
+        [words, and]
+    });
+    let words = parts.flat_map(|part| part.split(|c: char| !c.is_alphanumeric()));
+    let words = words.filter(|word| !word.is_empty());
+    // What ends each word cannot be a part of one.
+    words.flat_map(|word| word.chars().flat_map(char::to_lowercase).chain([' ']))
 }
 
 /// The title in a line that is a heading of any level.

@@ -269,9 +269,19 @@ impl Session {
         })
     }
 
+    /// The messages for which a placeholder stands now: an undo may have brought others of its span back.
+    pub fn folded<'a>(&'a self, fold: &'a Placeholder) -> impl Iterator<Item = Ordinal> + 'a {
+        let messages = fold.span.messages.iter().copied();
+        messages.filter(|message| {
+            let entry = self.transcript.get(*message);
+            entry.is_some_and(|entry| entry.standing == Standing::Collapsed)
+        })
+    }
+
     /// What stands in the place of a message in the view as it is now.
     pub fn fold_of(&self, message: Ordinal) -> Option<&Placeholder> {
-        self.folds().find(|one| one.span.holds(message))
+        self.folds()
+            .find(|fold| self.folded(fold).any(|one| one == message))
     }
 
     /// The revision whose view shows a message for which something else stands now.

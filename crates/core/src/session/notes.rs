@@ -9,6 +9,7 @@ use sha2::{Digest as _, Sha256};
 use super::coverage::Since;
 use crate::event::{MemoryFailed, MemoryUpdated};
 use crate::ids::{Ordinal, Revision, Timestamp};
+use crate::memory::MemoryText;
 
 /// How many earlier versions are known by their digests: a copy of one of them is not an edit. A copy
 /// is that old only if the file could not be written for so many updates.
@@ -36,7 +37,7 @@ pub struct Version {
     /// Its number, from 1.
     pub number: u64,
     /// The whole file.
-    pub text: Box<str>,
+    pub text: MemoryText,
     /// Who wrote it.
     pub author: Author,
     /// When.
@@ -136,7 +137,7 @@ impl Notes {
     pub(super) fn updated(&mut self, at: Timestamp, event: &MemoryUpdated) {
         let before = self.version.replace(Version {
             number: event.number,
-            text: event.text.clone(),
+            text: event.text.clone().into(),
             author: event.author,
             at,
             source: event.source,

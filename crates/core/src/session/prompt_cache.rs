@@ -6,8 +6,6 @@
 //! moves the view away from what is held, or back to it. Only the difference is written down.
 //! Not here: what tokens cost (`policy`).
 
-use std::collections::{HashMap, HashSet};
-
 use super::{NotHeld, Session};
 use crate::event::{ChangeKind, Event};
 use crate::ids::{Ordinal, Revision, Timestamp};
@@ -251,14 +249,20 @@ impl Session {
             self.prompt_cache.drift = None;
             return;
         }
-        let sent: HashSet<Ordinal> = held.iter().map(|piece| piece.message).collect();
-        let was_sent = |piece: &Piece| sent.contains(&piece.message);
+        let mut sent: Vec<Ordinal> = held.iter().map(|piece| piece.message).collect();
+        // Nearly all of them are in order.
+        sent.sort();
+        sent.dedup();
+        let was_sent = |piece: &Piece| sent.binary_search(&piece.message).is_ok();
         // What came since follows; it is no part of the difference.
         let end = pieces.iter().rposition(was_sent).map_or(0, |last| last + 1);
         let mut back = LayoutChange::between(&pieces[..end], held);
         let first = back.first().unwrap_or(end);
-        back.kept_tokens = self.tokens_of(|index, _| index < first);
-        let rewritten = self.tokens_of(|index, piece| index >= first && was_sent(piece));
+        let [kept, rewritten] = self.tokens_in(|index, piece| match index < first {
+            true => Some(0),
+            false => was_sent(piece).then_some(1),
+        });
+        back.kept_tokens = kept;
         let earlier = self.prompt_cache.drift.as_ref();
         let same = earlier.filter(|drift| drift.back.first() == Some(first));
         self.prompt_cache.drift = Some(Drift {
@@ -269,23 +273,43 @@ impl Session {
         });
     }
 
-    /// The estimated tokens of some sealed pieces. Contents are not needed: a result's size is known
-    /// by itself, and what else a message has is shared out among its other pieces.
+    /// The estimated tokens of some sealed pieces.
     pub(crate) fn tokens_of(&self, is_asked: impl Fn(usize, &Piece) -> bool) -> u64 {
-        let mut shares: HashMap<Ordinal, Share> = HashMap::new();
+        let [tokens] = self.tokens_in(|index, piece| is_asked(index, piece).then_some(0));
+        tokens
+    }
+
+    /// The estimated tokens of sealed pieces, in parts. Contents are not needed: a result's size is known by itself,
+    /// and what else a message has is shared out among its other pieces.
+    fn tokens_in<const N: usize>(
+        &self,
+        part_of: impl Fn(usize, &Piece) -> Option<usize>,
+    ) -> [u64; N] {
+        let mut shares: Vec<(Ordinal, Share)> = Vec::new();
         for (index, piece) in self.sealed.pieces().iter().enumerate() {
             // A placeholder has what its messages have left.
             let folds = matches!(piece.form, Form::Placeholder(_));
             if (piece.form.is_of_a_block() || folds) && piece.form.is_shown() {
-                let share = shares.entry(piece.message).or_default();
-                share.add(self.result_tokens_of(piece), is_asked(index, piece));
+                shares.push((
+                    piece.message,
+                    Share {
+                        part: part_of(index, piece),
+                        result: self.result_tokens_of(piece),
+                    },
+                ));
             }
         }
-        let of_message = |(message, share): (&Ordinal, &Share)| {
-            let entry = self.transcript.get(*message);
-            entry.map_or(0, |entry| share.of(entry.size.tokens.into()))
-        };
-        shares.iter().map(of_message).sum()
+        // The pieces of a message need not stand together, but nearly all do.
+        shares.sort_by_key(|(message, _)| *message);
+        let mut tokens = [0; N];
+        for of_message in shares.chunk_by(|(one, _), (next, _)| one == next) {
+            let entry = of_message
+                .first()
+                .and_then(|(message, _)| self.transcript.get(*message));
+            let all = entry.map_or(0, |entry| entry.size.tokens.into());
+            share_out(of_message.iter().map(|(_, share)| *share), all, &mut tokens);
+        }
+        tokens
     }
 
     /// The estimated tokens of a piece that stands for a result.
@@ -296,32 +320,36 @@ impl Session {
     }
 }
 
-/// How much of a message is asked for.
-#[derive(Default)]
+/// A piece's share of its message.
+#[derive(Clone, Copy)]
 struct Share {
-    asked_results: u64,
-    all_results: u64,
-    asked_others: u64,
-    all_others: u64,
+    /// The part that it counts for.
+    part: Option<usize>,
+    /// Its tokens, when it stands for a result.
+    result: Option<u64>,
 }
 
-impl Share {
-    fn add(&mut self, result_tokens: Option<u64>, is_asked: bool) {
-        let (asked, all, size) = match result_tokens {
-            Some(tokens) => (&mut self.asked_results, &mut self.all_results, tokens),
-            None => (&mut self.asked_others, &mut self.all_others, 1),
-        };
-        *all += size;
-        *asked += if is_asked { size } else { 0 };
-    }
-
-    fn of(&self, message_tokens: u64) -> u64 {
-        let others = message_tokens.saturating_sub(self.all_results);
-        let share = match self.all_others {
-            0 if self.asked_results > 0 => others,
+/// Shares the tokens of a message out among the parts that its pieces count for.
+fn share_out<const N: usize>(
+    pieces: impl Iterator<Item = Share> + Clone,
+    message_tokens: u64,
+    tokens: &mut [u64; N],
+) {
+    let all_results: u64 = pieces.clone().filter_map(|piece| piece.result).sum();
+    let all_others = pieces
+        .clone()
+        .filter(|piece| piece.result.is_none())
+        .count() as u64;
+    let others = message_tokens.saturating_sub(all_results);
+    for (part, tokens) in tokens.iter_mut().enumerate() {
+        let asked = pieces.clone().filter(|piece| piece.part == Some(part));
+        let asked_results: u64 = asked.clone().filter_map(|piece| piece.result).sum();
+        let asked_others = asked.filter(|piece| piece.result.is_none()).count() as u64;
+        let share = match all_others {
+            0 if asked_results > 0 => others,
             0 => 0,
-            all => others * self.asked_others / all,
+            all => others * asked_others / all,
         };
-        self.asked_results.min(message_tokens) + share
+        *tokens += asked_results.min(message_tokens) + share;
     }
 }

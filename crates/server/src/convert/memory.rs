@@ -3,12 +3,11 @@
 use palimpsest_core::command::{memory_runs, memory_update_due, wants_memory};
 use palimpsest_core::event::{MemoryFailed, MemoryStarted, MemoryUpdated};
 use palimpsest_core::ids::{Ordinal, SessionKey, Timestamp};
-use palimpsest_core::memory::{Memory, SectionKind};
-use palimpsest_core::session::{Author, Behind, Notes, Session};
+use palimpsest_core::memory::{MemoryText, SectionKind};
+use palimpsest_core::session::{Author, Behind, Failure, Session, Version};
 use palimpsest_core::tokens::estimate_text;
 use palimpsest_proto::context::v1;
 use palimpsest_store::blobs::summary_path;
-use sha2::{Digest as _, Sha256};
 
 use super::scalars::{export_millis, export_timestamp};
 use super::tokens32;
@@ -73,11 +72,13 @@ const fn section(kind: SectionKind) -> v1::MemorySectionKind {
     reason = "each is a fact of its own, and any may hold together"
 )]
 pub struct MemoryView {
-    notes: Notes,
+    version: Option<Version>,
+    run_start: Option<Timestamp>,
+    last_failure: Option<Failure>,
+    has_failed: bool,
     is_wanted: bool,
     is_due: bool,
     is_stale: bool,
-    is_running: bool,
     behind: Behind,
     covers: String,
 }
@@ -85,14 +86,17 @@ pub struct MemoryView {
 impl MemoryView {
     /// Looks at a session.
     pub fn of(session: &Session, now: Timestamp) -> Self {
-        let covers = session.notes().version.as_ref().and_then(|it| it.covers);
+        let notes = session.notes();
+        let covers = notes.version.as_ref().and_then(|it| it.covers);
         let behind = session.memory_behind();
         Self {
-            notes: session.notes().clone(),
+            version: notes.version.clone(),
+            run_start: notes.running.filter(|_| memory_runs(session, now)),
+            last_failure: notes.last_failure().cloned(),
+            has_failed: notes.failure.is_some(),
             is_wanted: wants_memory(session),
             is_due: memory_update_due(session, now).is_some(),
             is_stale: session.memory_is_stale(),
-            is_running: memory_runs(session, now),
             behind: Behind {
                 tokens: session.ledger().calibration.apply(behind.tokens),
                 ..behind
@@ -103,52 +107,48 @@ impl MemoryView {
 
     /// The summary, and whether its text was left out because the caller has that version.
     pub fn tell(self, key: &SessionKey, known_version: u64) -> (v1::SessionMemory, bool) {
-        let notes = &self.notes;
-        let memory = notes.version.as_ref().map(|it| Memory::parse(&it.text));
         let mut told = v1::SessionMemory {
-            state: self.state(memory.as_ref()).into(),
-            last_summarized_message_id: self.covers.clone(),
+            state: self.state().into(),
+            last_summarized_message_id: self.covers,
             behind_tokens: tokens32(self.behind.tokens),
             behind_messages: self.behind.messages,
-            running: self.is_running,
-            run_start_time: notes
-                .running
-                .filter(|_| self.is_running)
-                .map(export_timestamp),
-            last_failure: notes.last_failure().map(|failure| v1::MemoryFailure {
+            running: self.run_start.is_some(),
+            run_start_time: self.run_start.map(export_timestamp),
+            last_failure: self.last_failure.map(|failure| v1::MemoryFailure {
                 time: Some(export_timestamp(failure.at)),
-                detail: failure.detail.to_string(),
+                detail: failure.detail.into(),
                 attempts: failure.attempts,
                 next_attempt_time: Some(export_timestamp(failure.next)),
             }),
             ..v1::SessionMemory::default()
         };
-        let (Some(version), Some(memory)) = (&notes.version, memory) else {
+        let Some(version) = &self.version else {
             return (told, false);
         };
         told.version = version.number;
-        told.tokens = estimate_text(&version.text);
+        told.tokens = version.text.tokens();
         told.source = source(version.author).into();
         told.update_time = Some(export_timestamp(version.at));
         told.source_revision = version.source.get();
         told.reference = summary_path(key);
-        told.sha256 = Sha256::digest(version.text.as_bytes()).to_vec().into();
+        told.sha256 = version.text.sha256().to_vec().into();
         told.run_duration = Some(export_millis(version.took_ms));
         let unchanged = version.number == known_version;
         if !unchanged {
             told.text = version.text.to_string();
-            told.sections = sections(&memory);
+            told.sections = sections(&version.text);
         }
         (told, unchanged)
     }
 
-    fn state(&self, memory: Option<&Memory>) -> v1::MemoryState {
-        let is_ready = memory.is_some_and(Memory::is_ready);
-        let is_late = self.is_due || self.is_running || self.notes.failure.is_some();
-        match memory {
+    fn state(&self) -> v1::MemoryState {
+        let text = self.version.as_ref().map(|version| &version.text);
+        let is_ready = text.is_some_and(MemoryText::is_ready);
+        let is_late = self.is_due || self.run_start.is_some() || self.has_failed;
+        match text {
             _ if !self.is_wanted => v1::MemoryState::Disabled,
             Some(_) if is_ready && self.is_stale => v1::MemoryState::Stale,
-            Some(_) if !is_ready && self.notes.failure.is_none() => v1::MemoryState::Template,
+            Some(_) if !is_ready && !self.has_failed => v1::MemoryState::Template,
             _ if is_late => v1::MemoryState::Behind,
             Some(_) => v1::MemoryState::Ready,
             None => v1::MemoryState::NotStarted,
@@ -157,13 +157,16 @@ impl MemoryView {
 }
 
 /// All ten sections, in order.
-fn sections(memory: &Memory) -> Vec<v1::MemorySection> {
-    let of = |kind: SectionKind| v1::MemorySection {
-        kind: section(kind).into(),
-        title: kind.title().to_owned(),
-        body: memory.body(kind).to_owned(),
-        tokens: memory.section_tokens(kind),
-        truncated: memory.was_cut(kind),
+fn sections(text: &MemoryText) -> Vec<v1::MemorySection> {
+    let of = |kind: SectionKind| {
+        let found = text.section(kind);
+        v1::MemorySection {
+            kind: section(kind).into(),
+            title: kind.title().to_owned(),
+            body: found.body.to_owned(),
+            tokens: found.tokens,
+            truncated: found.was_cut,
+        }
     };
     SectionKind::ALL.into_iter().map(of).collect()
 }

@@ -5,6 +5,7 @@
 //! exporter's own transport. Without a collector nobody listens to that target, so a span is one comparison.
 
 pub(crate) mod exported;
+mod fields;
 mod ids;
 mod otlp;
 mod tls;
@@ -138,6 +139,7 @@ where
         base.json()
             .flatten_event(true)
             .with_span_list(false)
+            .fmt_fields(fields::JsonObject)
             .boxed()
     } else {
         base.boxed()
@@ -173,8 +175,15 @@ mod tests {
 
     use super::*;
 
+    /// A log that is kept.
     #[derive(Clone, Default)]
-    struct Memory(Arc<Mutex<Vec<u8>>>);
+    pub(super) struct Memory(Arc<Mutex<Vec<u8>>>);
+
+    impl Memory {
+        pub(super) fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+    }
 
     impl io::Write for Memory {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -209,7 +218,7 @@ mod tests {
             panic::set_hook(before);
             assert!(caught.is_err());
         });
-        let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+        let text = written.text();
         // The hook is the process's: another test's panic may have come between.
         let ours = text
             .lines()

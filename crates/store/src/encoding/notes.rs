@@ -167,7 +167,7 @@ pub(super) fn read(stored: Option<v1::Notes>) -> Result<Notes, DecodeError> {
     Ok(Notes {
         version: version.map(|event| Version {
             number: event.number,
-            text: event.text,
+            text: event.text.into(),
             author: event.author,
             at: Timestamp::from_millis(written),
             source: event.source,

@@ -8,24 +8,19 @@ use std::time::Instant;
 
 use ::sled::Db;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
-use tokio::sync::mpsc::{self, error::TryRecvError};
+use tokio::sync::mpsc;
 use tokio::sync::oneshot;
 use tracing::Span;
 
 use super::files::Files;
 use super::garbage;
+use super::gather::{Gathering, Waiting};
 use super::group::{Counts, Group, Stop};
 use super::queued::{Observers, Queued};
 use super::shared::Shared;
 use super::space::{Space, TO_OPEN, room, was_no_room};
 use super::{SledOptions, open};
 use crate::{Batch, DueChange, Lease, Snapshot, StoreError, crash_point};
-
-/// The most changes in a group, and so the most that a failure leaves in doubt.
-const MAX_GROUP: usize = 1024;
-
-/// The bytes after which a group takes no more: the first in it should not wait for all the others.
-const MAX_GROUP_BYTES: usize = 4 << 20;
 
 /// Garbage is collected when nothing else is to do, and after so many groups in any case: under load
 /// that never ends, a deletion has to end too.
@@ -45,7 +40,7 @@ pub(super) enum Job {
 }
 
 impl Job {
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Append(_, batch, _) => batch.frame.len() + batch.summary.len(),
             Self::PutSnapshot(_, snapshot, _) => snapshot.bytes.len(),
@@ -160,6 +155,7 @@ pub(super) struct Committer {
     counts: Counts,
     garbage: VecDeque<Vec<u8>>,
     groups_since_garbage: u32,
+    gathering: Gathering,
     queue: mpsc::Receiver<Queued>,
     options: SledOptions,
     space: Space,
@@ -186,6 +182,7 @@ impl Committer {
             counts,
             garbage: garbage.into(),
             groups_since_garbage: 0,
+            gathering: Gathering::default(),
             queue,
             observers: options.observers.clone(),
             spans: Vec::new(),
@@ -227,29 +224,19 @@ impl Committer {
 
     /// Waits for the next changes; none at all when there is garbage to collect meanwhile.
     fn next_group(&mut self) -> Option<Vec<Job>> {
-        let mut jobs = Vec::new();
-        let mut bytes = 0;
+        let mut waiting = Waiting::default();
         let idle_work = !self.garbage.is_empty() && self.shared.failure().is_none() && !self.stuck;
         if !idle_work {
-            let queued = self.queue.blocking_recv()?;
-            let job = self.take(queued);
-            bytes += job.bytes();
-            jobs.push(job);
+            waiting.push(self.queue.blocking_recv()?);
         }
-        while jobs.len() < MAX_GROUP && bytes < MAX_GROUP_BYTES {
-            match self.queue.try_recv() {
-                Ok(queued) => {
-                    let job = self.take(queued);
-                    bytes += job.bytes();
-                    jobs.push(job);
-                }
-                // What is left of the garbage is found again at the next open.
-                Err(TryRecvError::Disconnected) if jobs.is_empty() => return None,
-                Err(TryRecvError::Disconnected | TryRecvError::Empty) => break,
-            }
+        // What is left of the garbage is found again at the next open.
+        if !waiting.drain(&mut self.queue) && waiting.queued.is_empty() {
+            return None;
         }
-        self.shared.counters.unqueued(jobs.len());
-        Some(jobs)
+        self.gathering.gather(&mut waiting, &mut self.queue);
+        self.shared.counters.unqueued(waiting.queued.len());
+        let jobs = waiting.queued.into_iter().map(|queued| self.take(queued));
+        Some(jobs.collect())
     }
 
     fn take(&mut self, queued: Queued) -> Job {
@@ -401,6 +388,7 @@ impl Committer {
             self.observers.synced(commits, took);
         }
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.gathering.synced(took);
         self.shared.counters.synced(commits, micros);
         Ok(())
     }

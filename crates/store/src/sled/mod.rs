@@ -7,6 +7,7 @@ mod commit;
 mod compact;
 mod files;
 mod garbage;
+mod gather;
 mod group;
 mod keys;
 mod open;

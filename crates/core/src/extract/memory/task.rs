@@ -1,6 +1,7 @@
 //! What the session is called, and what the user wants: the user's own words.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use crate::extract::facts::{Asked, Facts};
 use crate::extract::lines::join;
@@ -113,19 +114,36 @@ pub(super) fn name_of(words: &str) -> Cow<'_, str> {
 
 /// Every input that asks for something, word for word, in the order in which they came.
 pub(super) fn task(body: &str, facts: &Facts, notes: &Notes<'_>) -> String {
-    let mut task = body.to_owned();
+    let mut said: HashSet<Cow<'_, str>> = quotes(body).map(Cow::Borrowed).collect();
+    let mut parts = vec![body.to_owned()];
     for asked in inputs(facts, notes).filter(|asked| !is_going_on(&asked.words)) {
-        let (lead, max) = if task.is_empty() {
+        let is_first = parts.len() == 1 && body.is_empty();
+        let (lead, max) = if is_first {
             ("The user asked:", MAX_FIRST)
         } else {
             ("The user then said:", MAX_LATER)
         };
         let quote = block_quote(&clip(&asked.words, max));
-        if !task.contains(&quote) {
-            task = join([task, format!("{lead}\n{quote}")]);
+        let part = format!("{lead}\n{quote}");
+        if said.insert(Cow::Owned(quote)) {
+            parts.push(part);
         }
     }
-    task
+    join(parts)
+}
+
+/// The quotes in a section: lines behind a mark, in a row.
+fn quotes(body: &str) -> impl Iterator<Item = &str> {
+    let mut rest = body;
+    std::iter::from_fn(move || {
+        let begins = |line: &&str| line.starts_with('>');
+        let skipped = rest.split_inclusive('\n').take_while(|line| !begins(line));
+        rest = &rest[skipped.map(str::len).sum::<usize>()..];
+        let quoted = rest.split_inclusive('\n').take_while(begins);
+        let (quote, after) = rest.split_at(quoted.map(str::len).sum());
+        rest = after;
+        (!quote.is_empty()).then(|| quote.trim_end())
+    })
 }
 
 /// Each line behind a mark, so that nothing in it can be taken for a heading or a fence of the document.

@@ -135,8 +135,11 @@ fn parted(session: &Session, order: &[Ordinal], kept: &BTreeSet<Ordinal>) -> Kep
         .collect();
     // A placeholder leaves with all that it stands for.
     for fold in session.folds() {
-        if leaving.contains(&fold.span.first()) {
-            leaving.extend(&fold.span.messages);
+        if session
+            .folded(fold)
+            .any(|message| leaving.contains(&message))
+        {
+            leaving.extend(session.folded(fold));
         }
     }
     let folded = |message: &Ordinal| {

@@ -1,0 +1,171 @@
+//! A version of the document as it is kept: its text, and what was found in it when somebody asked first.
+
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::sync::{Arc, OnceLock};
+
+use sha2::{Digest as _, Sha256};
+
+use super::{Memory, SectionKind};
+use crate::tokens::estimate_text;
+
+/// The text of a document. A copy of it costs nothing.
+#[derive(Clone)]
+pub struct MemoryText(Arc<Kept>);
+
+struct Kept {
+    text: Box<str>,
+    outline: OnceLock<Outline>,
+}
+
+/// What is found in a text by reading it.
+#[derive(Debug)]
+struct Outline {
+    tokens: u32,
+    sha256: [u8; 32],
+    is_ready: bool,
+    sections: [Found; 10],
+}
+
+#[derive(Debug)]
+struct Found {
+    body: Body,
+    tokens: u32,
+    was_cut: bool,
+}
+
+/// A section's body: as a rule it stands in the text as it is.
+#[derive(Debug)]
+enum Body {
+    There(Range<usize>),
+    Changed(Box<str>),
+}
+
+/// A section of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Section<'a> {
+    /// What stands in it.
+    pub body: &'a str,
+    /// The estimated tokens of that.
+    pub tokens: u32,
+    /// Whether lines were cut from it to keep it within its limit.
+    pub was_cut: bool,
+}
+
+impl MemoryText {
+    /// The estimated tokens of all of it.
+    pub fn tokens(&self) -> u32 {
+        self.outline().tokens
+    }
+
+    /// The digest of all of it.
+    pub fn sha256(&self) -> &[u8; 32] {
+        &self.outline().sha256
+    }
+
+    /// See [`Memory::is_ready`].
+    pub fn is_ready(&self) -> bool {
+        self.outline().is_ready
+    }
+
+    /// A section.
+    pub fn section(&self, kind: SectionKind) -> Section<'_> {
+        let found = &self.outline().sections[kind.index()];
+        Section {
+            body: match &found.body {
+                Body::There(range) => &self[range.clone()],
+                Body::Changed(body) => body,
+            },
+            tokens: found.tokens,
+            was_cut: found.was_cut,
+        }
+    }
+
+    fn outline(&self) -> &Outline {
+        self.0.outline.get_or_init(|| Outline::of(&self.0.text))
+    }
+}
+
+impl Outline {
+    fn of(text: &str) -> Self {
+        let memory = Memory::parse(text);
+        let mut from = 0;
+        let sections = SectionKind::ALL.map(|kind| {
+            let body = memory.body(kind);
+            let found = text[from..].find(body).map(|at| from + at);
+            Found {
+                body: match found {
+                    Some(at) => {
+                        from = at + body.len();
+                        Body::There(at..from)
+                    }
+                    None => Body::Changed(body.into()),
+                },
+                tokens: memory.section_tokens(kind),
+                was_cut: memory.was_cut(kind),
+            }
+        });
+        Self {
+            tokens: estimate_text(text),
+            sha256: Sha256::digest(text.as_bytes()).into(),
+            is_ready: memory.is_ready(),
+            sections,
+        }
+    }
+}
+
+impl Deref for MemoryText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0.text
+    }
+}
+
+impl<T: Into<Box<str>>> From<T> for MemoryText {
+    fn from(text: T) -> Self {
+        Self(Arc::new(Kept {
+            text: text.into(),
+            outline: OnceLock::new(),
+        }))
+    }
+}
+
+impl PartialEq for MemoryText {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for MemoryText {}
+
+impl fmt::Debug for MemoryText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_section_is_what_reading_the_text_gives() {
+        let mut memory = Memory::template();
+        memory.set(SectionKind::Task, "Make it so.\n# Worklog\nand then?");
+        memory.set(SectionKind::Worklog, "Made it so.");
+        let written = memory.render();
+        let edited = written.replace("Made it so.", "Made it so.\r\nTwice.");
+        for text in [written, edited, String::new(), "no section at all".into()] {
+            let memory = Memory::parse(&text);
+            let kept = MemoryText::from(text);
+            assert_eq!(kept.is_ready(), memory.is_ready());
+            assert_eq!(kept.tokens(), estimate_text(&kept));
+            for kind in SectionKind::ALL {
+                let section = kept.section(kind);
+                assert_eq!(section.body, memory.body(kind));
+                assert_eq!(section.tokens, memory.section_tokens(kind));
+            }
+        }
+    }
+}
