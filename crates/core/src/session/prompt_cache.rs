@@ -258,9 +258,12 @@ impl Session {
         let end = pieces.iter().rposition(was_sent).map_or(0, |last| last + 1);
         let mut back = LayoutChange::between(&pieces[..end], held);
         let first = back.first().unwrap_or(end);
-        let [kept, rewritten] = self.tokens_in(|index, piece| match index < first {
-            true => Some(0),
-            false => was_sent(piece).then_some(1),
+        let [kept, rewritten] = self.tokens_in(|index, piece| {
+            if index < first {
+                Some(0)
+            } else {
+                was_sent(piece).then_some(1)
+            }
         });
         back.kept_tokens = kept;
         let earlier = self.prompt_cache.drift.as_ref();
@@ -302,12 +305,11 @@ impl Session {
         // The pieces of a message need not stand together, but nearly all do.
         shares.sort_by_key(|(message, _)| *message);
         let mut tokens = [0; N];
-        for of_message in shares.chunk_by(|(one, _), (next, _)| one == next) {
-            let entry = of_message
-                .first()
-                .and_then(|(message, _)| self.transcript.get(*message));
+        for pieces in shares.chunk_by(|(one, _), (next, _)| one == next) {
+            let message = pieces.first().map(|(message, _)| *message);
+            let entry = message.and_then(|message| self.transcript.get(message));
             let all = entry.map_or(0, |entry| entry.size.tokens.into());
-            share_out(of_message.iter().map(|(_, share)| *share), all, &mut tokens);
+            share_out(pieces, all, &mut tokens);
         }
         tokens
     }
@@ -331,20 +333,18 @@ struct Share {
 
 /// Shares the tokens of a message out among the parts that its pieces count for.
 fn share_out<const N: usize>(
-    pieces: impl Iterator<Item = Share> + Clone,
+    pieces: &[(Ordinal, Share)],
     message_tokens: u64,
     tokens: &mut [u64; N],
 ) {
-    let all_results: u64 = pieces.clone().filter_map(|piece| piece.result).sum();
-    let all_others = pieces
-        .clone()
-        .filter(|piece| piece.result.is_none())
-        .count() as u64;
+    let shares = || pieces.iter().map(|(_, share)| share);
+    let all_results: u64 = shares().filter_map(|share| share.result).sum();
+    let all_others = shares().filter(|share| share.result.is_none()).count() as u64;
     let others = message_tokens.saturating_sub(all_results);
     for (part, tokens) in tokens.iter_mut().enumerate() {
-        let asked = pieces.clone().filter(|piece| piece.part == Some(part));
-        let asked_results: u64 = asked.clone().filter_map(|piece| piece.result).sum();
-        let asked_others = asked.filter(|piece| piece.result.is_none()).count() as u64;
+        let asked = || shares().filter(|share| share.part == Some(part));
+        let asked_results: u64 = asked().filter_map(|share| share.result).sum();
+        let asked_others = asked().filter(|share| share.result.is_none()).count() as u64;
         let share = match all_others {
             0 if asked_results > 0 => others,
             0 => 0,
