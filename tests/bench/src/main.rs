@@ -39,6 +39,9 @@ struct Options {
     /// Only rows of this part.
     #[arg(long, value_name = "PART")]
     only: Option<Part>,
+    /// Of the rows over gRPC only this, by its name in `make load`: for whoever looks at it with a profiler.
+    #[arg(long, value_name = "WORK")]
+    work: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -132,7 +135,8 @@ fn rows(options: &Options, out: &Path) -> Result<Vec<Row>> {
             println!("Server and callers share a core: what is printed tells of both.");
         }
         cores.pin(1);
-        rows.extend(wire::rows(out, &cores, &extent.wire, tell)?);
+        let work = options.work.as_deref();
+        rows.extend(wire::rows(out, &cores, (&extent.wire, work), tell)?);
         cores.unpin();
     }
     if wanted(Part::Inside) {

@@ -1,7 +1,7 @@
 //! The fields of spans in lines of JSON. Every call has a span, and most say nothing in the log: so what they may have
 //! to say is written down at little cost, each field once and where it belongs.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use serde::Serialize;
 use tracing::field::{Field, Visit};
@@ -21,13 +21,9 @@ impl<'writer> FormatFields<'writer> for JsonObject {
         mut writer: Writer<'writer>,
         fields: R,
     ) -> fmt::Result {
-        let mut object = Object {
-            text: String::from("{"),
-            begins: true,
-        };
+        let mut object = Object::after(String::new());
         fields.record(&mut object);
-        object.text.push('}');
-        writer.write_str(&object.text)
+        writer.write_str(&object.finish()?)
     }
 
     fn add_fields(
@@ -35,35 +31,45 @@ impl<'writer> FormatFields<'writer> for JsonObject {
         current: &'writer mut FormattedFields<Self>,
         fields: &Record<'_>,
     ) -> fmt::Result {
-        let mut text = std::mem::take(&mut current.fields);
-        if text.pop().is_none() {
-            text.push('{');
-        }
-        let begins = text.len() == 1;
-        let mut object = Object { text, begins };
+        let mut object = Object::after(std::mem::take(&mut current.fields));
         fields.record(&mut object);
-        object.text.push('}');
-        current.fields = object.text;
+        current.fields = object.finish()?;
         Ok(())
     }
 }
 
-/// An object that is being written.
-struct Object {
-    text: String,
-    begins: bool,
-}
+/// An object that is being written, but for its end.
+struct Object(Vec<u8>);
 
 impl Object {
+    /// One that goes on with what another has; with nothing, if that was none.
+    fn after(object: String) -> Self {
+        let mut bytes = object.into_bytes();
+        match bytes.pop() {
+            Some(b'}') => {}
+            _ => bytes = vec![b'{'],
+        }
+        Self(bytes)
+    }
+
+    fn finish(mut self) -> Result<String, fmt::Error> {
+        self.0.push(b'}');
+        String::from_utf8(self.0).map_err(|_| fmt::Error)
+    }
+
     fn field(&mut self, field: &Field, value: impl Serialize) {
-        // Numbers that JSON does not have are left out.
-        let Ok(value) = serde_json::to_string(&value) else {
-            return;
-        };
-        let comma = if self.begins { "" } else { "," };
-        self.begins = false;
+        let before = self.0.len();
+        if before > 1 {
+            self.0.push(b',');
+        }
         // Names of fields are identifiers.
-        let _ = write!(self.text, "{comma}\"{}\":{value}", field.name());
+        self.0.push(b'"');
+        self.0.extend_from_slice(field.name().as_bytes());
+        self.0.extend_from_slice(b"\":");
+        // What cannot be written leaves nothing behind.
+        if serde_json::to_writer(&mut self.0, &value).is_err() {
+            self.0.truncate(before);
+        }
     }
 }
 

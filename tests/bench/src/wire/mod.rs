@@ -88,24 +88,29 @@ fn method(work: &Work) -> &'static str {
     work.rpc.split(',').next().unwrap_or(work.rpc)
 }
 
-/// All rows; tells of each as it comes.
+/// All rows, or the one of a work; tells of each as it comes.
 pub(crate) fn rows(
     folder: &Path,
     cores: &Cores,
-    extent: &Extent,
+    (extent, only): (&Extent, Option<&str>),
     mut tell: impl FnMut(&Row),
 ) -> Result<Vec<Row>> {
+    let wanted = |measured: &&Measured| only.is_none_or(|only| only == measured.work);
+    let all: Vec<&Measured> = MEASURED.iter().filter(wanted).collect();
+    ensure!(!all.is_empty(), "no row of make bench is of that work");
     let folder = tempfile::tempdir_in(folder).context("no folder for the servers' data")?;
     let folder = folder.path();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let durable = MEASURED.iter().filter(|measured| measured.is_durable);
-    let durable = durable.map(Measured::work).collect::<Result<Vec<_>>>()?;
+    let durable = all.iter().filter(|measured| measured.is_durable);
+    let durable = durable
+        .map(|measured| measured.work())
+        .collect::<Result<Vec<_>>>()?;
     let mut batches = runtime.block_on(sample::batches(folder, &durable))?;
     let site = cores.on(0, || Site::patient(folder))?;
     let mut rows = Vec::new();
-    for measured in &MEASURED {
+    for measured in all {
         let work = measured.work()?;
         let engine = batches
             .remove(work.name)
