@@ -190,14 +190,7 @@ impl Snip {
 impl Leaving {
     /// Calls and results leave together, and so do all for which one placeholder stands.
     fn take_along(&mut self, session: &Session) {
-        for fold in session.folds() {
-            if session
-                .folded(fold)
-                .any(|message| self.messages.contains(&message))
-            {
-                self.messages.extend(session.folded(fold));
-            }
-        }
+        session.add_folded(&mut self.messages);
         let calls = session.calls();
         for (key, call) in calls.iter() {
             let call_leaves = self.messages.contains(&call.message);

@@ -104,9 +104,8 @@ impl SectionKind {
 
     /// The section with a title, however it is written.
     pub fn of_title(title: &str) -> Option<Self> {
-        let kinds = Self::ALL.into_iter();
-        let mut found = kinds.filter(|kind| folded(kind.title()).eq(folded(title)));
-        found.next()
+        let mut kinds = Self::ALL.into_iter();
+        kinds.find(|kind| folded(kind.title()).eq(folded(title)))
     }
 
     pub(super) const fn keep(self) -> Keep {

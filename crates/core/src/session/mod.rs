@@ -42,6 +42,7 @@ pub use transcript::{Entry, NotHeld, Standing, Transcript};
 pub use turns::Turns;
 pub use working::{Delisted, Working};
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::event::Attributes;
@@ -276,6 +277,15 @@ impl Session {
             let entry = self.transcript.get(*message);
             entry.is_some_and(|entry| entry.standing == Standing::Collapsed)
         })
+    }
+
+    /// Adds to some messages those for which the same placeholders stand: they leave together.
+    pub(crate) fn add_folded(&self, messages: &mut BTreeSet<Ordinal>) {
+        for fold in self.folds() {
+            if self.folded(fold).any(|one| messages.contains(&one)) {
+                messages.extend(self.folded(fold));
+            }
+        }
     }
 
     /// What stands in the place of a message in the view as it is now.

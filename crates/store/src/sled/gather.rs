@@ -62,20 +62,25 @@ impl Gathering {
     /// A sync costs the processor as much for one change as for many. Where cores are busy, it takes that from those
     /// whose changes could be in the same one. Who changes something alone is not kept waiting.
     pub(super) fn gather(&mut self, waiting: &mut Waiting, queue: &mut mpsc::Receiver<Queued>) {
-        let are_several = self.last.max(waiting.queued.len()) > 1;
+        let count = waiting.queued.len();
+        if count > 0 && self.last.max(count) > 1 {
+            self.wait(waiting, queue);
+        }
+        self.last = waiting.queued.len();
+    }
+
+    fn wait(&self, waiting: &mut Waiting, queue: &mut mpsc::Receiver<Queued>) {
         let look = self.sync.min(MAX_PATIENCE) / LOOKS;
-        let looks = if are_several { LOOKS } else { 0 };
-        for _ in 0..looks {
-            let before = waiting.queued.len();
-            if before == 0 || !waiting.has_room() {
+        for _ in 0..LOOKS {
+            if !waiting.has_room() {
                 break;
             }
+            let before = waiting.queued.len();
             thread::sleep(look);
             if !waiting.drain(queue) || waiting.queued.len() == before {
                 break;
             }
         }
-        self.last = waiting.queued.len();
     }
 
     /// Learns what a sync took.

@@ -134,14 +134,7 @@ fn parted(session: &Session, order: &[Ordinal], kept: &BTreeSet<Ordinal>) -> Kep
         .filter(|message| !kept.contains(message))
         .collect();
     // A placeholder leaves with all that it stands for.
-    for fold in session.folds() {
-        if session
-            .folded(fold)
-            .any(|message| leaving.contains(&message))
-        {
-            leaving.extend(session.folded(fold));
-        }
-    }
+    session.add_folded(&mut leaving);
     let folded = |message: &Ordinal| {
         let entry = session.transcript().get(*message);
         entry.is_some_and(|entry| entry.standing.takes_part())

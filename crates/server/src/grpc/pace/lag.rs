@@ -200,15 +200,21 @@ mod tests {
         assert_eq!(see(100, 50), 0, "long after, it is a burst");
     }
 
-    #[test]
-    fn what_was_known_long_ago_is_not_known() {
-        let lag = lag();
+    /// Half a second in which calls wait for far longer than they may; when it is over.
+    fn overloaded(lag: &Lag) -> Instant {
         lag.allow(Duration::from_millis(2));
         let mut now = lag.began;
         for _ in 0..100 {
             now += Duration::from_millis(5);
             lag.learn(Duration::from_millis(50), now);
         }
+        now
+    }
+
+    #[test]
+    fn what_was_known_long_ago_is_not_known() {
+        let lag = lag();
+        let now = overloaded(&lag);
         assert!(lag.share.load(Relaxed) > 0);
         lag.learn(Duration::from_millis(50), now + Duration::from_mins(1));
         assert_eq!(lag.share.load(Relaxed), 0);
@@ -271,12 +277,7 @@ mod tests {
     #[test]
     fn a_look_that_takes_long_forgets_nothing() {
         let lag = lag();
-        lag.allow(Duration::from_millis(2));
-        let mut now = lag.began;
-        for _ in 0..100 {
-            now += Duration::from_millis(5);
-            lag.learn(Duration::from_millis(50), now);
-        }
+        let now = overloaded(&lag);
         let long = Duration::from_secs(2);
         lag.learn(long, now + long * 2);
         assert!(lag.share.load(Relaxed) > 0);
