@@ -1,5 +1,6 @@
 //! Callers who call again when they are answered, and callers who do not wait for that.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -14,9 +15,9 @@ use tonic::Code;
 
 /// How many connections the callers have.
 const CONNECTIONS: usize = 8;
-/// The sessions that are open at one time, and how many turns one has until another takes its place: so that
-/// what is in memory does not grow by itself.
-const SESSIONS: u64 = 128;
+/// The sessions that are open at one time at least, and how many turns one has until another takes its place: so
+/// that what is in memory does not grow by itself.
+const SESSIONS: u64 = 512;
 const TURNS: u64 = 20;
 /// How long a caller waits for its answer.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -62,13 +63,22 @@ impl Outcome {
     }
 }
 
-/// The callers of a server: agents, each call of which is one turn.
+/// The callers of a server: agents, each call of which is one turn. Whoever is refused has the same turn before
+/// it, so that the work for a turn is the same whether or not there is too much of it.
 pub(crate) struct Callers {
     clients: Vec<Context>,
-    numbers: AtomicU64,
+    calls: AtomicU64,
+    sessions: AtomicU64,
     words: String,
-    /// Of each open session, what its agent has.
-    etags: Vec<Mutex<Bytes>>,
+    /// Agents that are not in a call; whose last one is longest ago is first.
+    idle: Mutex<VecDeque<Agent>>,
+}
+
+/// One agent, in the middle of its session.
+struct Agent {
+    session: u64,
+    turn: u64,
+    etag: Bytes,
 }
 
 impl Callers {
@@ -79,17 +89,39 @@ impl Callers {
             clients.push(server.context().await);
         }
         let words = "some words of a tool's answer ";
+        let agent = |session| Agent {
+            session,
+            // Sessions do not all end in one moment.
+            turn: session % TURNS,
+            etag: Bytes::new(),
+        };
         Arc::new(Self {
             clients,
-            numbers: AtomicU64::new(0),
+            calls: AtomicU64::new(0),
+            sessions: AtomicU64::new(SESSIONS),
             words: words.repeat(bytes.div_ceil(words.len())),
-            etags: (0..SESSIONS).map(|_| Mutex::default()).collect(),
+            idle: Mutex::new((0..SESSIONS).map(agent).collect()),
         })
     }
 
+    /// Somebody who is not in a call: another agent when all are.
+    fn agent(&self) -> Agent {
+        let idle = self.idle.lock().unwrap().pop_front();
+        idle.unwrap_or_else(|| self.new_session())
+    }
+
+    fn new_session(&self) -> Agent {
+        Agent {
+            session: self.sessions.fetch_add(1, Relaxed),
+            turn: 0,
+            etag: Bytes::new(),
+        }
+    }
+
     /// The messages of a turn: what the model said, and what its tool answered.
-    fn messages(&self, number: u64, is_first: bool) -> Vec<MessageInput> {
+    fn messages(&self, agent: &Agent) -> Vec<MessageInput> {
         let asked = "{\"role\":\"user\",\"content\":\"Look at the files.\"}".to_owned();
+        let number = agent.turn;
         let said = format!(
             "{{\"role\":\"assistant\",\"content\":[{{\"type\":\"text\",\"text\":\"I read the next one.\"}},\
              {{\"type\":\"tool_use\",\"id\":\"t{number}\",\"name\":\"read\",\"input\":{{\"path\":\"f{number}\"}}}}]}}"
@@ -99,7 +131,7 @@ impl Callers {
              \"content\":\"{}\"}}]}}",
             self.words
         );
-        let asked = is_first.then_some(asked);
+        let asked = agent.etag.is_empty().then_some(asked);
         let messages = asked.into_iter().chain([said, answered]);
         let input = |json: String| MessageInput {
             content: Some(message_input::Content::Payload(Payload {
@@ -112,32 +144,36 @@ impl Callers {
     }
 
     async fn call(&self) -> (Duration, Result<(), Code>) {
-        let number = self.numbers.fetch_add(1, Relaxed);
-        let lane = number % SESSIONS;
-        let (round, turn) = (number / (SESSIONS * TURNS), number / SESSIONS % TURNS);
-        let etag = &self.etags[lane as usize];
+        let mut agent = self.agent();
         let mut request = tonic::Request::new(PrepareContextRequest {
-            session: format!("projects/bench/sessions/s{round}-{lane}"),
-            known_etag: if turn == 0 {
-                Bytes::new()
-            } else {
-                etag.lock().unwrap().clone()
-            },
-            messages: self.messages(number, turn == 0),
+            session: format!("projects/bench/sessions/s{}", agent.session),
+            known_etag: agent.etag.clone(),
+            messages: self.messages(&agent),
             ..PrepareContextRequest::default()
         });
         request.set_timeout(DEADLINE);
+        let number = self.calls.fetch_add(1, Relaxed);
         let mut client = self.clients[number as usize % CONNECTIONS].clone();
         let sent = Instant::now();
         let answer = client.prepare_context(request).await;
         let took = sent.elapsed();
-        match answer {
+        let answer = match answer {
             Ok(reply) => {
-                *etag.lock().unwrap() = reply.into_inner().etag;
-                (took, Ok(()))
+                agent.etag = reply.into_inner().etag;
+                agent.turn += 1;
+                if agent.turn >= TURNS {
+                    agent = self.new_session();
+                }
+                Ok(())
             }
-            Err(status) => (took, Err(status.code())),
+            Err(status) => Err(status.code()),
+        };
+        let mut idle = self.idle.lock().unwrap();
+        // Those who came because all others were in calls leave again.
+        if idle.len() < SESSIONS as usize {
+            idle.push_back(agent);
         }
+        (took, answer)
     }
 
     /// So many callers, each of which waits for its answer before it calls again.

@@ -180,7 +180,7 @@ fn main() {
                 "--set",
                 "worker.enabled=false",
                 "--set",
-                "sessions.cache_bytes=33554432",
+                "sessions.cache_bytes=134217728",
                 "--set",
                 "store.cache_bytes=16777216",
             ],

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use palimpsest_store::SessionLog;
 use palimpsest_store::blobs::Blobs;
-use palimpsest_store::sled::{Observers, SledLog, SledOptions};
+use palimpsest_store::sled::{InHand, Observers, SledLog, SledOptions};
 use tokio::sync::Mutex;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio_util::sync::CancellationToken;
@@ -30,7 +30,14 @@ use crate::{BLOB_FOLDER, LOG_FOLDER};
 /// Opens the store and builds what is served.
 pub async fn build(context: Context) -> Result<App, BoxError> {
     let metrics = &context.metrics;
-    let sled = Arc::new(open(&context.config, metrics).await?);
+    let sled = Arc::new(
+        open(
+            &context.config,
+            metrics,
+            InHand::counted_by(Arc::clone(&context.changes)),
+        )
+        .await?,
+    );
     metrics.watch_store(&sled);
     let log: Arc<dyn SessionLog> = sled;
     let limits = Arc::new(context.config.limits.clone());
@@ -111,12 +118,13 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
     })
 }
 
-async fn open(config: &Config, metrics: &Metrics) -> Result<SledLog, BoxError> {
+async fn open(config: &Config, metrics: &Metrics, in_hand: InHand) -> Result<SledLog, BoxError> {
     let mut options = SledOptions::new(config.data_dir.join(LOG_FOLDER));
     options.cache_bytes = config.store.cache_bytes;
     options.flush_every_ms = config.store.flush_every_ms;
     options.min_free_bytes = config.store.min_free_bytes;
     options.observers = Observers::new(metrics.clone());
+    options.in_hand = in_hand;
     tokio::fs::create_dir_all(&config.data_dir).await?;
     Ok(spawn_blocking(move || SledLog::open(&options)).await??)
 }
@@ -139,7 +147,7 @@ pub async fn work(
 ) -> Result<(), BoxError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let ids = Arc::new(IdSource::random(Arc::clone(&clock)));
-    let log: Arc<dyn SessionLog> = Arc::new(open(&config, metrics).await?);
+    let log: Arc<dyn SessionLog> = Arc::new(open(&config, metrics, InHand::default()).await?);
     let policies = Policies::new(&config.policy.server, &config.policy.projects)?;
     policies.prepare().await;
     let sessions = Sessions::new(

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -76,6 +77,8 @@ pub struct Context {
     pub upkeep: upkeep::Stats,
     /// What is measured.
     pub metrics: Metrics,
+    /// How many changes are worked on.
+    pub changes: Arc<AtomicUsize>,
 }
 
 /// What lies behind the services.
@@ -121,6 +124,7 @@ impl Server {
             summaries: Stats::default(),
             upkeep: upkeep::Stats::default(),
             metrics: Metrics::default(),
+            changes: Arc::default(),
         };
         Ok(Self {
             context,
@@ -168,7 +172,11 @@ impl Server {
             admin,
         } = self;
         let health = Health::new().await;
-        let admission = Admission::new(&context.config.grpc, context.draining.clone());
+        let admission = Admission::new(
+            &context.config.grpc,
+            Arc::clone(&context.changes),
+            context.draining.clone(),
+        );
         let admin = Admin::start(admin, &context, &health, &admission);
 
         // Before the store is opened: keys or certificates that cannot be used must not cost that.

@@ -34,6 +34,13 @@ pub(crate) struct Draft {
     pub(crate) model_failed: Option<String>,
 }
 
+impl Draft {
+    /// Whether a model was asked for it.
+    pub(crate) fn took_a_while(&self) -> bool {
+        self.author == Author::Model || self.model_failed.is_some()
+    }
+}
+
 /// The model that the policy wants to keep the notes, if there is one.
 fn writer<'a>(shared: &'a Shared, policy: &SummaryPolicy) -> Option<&'a Arc<dyn MemoryWriter>> {
     shared

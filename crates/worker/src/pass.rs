@@ -85,8 +85,14 @@ async fn update(shared: &Shared, key: &SessionKey) -> Result<(), HostError> {
     for _ in 0..MAX_DRAFTS {
         let draft = compose::write(shared, &job, &base.text, &notebook).await;
         crash_point("memory.drafted");
-        // The last moment at which an edit can still be built upon.
-        if let Some(next) = take_in_edit(shared, key, &job, base.read).await? {
+        // The last moment at which an edit can still be built upon. Who asked no model began a moment ago, and an
+        // edit since is found when the file is written.
+        let edited = if draft.took_a_while() {
+            take_in_edit(shared, key, &job, base.read).await?
+        } else {
+            None
+        };
+        if let Some(next) = edited {
             let reach = job.reach;
             job = Job { reach, ..next };
             base.text = Base::of(&job).text;

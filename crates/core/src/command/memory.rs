@@ -12,6 +12,9 @@ const MAX_BYTES_PER_TOKEN: usize = 8;
 /// Headings and guidance have their place whatever the policy allows.
 const MIN_LIMIT_BYTES: usize = 16 * 1024;
 
+/// No text of ours follows another sooner, in milliseconds: what comes in at once, as from an import, is noted at once.
+const PAUSE_MS: i64 = 1_000;
+
 /// Say that an update begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StartMemory;
@@ -185,7 +188,16 @@ pub fn memory_update_due(session: &Session, now: Timestamp) -> Option<Timestamp>
         return None;
     }
     let failure = session.notes().failure.as_ref();
-    Some(failure.map_or(now, |failure| failure.next.max(now)))
+    let again = failure.map(|failure| failure.next);
+    Some(now.max(again.unwrap_or_default()).max(rested(session)))
+}
+
+/// When the next text may follow the last one; a person's, and the first of all, are followed at once.
+fn rested(session: &Session) -> Timestamp {
+    let version = session.notes().written();
+    let ours = version.filter(|version| version.author != Author::Person);
+    let rested = ours.map(|version| version.at.as_millis().saturating_add(PAUSE_MS));
+    rested.map(Timestamp::from_millis).unwrap_or_default()
 }
 
 /// Whether an update is under way, and not so long that it counts as dead.

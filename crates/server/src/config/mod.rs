@@ -257,7 +257,7 @@ impl Default for GrpcConfig {
     fn default() -> Self {
         Self {
             max_concurrent_requests: 1_024,
-            max_slowdown_percent: 200,
+            max_slowdown_percent: 300,
             max_connections: 4_096,
             max_request_bytes_in_flight: 256 << 20,
             stall_timeout_ms: 30_000,

@@ -2,6 +2,7 @@
 //! stands would only make every answer late.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -88,14 +89,22 @@ pub struct InFlight {
 pub(super) type Permit = Option<OwnedSemaphorePermit>;
 
 impl Admission {
-    /// Takes calls until `draining`.
-    pub fn new(config: &GrpcConfig, draining: CancellationToken) -> Self {
+    /// Takes calls until `draining`, and counts the changes that are worked on.
+    pub fn new(
+        config: &GrpcConfig,
+        changes: Arc<AtomicUsize>,
+        draining: CancellationToken,
+    ) -> Self {
         Self {
             max_calls: config.max_concurrent_requests,
             max_watches: config.max_watches,
             calls: Arc::new(Semaphore::new(config.max_concurrent_requests)),
             watches: Arc::new(Semaphore::new(config.max_watches)),
-            pace: Pace::new(config.max_concurrent_requests, config.max_slowdown_percent),
+            pace: Pace::new(
+                config.max_concurrent_requests,
+                config.max_slowdown_percent,
+                changes,
+            ),
             requests: Budget::new(config.max_request_bytes_in_flight),
             draining,
         }
@@ -208,7 +217,7 @@ mod tests {
             ..GrpcConfig::default()
         };
         let draining = CancellationToken::new();
-        let admission = Admission::new(&config, draining.clone());
+        let admission = Admission::new(&config, Arc::default(), draining.clone());
         let refused = |kind| admission.admit(kind).unwrap_err();
 
         let first = admission.admit(Kind::Call).unwrap();

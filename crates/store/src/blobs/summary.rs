@@ -87,7 +87,8 @@ impl Blobs {
         self.delete(&summary_path(session)).await
     }
 
-    /// Replaces a session's summary, durably, if it still is as it was found.
+    /// Replaces a session's summary if it still is as it was found. What it then holds is all there after a loss of
+    /// power, though it may be the text before this one.
     #[tracing::instrument(
         target = "palimpsest::span",
         level = "debug",
@@ -103,11 +104,13 @@ impl Blobs {
         let path = summary_path(session);
         if let Some(folders) = self.folders.clone() {
             let (file, found) = (folders.file(&path), found.map(|found| found.text.clone()));
-            let replaced = spawn_blocking(move || replace(&file, found.as_deref(), &text)).await;
-            let replaced = replaced.map_err(io::Error::other).flatten();
-            let replaced = replaced.map_err(BlobError::Folder)?;
-            self.sync_folders(&path).await?;
-            return Ok(replaced);
+            let replaced = spawn_blocking(move || {
+                let replaced = replace(&file, found.as_deref(), &text)?;
+                folders.sync(&path)?;
+                Ok(replaced)
+            });
+            let replaced = replaced.await.map_err(io::Error::other).flatten();
+            return replaced.map_err(BlobError::Folder);
         }
         let at = self.path(&path)?;
         let mode = found.map_or(PutMode::Create, |it| PutMode::Update(it.version.clone()));
@@ -146,7 +149,10 @@ fn replace(file: &FilePath, found: Option<&[u8]>, text: &[u8]) -> io::Result<Rep
     };
     crash_point("summary.placed");
     drop(new);
-    crate::fs::sync_dir(folder)?;
+    // Where there was one, its name leads to a whole text already.
+    if found.is_none() {
+        crate::fs::sync_dir(folder)?;
+    }
     Ok(replaced)
 }
 

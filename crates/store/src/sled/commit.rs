@@ -182,7 +182,7 @@ impl Committer {
             counts,
             garbage: garbage.into(),
             groups_since_garbage: 0,
-            gathering: Gathering::default(),
+            gathering: Gathering::new(options.in_hand.clone()),
             queue,
             observers: options.observers.clone(),
             spans: Vec::new(),

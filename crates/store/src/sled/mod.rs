@@ -40,6 +40,7 @@ use crate::{
 };
 
 pub use self::compact::{Compacted, compact_store};
+pub use self::gather::InHand;
 pub use self::queued::{Observer, Observers};
 pub use self::stats::Stats;
 
@@ -61,6 +62,8 @@ pub struct SledOptions {
     pub min_free_bytes: u64,
     /// Who is told how long things take.
     pub observers: Observers,
+    /// How many changes there are of which some may not be here yet: a sync waits for them, if not for long.
+    pub in_hand: InHand,
 }
 
 impl SledOptions {
@@ -72,6 +75,7 @@ impl SledOptions {
             flush_every_ms: 200,
             min_free_bytes: 64 << 20,
             observers: Observers::default(),
+            in_hand: InHand::default(),
         }
     }
 }

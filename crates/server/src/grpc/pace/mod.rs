@@ -62,7 +62,7 @@ pub(super) struct Pace {
 #[derive(Debug)]
 struct Work {
     /// How many calls.
-    working: AtomicUsize,
+    working: Arc<AtomicUsize>,
     /// How many there may be.
     limit: AtomicUsize,
     /// Microseconds that one takes.
@@ -76,11 +76,16 @@ struct Work {
 }
 
 impl Work {
-    fn new(most: usize, max_slowdown_percent: u32, calm: &Arc<Calm>) -> Self {
+    fn new(
+        most: usize,
+        max_slowdown_percent: u32,
+        calm: &Arc<Calm>,
+        working: Arc<AtomicUsize>,
+    ) -> Self {
         let mind = Limit::new(most, max_slowdown_percent, Instant::now());
         let is_kept = max_slowdown_percent < ANY;
         Self {
-            working: AtomicUsize::new(0),
+            working,
             limit: AtomicUsize::new(if is_kept { mind.get() } else { most }),
             takes: AtomicU64::new(micros(UNKNOWN)),
             was_short: AtomicBool::new(false),
@@ -159,12 +164,17 @@ impl Method {
 }
 
 impl Pace {
-    /// At most `most` at a time, and at most that percentage of those that keep the machine busy.
-    pub(super) fn new(most: usize, max_slowdown_percent: u32) -> Arc<Self> {
+    /// At most `most` at a time, and at most that percentage of those that keep the machine busy. `changes` is how
+    /// many changes are worked on.
+    pub(super) fn new(
+        most: usize,
+        max_slowdown_percent: u32,
+        changes: Arc<AtomicUsize>,
+    ) -> Arc<Self> {
         let calm = Arc::new(Calm::new(Instant::now()));
         Arc::new(Self {
-            reads: Work::new(most, max_slowdown_percent, &calm),
-            changes: Work::new(most, max_slowdown_percent, &calm),
+            reads: Work::new(most, max_slowdown_percent, &calm, Arc::default()),
+            changes: Work::new(most, max_slowdown_percent, &calm, changes),
             refused: AtomicU64::new(0),
             lag: Lag::new(&calm),
             methods: std::array::from_fn(|_| Method::default()),
@@ -331,7 +341,7 @@ mod tests {
 
     #[test]
     fn waiting_for_somebody_else_takes_no_place() {
-        let pace = Pace::new(8, 200);
+        let pace = Pace::new(8, 200, Arc::default());
         let places: Vec<_> = (0..8)
             .map(|_| pace.place(Lane::Change, "m", LONG).unwrap())
             .collect();
@@ -348,7 +358,7 @@ mod tests {
 
     #[test]
     fn reads_have_a_lane_of_their_own() {
-        let pace = Pace::new(100, 200);
+        let pace = Pace::new(100, 200, Arc::default());
         let changes: Vec<_> =
             std::iter::from_fn(|| pace.place(Lane::Change, "m", LONG).ok()).collect();
         assert_eq!(changes.len(), pace.limit());
@@ -357,7 +367,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_done_in_time_is_not_begun() {
-        let pace = Pace::new(10, 200);
+        let pace = Pace::new(10, 200, Arc::default());
         for _ in 0..KNOWN {
             pace.methods[slot("m")].learn(Duration::from_millis(100));
         }
@@ -373,7 +383,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_of_a_burst_gets_the_place_of_another() {
-        let pace = Pace::new(8, 200);
+        let pace = Pace::new(8, 200, Arc::default());
         let mut places: Vec<_> =
             std::iter::from_fn(|| pace.place(Lane::Change, "m", LONG).ok()).collect();
         let waiting = pace.enter(Lane::Change, "m", LONG);
