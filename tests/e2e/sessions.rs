@@ -3,12 +3,14 @@
 use std::collections::HashSet;
 
 use palimpsest_proto::context::v1::{
-    CreateSessionRequest, DeleteSessionRequest, GetSessionRequest, ListSessionsRequest, Session,
-    SessionFilter, SessionOrder, SessionState, UpdateSessionRequest,
+    CreateSessionRequest, DeleteSessionRequest, GetSessionRequest, ListSessionsRequest,
+    MessageInput, Session, SessionCounts, SessionFilter, SessionOrder, SessionState,
+    UpdateSessionRequest,
 };
-use palimpsest_tests::say::{append, assistant_call, user};
+use palimpsest_tests::say::{anthropic, append, assistant_call, noise, result, user};
 use palimpsest_tests::server::Sessions;
-use palimpsest_tests::{name, refused};
+use palimpsest_tests::{Server, name, refused};
+use serde_json::{Value, json};
 use tonic::{Code, Status};
 
 use crate::SERVER;
@@ -168,6 +170,52 @@ async fn a_deleted_session_is_gone_and_its_name_is_free() {
     let again = get(&mut client, &name("doomed")).await.unwrap();
     assert_eq!(again.first_prompt, "second life");
     assert_eq!(again.counts.unwrap().messages, 1);
+}
+
+/// A response of the provider, or a fragment of one.
+fn response(id: &str, block: &Value, output: u64) -> MessageInput {
+    anthropic(&json!({
+        "id": id, "type": "message", "role": "assistant", "model": "claude-sonnet-4-5", "content": [block],
+        "usage": {"input_tokens": 100, "cache_read_input_tokens": 1_000, "output_tokens": output},
+    }))
+}
+
+#[tokio::test]
+async fn what_a_session_counts_outlasts_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    let call = json!({"type": "tool_use", "id": "t1", "name": "read", "input": {"path": "a"}});
+    let messages = vec![
+        user("Read a."),
+        response("m1", &json!({"type": "text", "text": "I read it."}), 20),
+        response("m1", &call, 50),
+        result("t1", &noise(1, 300_000)),
+        response("m2", &json!({"type": "text", "text": "It is long."}), 10),
+        user("Thank you."),
+    ];
+    let session = name("counted");
+    let mut context = server.context().await;
+    context
+        .append_messages(append(&session, messages))
+        .await
+        .unwrap();
+    let before = get(&mut server.sessions().await, &session).await.unwrap();
+    let expected = SessionCounts {
+        messages: 6,
+        visible_messages: 6,
+        user_turns: 2,
+        tool_calls: 1,
+        persisted_results: 1,
+        compactions: 0,
+        transcript_bytes: before.counts.unwrap().transcript_bytes,
+        reported_tokens: 1_150 + 1_110,
+    };
+    assert_eq!(before.counts, Some(expected));
+    server.stop();
+    let server = Server::start(folder.path(), &[]);
+    let mut sessions = server.sessions().await;
+    let after = get(&mut sessions, &session).await.unwrap();
+    assert_eq!(after.counts, Some(expected));
 }
 
 async fn list(client: &mut Sessions, request: ListSessionsRequest) -> Vec<Session> {

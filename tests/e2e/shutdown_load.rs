@@ -88,6 +88,12 @@ async fn stored(server: &Server, session: &str) -> BTreeSet<String> {
     }
 }
 
+/// Whether the connection was taken leave of before the client had sent the call: HTTP/2 says then that nothing of
+/// it was looked at, and tonic's client calls that an internal error.
+fn said_goodbye(status: &Status) -> bool {
+    format!("{status:?}").contains("GoAway(b\"\", NO_ERROR, Remote)")
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sigterm_under_load_fails_no_call_that_was_let_in() {
     let folder = tempfile::tempdir().unwrap();
@@ -130,15 +136,17 @@ async fn sigterm_under_load_fails_no_call_that_was_let_in() {
             .get_details_error_info()
             .map(|info| info.reason);
         let was_not_let_in = reason.is_some_and(|reason| reason == "NOT_SERVING");
+        let was_not_sent = said_goodbye(&sent.refused);
         assert!(
-            sent.began > signalled || was_not_let_in,
+            sent.began > signalled || was_not_let_in || was_not_sent,
             "{:?}",
             sent.refused
         );
         // A call that failed and is in the store was let in, done, and not answered.
         assert_eq!(stored(&server, &sent.session).await, sent.acknowledged);
         let codes = [Code::Unavailable, Code::Cancelled];
-        assert!(codes.contains(&sent.refused.code()), "{:?}", sent.refused);
+        let code = sent.refused.code();
+        assert!(was_not_sent || codes.contains(&code), "{:?}", sent.refused);
     }
     assert!(after > 0, "nothing was under way");
     assert!(start < NEXT_START, "{start:?}");

@@ -282,6 +282,8 @@ impl Session {
             self.pair(ordinal, &appended.results, message);
             let (epoch, window) = (self.sealed.epoch(), self.thresholds().window);
             let calibration = self.ledger.calibration;
+            let reported = self.ledger.reported_by(message, window);
+            self.about.reported_tokens = self.about.reported_tokens.saturating_add(reported);
             self.ledger
                 .add(message, ordinal, appended.size, epoch, window);
             if !self.policy.tokens.calibrate {
@@ -492,6 +494,8 @@ impl Session {
     }
 
     fn compacted(&mut self, event: &Compacted) {
+        let reported = event.usage.total_tokens();
+        self.about.reported_tokens = self.about.reported_tokens.saturating_add(reported);
         let mark = self.transcript.next();
         let mut summary = None;
         for appended in &event.messages {

@@ -115,6 +115,8 @@ pub struct About {
     pub user_messages: u32,
     /// How many messages the model wrote.
     pub assistant_messages: u32,
+    /// What providers reported in all: for the model's messages, and for summaries.
+    pub reported_tokens: u64,
     /// How many view-changing events there were.
     pub epoch: Epoch,
     /// The model of the last response.

@@ -48,6 +48,16 @@ impl StoredResults {
         stored
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.by_place.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by_place.is_empty()
+    }
+
     /// The result of a call, when it was stored; of several, the last.
     pub fn get(&self, call: CallKey) -> Option<&Stored> {
         self.by_place.get(self.by_call.get(&call)?)

@@ -20,6 +20,15 @@ pub struct Anchor {
     pub epoch: Epoch,
 }
 
+impl Anchor {
+    /// Whether a message is a fragment of the same response.
+    fn is_continued_by(&self, message: &Message) -> bool {
+        message.role == Role::Assistant
+            && self.provider_message_id.is_some()
+            && self.provider_message_id == message.provider_message_id
+    }
+}
+
 /// How much larger than its estimate a session's content turns out to be, in thousandths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Calibration(u32);
@@ -97,6 +106,19 @@ pub struct Ledger {
 }
 
 impl Ledger {
+    /// What a new message adds to what was reported; of the fragments of a response each reports a part.
+    pub fn reported_by(&self, message: &Message, window: u64) -> u64 {
+        let usage = message.usage.filter(|usage| is_credible(usage, window));
+        let Some(usage) = usage.filter(|_| message.role == Role::Assistant) else {
+            return 0;
+        };
+        let continued = self.anchor.as_ref();
+        match continued.filter(|anchor| anchor.is_continued_by(message)) {
+            Some(anchor) => anchor.usage.max(usage).total_tokens() - anchor.usage.total_tokens(),
+            None => usage.total_tokens(),
+        }
+    }
+
     /// The tokens of the view; `overhead` is what the caller says its system prompt and tools have.
     pub fn count(&self, overhead: u64) -> Count {
         match &self.anchor {
@@ -130,11 +152,10 @@ impl Ledger {
         window: u64,
     ) {
         self.all.add(message.kind, message.role, size);
-        let continues = self.anchor.as_mut().filter(|anchor| {
-            message.role == Role::Assistant
-                && anchor.provider_message_id.is_some()
-                && anchor.provider_message_id == message.provider_message_id
-        });
+        let continues = self
+            .anchor
+            .as_mut()
+            .filter(|anchor| anchor.is_continued_by(message));
         let usage = message.usage.filter(|usage| is_credible(usage, window));
         if let Some(anchor) = continues {
             // The response's output is a part of what was reported already.

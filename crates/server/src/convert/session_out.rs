@@ -106,20 +106,18 @@ fn is_compacting(session: &Session) -> bool {
 /// memory: the messages that a rewind took away are not among them.
 fn counts(session: &Session) -> v1::SessionCounts {
     let transcript = session.transcript();
-    let mut counts = v1::SessionCounts {
+    let visible = transcript.entries();
+    let visible = visible.filter(|(_, entry)| entry.standing == Standing::Visible);
+    v1::SessionCounts {
         messages: transcript.len() as u64,
         tool_calls: session.calls().iter().len() as u64,
         transcript_bytes: transcript.content_bytes() as u64,
         compactions: u32::try_from(session.compactions().boundaries.len()).unwrap_or(u32::MAX),
-        ..v1::SessionCounts::default()
-    };
-    for (_, entry) in transcript.entries() {
-        counts.visible_messages += u32::from(entry.standing == Standing::Visible);
-        if let Some(message) = &entry.content {
-            counts.user_turns += u64::from(message.is_real_user_input());
-        }
+        user_turns: session.turns().starts().len() as u64,
+        persisted_results: session.stored().len() as u64,
+        reported_tokens: session.about().reported_tokens,
+        visible_messages: u32::try_from(visible.count()).unwrap_or(u32::MAX),
     }
-    counts
 }
 
 /// Whether a session waits for somebody.

@@ -64,7 +64,7 @@ impl SessionFilter {
 }
 
 impl<'a> Listed<'a> {
-    /// What a row knows of a session: its counts are those of messages alone.
+    /// What a row knows of a session: of its counts those of messages and of reported tokens.
     pub fn of(key: &'a SessionKey, revision: Revision, about: &'a About) -> Self {
         let messages = about.user_messages.saturating_add(about.assistant_messages);
         Self {
@@ -74,6 +74,7 @@ impl<'a> Listed<'a> {
             epoch: about.epoch,
             counts: v1::SessionCounts {
                 messages: messages.into(),
+                reported_tokens: about.reported_tokens,
                 ..v1::SessionCounts::default()
             },
             state: session_state(about),

@@ -156,6 +156,7 @@ pub(super) fn write_about(about: &About) -> v1::About {
         hold: about.hold.to_string(),
         user_messages: about.user_messages,
         assistant_messages: about.assistant_messages,
+        reported_tokens: about.reported_tokens,
         epoch: about.epoch.get(),
         last_model: about.last_model.to_string(),
         waits_for: match about.waits_for {
@@ -190,6 +191,7 @@ pub(super) fn read_about(stored: v1::About) -> Result<About, DecodeError> {
         hold: stored.hold.into(),
         user_messages: stored.user_messages,
         assistant_messages: stored.assistant_messages,
+        reported_tokens: stored.reported_tokens,
     })
 }
 
