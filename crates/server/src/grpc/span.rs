@@ -9,7 +9,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use super::trace::Caller;
 use crate::metrics::{Method, code_name};
-use crate::telemetry::SPANS;
+use crate::telemetry::{SPANS, not_sampled};
 
 /// The span of a call.
 #[derive(Debug, Clone)]
@@ -48,6 +48,8 @@ impl CallSpan {
             span.set_attribute("rpc.system", "grpc");
             span.set_attribute("rpc.service", method.full_service.to_string());
             span.set_attribute("rpc.method", method.name.to_string());
+        } else if begun.span_context().is_valid() {
+            not_sampled(&span);
         }
         Self { span, is_exported }
     }

@@ -8,6 +8,7 @@ pub(crate) mod exported;
 mod fields;
 mod ids;
 mod otlp;
+mod sampled;
 mod tls;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -18,8 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use opentelemetry_otlp::ExporterBuildError;
 use opentelemetry_sdk::Resource;
 use tracing::Subscriber;
-use tracing::level_filters::LevelFilter;
-use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
@@ -28,6 +28,8 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
 
 pub(crate) use self::exported::Exported;
 use self::otlp::Otlp;
+use self::sampled::Sampled;
+pub(crate) use self::sampled::not_sampled;
 use crate::config::{Config, LogFormat};
 use crate::metrics::Metrics;
 
@@ -105,7 +107,7 @@ pub fn init(config: &Config) -> Result<Telemetry, TelemetryError> {
             .with_level(false)
             .with_tracked_inactivity(false)
             .with_context_activation(false)
-            .with_filter(Targets::new().with_target(SPANS, LevelFilter::DEBUG))
+            .with_filter(Sampled)
     });
     Registry::default().with(lines).with(spans).try_init()?;
     panic::set_hook(Box::new(log_panic));

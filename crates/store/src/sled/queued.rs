@@ -70,8 +70,8 @@ impl Queued {
         if let Some(observer) = &observers.0 {
             observer.waited(self.since.elapsed());
         }
-        let work =
-            tracing::debug_span!(target: "palimpsest::span", parent: &self.asked, "store.sync");
+        let work = || tracing::debug_span!(target: "palimpsest::span", "store.sync");
+        let work = self.asked.in_scope(work);
         (self.job, work)
     }
 }
