@@ -1,10 +1,12 @@
 //! Level 5 over real gRPC: a view that has grown too large gets a summary in its place, by itself and by
 //! hand, and gets everything back.
 
+use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{
     CompactRequest, CompactionMode, CompactionState, CompactionStrategy, EventKind, Level,
     ListMessagesRequest, MessageInput, PrepareContextRequest, PrepareContextResponse,
-    RestoreContextRequest, SkipReason, StageAction, Target, Trigger, Visibility,
+    RestoreContextRequest, RewindSessionRequest, SkipReason, StageAction, Target, Trigger,
+    Visibility, compact_request,
 };
 use palimpsest_tests::say::{assistant, assistant_calls, prepare, result, user};
 use palimpsest_tests::server::Context;
@@ -260,11 +262,7 @@ async fn parts_are_compacted_up_to_and_from_a_message() {
     let up_to = CompactRequest {
         session: name(session),
         target: Some(small()),
-        range: Some(
-            palimpsest_proto::context::v1::compact_request::Range::UpToMessageId(
-                listed[15].id.clone(),
-            ),
-        ),
+        range: Some(compact_request::Range::UpToMessageId(listed[15].id.clone())),
         ..CompactRequest::default()
     };
     let reply = client.compact(up_to).await.unwrap().into_inner();
@@ -275,16 +273,55 @@ async fn parts_are_compacted_up_to_and_from_a_message() {
     let from = CompactRequest {
         session: name(session),
         target: Some(small()),
-        range: Some(
-            palimpsest_proto::context::v1::compact_request::Range::FromMessageId(
-                listed[16].id.clone(),
-            ),
-        ),
+        range: Some(compact_request::Range::FromMessageId(listed[16].id.clone())),
         ..CompactRequest::default()
     };
     let reply = client.compact(from).await.unwrap().into_inner();
     let boundary = reply.compaction.unwrap().boundary.unwrap();
     assert!(boundary.kept_before, "{boundary:?}");
+}
+
+#[tokio::test]
+async fn a_request_that_only_a_summary_told_of_is_in_force_again_after_a_rewind() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &ALONE);
+    let mut client = server.context().await;
+    let mut sessions = server.sessions().await;
+    let (session, mut array) = ("compact-rewound", Array::default());
+    grown(&mut client, session, &mut array, 5).await;
+    let list = ListMessagesRequest {
+        session: name(session),
+        page_size: 100,
+        ..Default::default()
+    };
+    let listed = sessions.list_messages(list).await.unwrap().into_inner();
+    let id = |at: usize| listed.messages[at].id.clone();
+    // The fourth request leaves; the work upon it stays, and so does the fifth.
+    let up_to = CompactRequest {
+        session: name(session),
+        target: Some(small()),
+        range: Some(compact_request::Range::UpToMessageId(id(12))),
+        ..CompactRequest::default()
+    };
+    client.compact(up_to).await.unwrap();
+    let rewind = RewindSessionRequest {
+        session: name(session),
+        target_message: Some(TargetMessage::ToMessageId(id(14))),
+        ..RewindSessionRequest::default()
+    };
+    client.rewind_session(rewind).await.unwrap();
+    let mut more = Vec::new();
+    for call in ["more", "rest"] {
+        more.push(assistant_calls(&[call]));
+        let listing = format!("{call} of the listing\n").repeat(1_500);
+        more.push(result(call, &listing));
+    }
+    turn(&mut client, session, &mut array, more).await;
+    let summary = array.values()[0]["content"][0]["text"].clone();
+    let summary = summary.as_str().unwrap();
+    let (_, beside) = summary.split_once("</conversation-summary>").unwrap();
+    let kept = "<kept>\nplease do the step 3 of the plan\n</kept>";
+    assert!(beside.contains(kept), "{summary}");
 }
 
 #[tokio::test]

@@ -417,10 +417,21 @@ impl World {
                 let visible = self.visible();
                 let at = usize::from(*to) % (visible.len() + 1);
                 let to = at.checked_sub(1).map(|at| visible[at]);
+                // What a summary tells of comes back first, as the server does it.
+                if let Some(shown) = to.and_then(|to| self.session.shown_until(to)) {
+                    self.restore(shown);
+                }
                 self.run(Command::Rewind(Rewind {
                     to,
                     ..Rewind::default()
                 }));
+                let to = to.and_then(|to| self.session.transcript().find(to));
+                let mut later = self.session.transcript().entries();
+                assert!(
+                    later.all(|(at, entry)| !entry.standing.holds()
+                        || to.is_some_and(|to| at <= to || self.session.is_framing(at))),
+                    "what was taken back holds"
+                );
             }
             Operation::Snip {
                 turn,
@@ -475,14 +486,7 @@ impl World {
                 let Some(change) = changes.iter().nth_back(usize::from(*back)) else {
                     return;
                 };
-                let to = Revision::new(change.revision.get() - 1);
-                self.run(Command::Restore(Restore {
-                    past: Box::new(self.at(to)),
-                    later: self.contents().map(|(_, message)| message).collect(),
-                    force: true,
-                    expected_revision: None,
-                    request: None,
-                }));
+                self.restore(Revision::new(change.revision.get() - 1));
             }
             Operation::Note(what) => self.note(*what),
             Operation::Work { what, which } => self.work(*what, *which),
@@ -491,6 +495,16 @@ impl World {
             Operation::Reload => self.session = self.loaded(),
             Operation::Serve { .. } => {}
         }
+    }
+
+    fn restore(&mut self, to: Revision) {
+        self.run(Command::Restore(Restore {
+            past: Box::new(self.at(to)),
+            later: self.contents().map(|(_, message)| message).collect(),
+            force: true,
+            expected_revision: None,
+            request: None,
+        }));
     }
 
     fn count(&mut self, which: u8) {

@@ -144,6 +144,7 @@ impl Play {
         let made = Made {
             mark: self.id(),
             summary: self.id(),
+            request: None,
             attached: Vec::new(),
         };
         self.world.run(Command::FinishCompaction(FinishCompaction {
@@ -760,6 +761,7 @@ fn p05_a_message_that_is_pinned_while_it_is_summarised_stays() {
     let made = Made {
         mark: play.id(),
         summary: play.id(),
+        request: None,
         attached: Vec::new(),
     };
     let finish = FinishCompaction {

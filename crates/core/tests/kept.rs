@@ -191,6 +191,7 @@ fn compact(world: &mut World) -> Option<Compacted> {
         made: Made {
             mark: id(0),
             summary: id(1),
+            request: None,
             attached: Vec::new(),
         },
         expected_revision: None,

@@ -241,6 +241,23 @@ fn while_one_runs_none_is_due_and_a_dead_one_runs_no_more() {
 }
 
 #[test]
+fn a_text_of_ours_rests_before_the_next_and_a_persons_does_not() {
+    for (author, rests) in [(Author::Extractive, 1_000), (Author::Person, 0)] {
+        let mut told = Told::new();
+        told.user(10_000);
+        told.update(author).unwrap();
+        told.user(5_000);
+        told.says("r");
+        let session = &told.world.session;
+        let written = session.notes().version.as_ref().unwrap().at;
+        let due = memory_due(session, written).unwrap();
+        assert_eq!(due.millis_since(written), rests, "{author:?}");
+        let later = written.plus_millis(5_000);
+        assert_eq!(memory_due(session, later), Some(later));
+    }
+}
+
+#[test]
 fn failures_put_off_and_count_until_one_succeeds() {
     let mut told = Told::new();
     told.user(10_000);

@@ -36,7 +36,7 @@ pub(crate) struct Draft {
 
 impl Draft {
     /// Whether a model was asked for it.
-    pub(crate) fn took_a_while(&self) -> bool {
+    pub(crate) fn asked_a_model(&self) -> bool {
         self.author == Author::Model || self.model_failed.is_some()
     }
 }

@@ -87,7 +87,7 @@ async fn update(shared: &Shared, key: &SessionKey) -> Result<(), HostError> {
         crash_point("memory.drafted");
         // The last moment at which an edit can still be built upon. Who asked no model began a moment ago, and an
         // edit since is found when the file is written.
-        let edited = if draft.took_a_while() {
+        let edited = if draft.asked_a_model() {
             take_in_edit(shared, key, &job, base.read).await?
         } else {
             None

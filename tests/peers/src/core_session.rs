@@ -353,6 +353,7 @@ impl Live {
         Made {
             mark: id(0),
             summary: id(1),
+            request: None,
             attached: Vec::new(),
         }
     }

@@ -12,7 +12,8 @@ const MAX_BYTES_PER_TOKEN: usize = 8;
 /// Headings and guidance have their place whatever the policy allows.
 const MIN_LIMIT_BYTES: usize = 16 * 1024;
 
-/// No text of ours follows another sooner, in milliseconds: what comes in at once, as from an import, is noted at once.
+/// No text of ours follows another sooner, in milliseconds: what comes in together, as from an import, is
+/// noted together.
 const PAUSE_MS: i64 = 1_000;
 
 /// Say that an update begins.

@@ -46,6 +46,10 @@ impl Rewind {
                     Some((ordinal, Standing::Collapsed)) if !ends_span(session, ordinal) => {
                         return Err(Rejection::NotVisible { id });
                     }
+                    // So would the summary.
+                    Some((ordinal, _)) if session.told_after(ordinal).next().is_some() => {
+                        return Err(Rejection::NotVisible { id });
+                    }
                     Some((ordinal, _)) => Some(ordinal),
                     None => return Err(Rejection::NoSuchMessage { id }),
                 }
@@ -55,11 +59,12 @@ impl Rewind {
         let stays = |ordinal: Ordinal| {
             to.is_some_and(|last| ordinal <= last || session.is_framing(ordinal))
         };
+        // With all that is in the view goes all that summaries in it tell of.
         let mut left: Vec<Ordinal> = transcript
             .entries()
             .rev()
             .take_while(|(ordinal, _)| to.is_none_or(|last| *ordinal > last))
-            .filter(|(ordinal, entry)| entry.standing.takes_part() && !stays(*ordinal))
+            .filter(|(ordinal, entry)| entry.standing.holds() && !stays(*ordinal))
             .map(|(ordinal, _)| ordinal)
             .collect();
         left.reverse();
@@ -69,6 +74,7 @@ impl Rewind {
         let change = without_later(session, stays)?;
         let before_tokens = session.tokens().tokens;
         let sizes = left.iter().filter_map(|it| session.transcript().get(*it));
+        let sizes = sizes.filter(|entry| entry.standing.takes_part());
         let sizes = sizes.map(|entry| u64::from(entry.size.tokens));
         Ok(Decision::Events(vec![Event::Rewound(Rewound {
             to,

@@ -25,7 +25,9 @@ pub fn summary_of(session: &Session, leaving: &[Ordinal], inputs: &[String]) -> 
     let said: Vec<&str> = inputs.iter().map(String::as_str).collect();
     let inputs = Inputs {
         said: &said,
-        last_follows: latest(session).is_some_and(|at| leaving.binary_search(&at).is_err()),
+        last_follows: session
+            .latest_request()
+            .is_some_and(|at| leaving.binary_search(&at).is_err()),
         max_tokens: MAX_INPUT_TOKENS,
     };
     summary(session.policy().summary.style, &memory, &facts, inputs)
@@ -34,18 +36,13 @@ pub fn summary_of(session: &Session, leaving: &[Ordinal], inputs: &[String]) -> 
 /// The running summary, told to whoever reads it in the place of the messages that it covers.
 pub fn stand_in(session: &Session, text: &str) -> String {
     let mut memory = Memory::parse(text);
-    let latest = latest(session).and_then(|at| session.transcript().content(at));
+    let latest = session.latest_request();
+    let latest = latest.and_then(|at| session.transcript().content(at));
     if let Some(words) = latest.and_then(|message| user_words(message)) {
         let state = before_latest(memory.body(SectionKind::State), &words);
         memory.set(SectionKind::State, &state);
     }
     memory.told()
-}
-
-/// What the user said last, as long as it is in the view: every compaction keeps it.
-fn latest(session: &Session) -> Option<Ordinal> {
-    let turn = session.current_turn()?;
-    session.turns().start(turn)
 }
 
 /// What the running summary says, and the last message that it covers. Where there is none, an earlier
@@ -59,6 +56,9 @@ fn previous(session: &Session) -> (Memory, Option<Ordinal>) {
     let summaries = boundaries.filter(|boundary| boundary.strategy != Strategy::DropOldest);
     let mut summaries = summaries.filter_map(|boundary| boundary.summary);
     let text = summaries.find_map(|at| {
+        if !session.transcript().is_visible(at) {
+            return None;
+        }
         let message = session.transcript().content(at)?;
         match message.blocks.first() {
             Some(Block::Text { text, .. }) => Some(earlier(text)),

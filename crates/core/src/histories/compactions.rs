@@ -111,6 +111,12 @@ impl World {
         let (before, there) = (self.shown(), self.taking_part());
         let leaving = self.leaving(&running.leaving);
         let pieces = self.session.sealed().pieces().to_vec();
+        let reported = self.session.about().reported_tokens;
+        let usage = Usage {
+            input_tokens: 900,
+            output_tokens: place.into(),
+            ..Usage::default()
+        };
         let made = self.made(place);
         let said = made.attached.iter();
         let said = said.filter(|message| message.kind == Kind::Hook);
@@ -122,7 +128,7 @@ impl World {
             summary: "what was said".into(),
             made,
             model: "m".into(),
-            usage: Usage::default(),
+            usage,
             dropped: running.dropped,
             took_ms: 1,
             hooks,
@@ -140,6 +146,8 @@ impl World {
         match events.last() {
             Some(Event::Compacted(event)) => {
                 Self::check_hooks(running, &events, event);
+                let now = self.session.about().reported_tokens;
+                assert_eq!(now - reported, usage.total_tokens());
                 assert!(!running.touched && !running.ahead);
                 assert!(leaving.is_subset(&there), "it tells of what had left");
                 let after = self.shown();
@@ -338,9 +346,12 @@ impl World {
             Kind::Attachment
         };
         note.meta = true;
+        let latest = self.session.request_out_of_view();
+        let latest = latest.and_then(|at| self.contents().nth(at.index()));
         Made {
             mark,
             summary,
+            request: latest.map(|(_, message)| message),
             attached: if place.is_multiple_of(2) {
                 vec![Arc::new(note)]
             } else {

@@ -1,6 +1,8 @@
 //! Level 5 of a replay: the running summary is kept as a worker would keep it, and at the threshold it
 //! stands in for what it covers; where it cannot, the summary is made from structure.
 
+use std::sync::Arc;
+
 use uuid::Uuid;
 
 use super::driver::Driver;
@@ -15,7 +17,7 @@ use crate::ids::{MessageId, Ordinal};
 use crate::memory::Memory;
 use crate::message::{Block, Message, Usage};
 use crate::session::{Author, Strategy};
-use crate::view::{WireBlock, wire};
+use crate::view::{Form, Piece, WireBlock, wire};
 
 /// How long a worker waits after an attempt that came to nothing.
 const RETRY_MS: u64 = 30_000;
@@ -182,6 +184,10 @@ impl Driver {
         Made {
             mark: id(0),
             summary: id(1),
+            request: self
+                .session
+                .request_out_of_view()
+                .map(|at| Arc::clone(&self.log[at.index()].1)),
             attached: Vec::new(),
         }
     }
@@ -210,25 +216,23 @@ impl Driver {
 
     /// Whether what the user said last stands in the view, word for word.
     fn shows_latest(&self) -> bool {
-        // What a compaction has taken out of the view is no current turn any more, so all are looked at.
-        let holds = |at: &&Ordinal| {
-            let entry = self.session.transcript().get(**at);
-            entry.is_some_and(|entry| entry.standing.holds())
-        };
-        let Some(begin) = self.session.turns().starts().iter().rev().find(holds) else {
+        let Some(begin) = self.session.latest_request() else {
             return true;
         };
         let Some((_, message)) = self.log.get(begin.index()) else {
             return false;
         };
         let pieces = self.session.sealed().pieces();
-        let mine: Vec<_> = pieces.iter().filter(|it| it.message == *begin).collect();
-        // What has not been served yet will be, as it is.
-        if mine.is_empty() {
-            let mut pending = self.session.pending().iter();
-            return pending.any(|item| item.message == *begin);
+        let is_its = |piece: &&Piece| piece.message == begin;
+        let mut shown: Vec<Piece> = pieces.iter().filter(is_its).copied().collect();
+        if shown.is_empty() {
+            // What has not been served yet will be, as it is.
+            if self.session.pending().iter().any(|it| it.message == begin) {
+                return true;
+            }
+            let is_summary = |piece: &&Piece| piece.form == Form::Summary;
+            shown = pieces.iter().filter(is_summary).copied().collect();
         }
-        let shown: Vec<_> = mine.into_iter().copied().collect();
         let shown = wire(&self.session, &shown, self.caller.target()).unwrap_or_default();
         let shown: Vec<&str> = shown
             .iter()

@@ -259,6 +259,50 @@ fn a_full_view_is_compacted_and_tells_what_left() {
     }
 }
 
+/// Words that were taken back, and a compaction after them.
+#[test]
+fn a_compaction_behind_a_rewind_keeps_the_latest_request() {
+    let run = |chars, fails| Op::Run { chars, fails };
+    let ops = [
+        Op::Say,
+        Op::Say,
+        Op::Say,
+        run(2047, true),
+        Op::Answer,
+        run(0, true),
+        Op::Say,
+        run(2737, false),
+        run(408, false),
+        run(936, false),
+        Op::Say,
+        Op::Hang,
+        Op::Hang,
+        run(0, false),
+        Op::Rewind { back: 5 },
+        run(3816, false),
+    ];
+    let measured = measured(&ops, compacting());
+    assert!(measured.holds(), "{measured:#?}");
+}
+
+/// All of it, with what a summary told of.
+#[test]
+fn what_was_summarised_is_taken_back_with_its_summary() {
+    let run = |chars, fails| Op::Run { chars, fails };
+    let ops = [
+        run(5_003, true),
+        run(3_134, true),
+        run(3_684, false),
+        Op::Rewind { back: 6 },
+        Op::Say,
+        Op::Answer,
+        Op::Say,
+    ];
+    let measured = measured(&ops, compacting());
+    assert_eq!(measured.compactions.len(), 1);
+    assert!(measured.holds(), "{measured:#?}");
+}
+
 #[test]
 fn without_a_way_back_what_a_summary_leaves_out_is_lost() {
     let mut ops = vec![Op::Say];

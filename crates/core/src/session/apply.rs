@@ -282,10 +282,10 @@ impl Session {
             self.pair(ordinal, &appended.results, message);
             let (epoch, window) = (self.sealed.epoch(), self.thresholds().window);
             let calibration = self.ledger.calibration;
-            let reported = self.ledger.reported_by(message, window);
-            self.about.reported_tokens = self.about.reported_tokens.saturating_add(reported);
-            self.ledger
+            let reported = self
+                .ledger
                 .add(message, ordinal, appended.size, epoch, window);
+            self.about.reported_tokens = self.about.reported_tokens.saturating_add(reported);
             if !self.policy.tokens.calibrate {
                 self.ledger.calibration = calibration;
             }

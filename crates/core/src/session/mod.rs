@@ -232,6 +232,22 @@ impl Session {
         Turn::new(crate::view::count(index + 1))
     }
 
+    /// What a person said last, of what still holds. It is not in the view when the user took back all that
+    /// came after a compaction which had left it to a summary.
+    pub fn latest_request(&self) -> Option<Ordinal> {
+        let holds = |start: &&Ordinal| {
+            let entry = self.transcript.get(**start);
+            entry.is_some_and(|entry| entry.standing.holds())
+        };
+        self.turns.starts().iter().rev().find(holds).copied()
+    }
+
+    /// The same where no message of the view says it: a compaction keeps it beside its summary.
+    pub fn request_out_of_view(&self) -> Option<Ordinal> {
+        let latest = self.latest_request();
+        latest.filter(|latest| !self.transcript.is_visible(*latest))
+    }
+
     /// Its spans: those that a summary may stand for, and those that one stands for.
     pub fn spans(&self) -> &Spans {
         &self.spans
@@ -296,9 +312,26 @@ impl Session {
             .find(|fold| self.folded(fold).any(|one| one == message))
     }
 
-    /// The revision whose view shows a message for which something else stands now.
+    /// The messages that came after one and that a summary in the view tells of: one from which only the
+    /// end was compacted.
+    pub(crate) fn told_after(&self, message: Ordinal) -> impl Iterator<Item = Ordinal> {
+        let entries = self.transcript.entries().rev();
+        let later = entries.take_while(move |(at, _)| *at > message);
+        let told = later
+            .filter(|(at, entry)| entry.standing == Standing::Compacted && !self.is_framing(*at));
+        told.map(|(at, _)| at)
+    }
+
+    /// The revision whose view shows a message, and all that came after it, where something else stands for
+    /// them now.
     pub fn shown_until(&self, message: MessageId) -> Option<Revision> {
-        let ordinal = self.transcript.find(message)?;
+        let message = self.transcript.find(message)?;
+        let hidden = self.told_after(message).chain([message]);
+        hidden.filter_map(|at| self.hidden_since(at)).min()
+    }
+
+    /// The last revision whose view shows a message for which something else stands now.
+    fn hidden_since(&self, ordinal: Ordinal) -> Option<Revision> {
         let event = match self.transcript.get(ordinal)?.standing {
             Standing::Collapsed => {
                 let fold = self.fold_of(ordinal)?;

@@ -13,6 +13,8 @@ pub struct Framing<'a> {
     pub search_tool: Option<&'a str>,
     /// The numbers of the first and the last message that the summary stands for.
     pub stands_for: Option<(u64, u64)>,
+    /// What the user said last, where no message says it any more: every compaction keeps it.
+    pub latest_request: Option<&'a str>,
     /// Texts that stand word for word behind the summary.
     pub must_keep: &'a [Box<str>],
 }
@@ -32,13 +34,14 @@ pub fn frame(summary: &str, framing: Framing<'_>) -> String {
             .replace("</conversation-summary>", "<\\/conversation-summary>"),
     );
     out.push_str("\n</conversation-summary>\n\n");
+    if let Some(request) = framing.latest_request {
+        out.push_str("The latest request of the user was, word for word:\n\n");
+        push_kept(&mut out, request);
+    }
     if !framing.must_keep.is_empty() {
         out.push_str("These texts were kept word for word beside the summary:\n\n");
         for text in framing.must_keep {
-            // Whoever demanded them gets them as they are, even where that ends the frame.
-            out.push_str("<kept>\n");
-            out.push_str(text);
-            out.push_str("\n</kept>\n\n");
+            push_kept(&mut out, text);
         }
     }
     out.push_str(&way_back(framing));
@@ -55,6 +58,13 @@ pub fn frame(summary: &str, framing: Framing<'_>) -> String {
         );
     }
     out
+}
+
+/// Whoever wants a text kept gets it as it is, even where that ends the frame.
+fn push_kept(out: &mut String, text: &str) {
+    out.push_str("<kept>\n");
+    out.push_str(text);
+    out.push_str("\n</kept>\n\n");
 }
 
 /// How what the summary leaves out is found again.

@@ -106,19 +106,6 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// What a new message adds to what was reported; of the fragments of a response each reports a part.
-    pub fn reported_by(&self, message: &Message, window: u64) -> u64 {
-        let usage = message.usage.filter(|usage| is_credible(usage, window));
-        let Some(usage) = usage.filter(|_| message.role == Role::Assistant) else {
-            return 0;
-        };
-        let continued = self.anchor.as_ref();
-        match continued.filter(|anchor| anchor.is_continued_by(message)) {
-            Some(anchor) => anchor.usage.max(usage).total_tokens() - anchor.usage.total_tokens(),
-            None => usage.total_tokens(),
-        }
-    }
-
     /// The tokens of the view; `overhead` is what the caller says its system prompt and tools have.
     pub fn count(&self, overhead: u64) -> Count {
         match &self.anchor {
@@ -150,7 +137,7 @@ impl Ledger {
         size: Size,
         epoch: Epoch,
         window: u64,
-    ) {
+    ) -> u64 {
         self.all.add(message.kind, message.role, size);
         let continues = self
             .anchor
@@ -159,13 +146,14 @@ impl Ledger {
         let usage = message.usage.filter(|usage| is_credible(usage, window));
         if let Some(anchor) = continues {
             // The response's output is a part of what was reported already.
+            let before = anchor.usage.total_tokens();
             anchor.usage = anchor.usage.max(usage.unwrap_or_default());
             anchor.message = ordinal;
-            return;
+            return anchor.usage.total_tokens() - before;
         }
         let Some(usage) = usage.filter(|_| message.role == Role::Assistant) else {
             self.tail += u64::from(size.tokens);
-            return;
+            return 0;
         };
         if let Some(before) = &self.anchor
             && before.epoch == epoch
@@ -184,6 +172,7 @@ impl Ledger {
             epoch,
         });
         (self.tail, self.removed) = (0, 0);
+        usage.total_tokens()
     }
 
     /// Counts a visible message in whose usage says nothing, because it measured another view.

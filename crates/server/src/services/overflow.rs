@@ -27,7 +27,7 @@ pub(super) async fn drop_oldest(
     overflow: Overflow,
     refused_tokens: u64,
 ) -> Result<Option<(Revision, Event)>, ServiceError> {
-    let made = made(service);
+    let made = made(service, key).await?;
     let decide = |transaction: &mut Transaction<'_>| {
         let Some(need) = transaction
             .session()

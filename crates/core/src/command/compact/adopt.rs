@@ -59,6 +59,7 @@ impl Adopt {
         let made = Made {
             mark: self.mark,
             summary: self.summary.id,
+            request: None,
             attached: Vec::new(),
         };
         let compacted = made.compacted(

@@ -23,6 +23,8 @@ pub struct Made {
     pub mark: MessageId,
     /// The id of the message with the summary.
     pub summary: MessageId,
+    /// The message that [`Session::request_out_of_view`] tells of.
+    pub request: Option<Arc<Message>>,
     /// What others add after what is attached, in order.
     pub attached: Vec<Arc<Message>>,
 }
@@ -168,6 +170,7 @@ impl Made {
         let search_tool = tools.name_of(ModelTool::SearchTranscript);
         let number = |at: &Ordinal| u64::from(at.get()) + 1;
         let (first, last) = (what.kept.leaving.first(), what.kept.leaving.last());
+        let request = self.request(session);
         let text = if what.strategy == Strategy::DropOldest {
             left_out(read_tool.as_deref())
         } else {
@@ -179,6 +182,7 @@ impl Made {
                     read_tool: read_tool.as_deref(),
                     search_tool: search_tool.as_deref(),
                     stands_for: first.map(number).zip(last.map(number)),
+                    latest_request: request.as_deref(),
                     must_keep: what.must_keep,
                 },
             )
@@ -198,6 +202,18 @@ impl Made {
         let attached = self.attached.iter().map(Arc::clone);
         messages.extend(attached.map(|message| appended(counter, message, Standing::Visible)));
         messages
+    }
+
+    /// The words that the user said last, where they are not in the view any more.
+    fn request(&self, session: &Session) -> Option<String> {
+        let latest = session.transcript().get(session.request_out_of_view()?)?;
+        let message = self.request.as_ref().filter(|one| one.id == latest.id)?;
+        let texts = message.blocks.iter().filter_map(|block| match block {
+            Block::Text { text, .. } if !block.is_blank() => Some(&**text),
+            _ => None,
+        });
+        let text = texts.collect::<Vec<_>>().join("\n\n");
+        (!text.is_empty()).then_some(text)
     }
 }
 

@@ -161,7 +161,7 @@ impl Delegation<'_> {
             attempt: self.running.attempt,
             strategy: Strategy::Delegated,
             summary: text.into(),
-            made: made(self.service),
+            made: made(self.service, self.key).await?,
             model: self.brought.model.as_str().into(),
             usage: self.brought.usage,
             dropped: self.running.dropped,

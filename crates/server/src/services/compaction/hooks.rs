@@ -66,7 +66,7 @@ async fn start(
     wanted: &Wanted,
     memory: bool,
 ) -> Result<Begun, ServiceError> {
-    let made = made(service);
+    let made = made(service, key).await?;
     let decide = |transaction: &mut Transaction<'_>| {
         let start = if memory {
             StartReady::Memory(wanted.with_memory(&made, transaction)?)

@@ -32,6 +32,7 @@ use self::summarise::Summarised;
 pub(super) use self::token::Wish;
 use super::Service;
 use super::append::expected;
+use super::originals::contents;
 use crate::errors::ServiceError;
 use crate::sessions::{Missing, Outcome, Transaction};
 
@@ -298,7 +299,7 @@ async fn with_memory<T>(
     if !wanted.dry_run {
         patience::for_notes(service, key).await?;
     }
-    let made = made(service);
+    let made = made(service, key).await?;
     let only = wanted.strategy.is_some();
     let decide = |transaction: &mut Transaction<'_>| {
         let first = transaction
@@ -329,7 +330,7 @@ async fn with_prepared<T>(
     wanted: &Wanted,
     tell: &impl Fn(&Session, &Ended) -> Result<T, NotHeld>,
 ) -> Result<Option<T>, ServiceError> {
-    let made = made(service);
+    let made = made(service, key).await?;
     let decide = |transaction: &mut Transaction<'_>| {
         let compact = wanted.with_prepared(&made, transaction)?;
         let outcome = transaction.run(Command::CompactWithPrepared(compact))?;
@@ -450,7 +451,7 @@ async fn finish<T>(
     summarised: Result<Summarised, (WhyFailed, String)>,
     tell: impl Fn(&Session, &Ended) -> Result<T, NotHeld>,
 ) -> Result<T, ServiceError> {
-    let made = made(service);
+    let made = made(service, key).await?;
     let end = match summarised {
         Ok(summarised) => Command::FinishCompaction(FinishCompaction {
             key: job.key,
@@ -520,14 +521,21 @@ fn ended(outcome: Outcome, transaction: &Transaction<'_>) -> Ended {
     }
 }
 
-/// What a compaction adds to the transcript beside its summary.
-pub(super) fn made(service: &Service) -> Made {
+/// What a compaction is made of beside its summary.
+pub(super) async fn made(service: &Service, key: &SessionKey) -> Result<Made, ServiceError> {
+    let request = |session: &Session| {
+        let at = session.request_out_of_view()?;
+        Some((at, session.transcript().get(at)?.clone()))
+    };
+    let entry = service.sessions.read(key, request).await?;
+    let request = contents(service, key, entry.into_iter().collect()).await?;
     let mut id = service.next_id();
-    Made {
+    Ok(Made {
         mark: id(),
         summary: id(),
+        request: request.into_iter().next().map(|one| one.message),
         attached: Vec::new(),
-    }
+    })
 }
 
 /// What no model has reported.
