@@ -110,35 +110,44 @@ pub(crate) struct Call {
 
 /// What a call does; a patch of several files is as many calls.
 pub(crate) fn read(tool: &ToolUse) -> Vec<Call> {
-    let fields = match &tool.input {
+    read_fields(tool, &fields(tool))
+}
+
+/// The fields of a call's input.
+pub(crate) fn fields(tool: &ToolUse) -> Map<String, Value> {
+    match &tool.input {
         ToolInput::Object(json) => serde_json::from_str(json.as_str()).unwrap_or_default(),
         ToolInput::Text(_) => Map::new(),
-    };
-    if let Some(patch) = patch(tool, &fields) {
+    }
+}
+
+/// What a call with these fields does.
+pub(crate) fn read_fields(tool: &ToolUse, fields: &Map<String, Value>) -> Vec<Call> {
+    if let Some(patch) = patch(tool, fields) {
         return patched(&tool.name, patch);
     }
     // The servers of one protocol put their name before the tool's.
     let name = tool.name.rsplit("__").next().unwrap_or_default();
     let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     let name = name.to_ascii_lowercase();
-    let plan = plan_change(&name, &fields);
+    let plan = plan_change(&name, fields);
     let (act, target) = if plan.is_some() {
         (Act::Plan, String::new())
     } else {
-        act(&name, &fields, &tool.input)
+        act(&name, fields, &tool.input)
     };
     let mut symbols = Vec::new();
     if matches!(act, Act::Edit | Act::Write) {
         // In a here-document, the command is the content.
-        if let Some(command) = command(&fields) {
+        if let Some(command) = command(fields) {
             defined_in(&command, MAX_SYMBOLS, &mut symbols);
         }
-        contents(&fields, &mut |code| {
+        contents(fields, &mut |code| {
             defined_in(code, MAX_SYMBOLS, &mut symbols);
         });
     }
     let place = match act {
-        Act::Search => first(&fields, &PLACE_FIELDS).unwrap_or_default(),
+        Act::Search => first(fields, &PLACE_FIELDS).unwrap_or_default(),
         _ => "",
     };
     vec![Call {

@@ -77,27 +77,59 @@ impl fmt::Debug for Digest {
     }
 }
 
+/// How many bytes are digested at one time. BLAKE3 works on many of its chunks side by side, but only on
+/// those that it is given together and that begin where such a group may.
+const GROUP: usize = 64 * 1024;
+
 /// Every part is preceded by its length or its kind, so that no two contents spell the same.
-struct Hasher(blake3::Hasher);
+struct Hasher {
+    /// What came since the last whole group.
+    waiting: Vec<u8>,
+    /// The groups, once there is one.
+    groups: Option<blake3::Hasher>,
+}
 
 impl Hasher {
     fn new() -> Self {
-        Self(blake3::Hasher::new())
+        Self {
+            waiting: Vec::with_capacity(512),
+            groups: None,
+        }
     }
 
     fn finish(self) -> Digest {
+        let hash = match self.groups {
+            None => blake3::hash(&self.waiting),
+            Some(mut groups) => groups.update(&self.waiting).finalize(),
+        };
         let mut short = [0; 16];
-        short.copy_from_slice(&self.0.finalize().as_bytes()[..16]);
+        short.copy_from_slice(&hash.as_bytes()[..16]);
         Digest(short)
     }
 
+    fn update(&mut self, mut bytes: &[u8]) {
+        while self.waiting.len() + bytes.len() >= GROUP {
+            let (now, rest) = bytes.split_at(GROUP - self.waiting.len());
+            let groups = self.groups.get_or_insert_with(blake3::Hasher::new);
+            if self.waiting.is_empty() {
+                groups.update(now);
+            } else {
+                self.waiting.extend_from_slice(now);
+                groups.update(&self.waiting);
+                self.waiting.clear();
+            }
+            bytes = rest;
+        }
+        self.waiting.extend_from_slice(bytes);
+    }
+
     fn tag(&mut self, tag: u8) {
-        self.0.update(&[tag]);
+        self.update(&[tag]);
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
-        self.0.update(&(bytes.len() as u64).to_le_bytes());
-        self.0.update(bytes);
+        self.update(&(bytes.len() as u64).to_le_bytes());
+        self.update(bytes);
     }
 
     fn text(&mut self, text: &str) {
@@ -115,7 +147,7 @@ impl Hasher {
     }
 
     fn blocks(&mut self, blocks: &[Block]) {
-        self.0.update(&(blocks.len() as u64).to_le_bytes());
+        self.update(&(blocks.len() as u64).to_le_bytes());
         for block in blocks {
             self.block(block);
         }
@@ -204,6 +236,32 @@ impl Hasher {
                 self.tag(2);
                 self.blocks(blocks);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// However a text is handed over, it is the digest of all of it.
+        #[test]
+        fn parts_make_the_digest_of_the_whole(
+            parts in prop::collection::vec((any::<u8>(), 0_usize..100_000), 0..6)
+        ) {
+            let mut hasher = Hasher::new();
+            let mut whole = Vec::new();
+            for (byte, length) in parts {
+                let part = vec![byte; length];
+                hasher.update(&part);
+                whole.extend(part);
+            }
+            let hash = blake3::hash(&whole);
+            let digest = hasher.finish();
+            prop_assert_eq!(&hash.as_bytes()[..16], digest.as_bytes());
         }
     }
 }

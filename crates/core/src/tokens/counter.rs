@@ -13,7 +13,7 @@ use crate::view::{WireBlock, WireResult};
 /// What a message costs beside its content.
 pub(crate) const MESSAGE_TOKENS: u64 = 4;
 /// What the frame of a call or a result costs beside its content.
-const CALL_TOKENS: u64 = 12;
+pub(super) const CALL_TOKENS: u64 = 12;
 
 /// How a session counts. Every count is bounded: it takes a few milliseconds at most, however much is
 /// counted.

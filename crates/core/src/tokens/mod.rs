@@ -22,3 +22,9 @@ pub use size::{Breakdown, Size};
 pub fn estimate_text(text: &str) -> u32 {
     Counter::BYTES.text(text)
 }
+
+/// The longest beginning of a text that has no more than so many tokens, by the same estimate.
+pub(crate) fn head_within(text: &str, max_tokens: u32) -> &str {
+    let max = u64::from(max_tokens).saturating_sub(counter::CALL_TOKENS);
+    &text[..bytes::within(text, bytes::Nature::Code, max)]
+}

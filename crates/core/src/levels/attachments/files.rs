@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 
 use super::numbered::shown;
 use super::{Attached, AttachmentKind};
-use crate::extract::call::{Act, read};
+use crate::extract::call::{Act, fields, read_fields};
 use crate::ids::{CallKey, Ordinal, Timestamp};
 use crate::levels::clear::PATH_FIELDS;
-use crate::message::{Block, ResultContent, ToolInput, ToolResult, ToolUse};
+use crate::message::{Block, ResultContent, ToolResult, ToolUse};
 use crate::session::{CallState, NotHeld, Session};
 use crate::view::{CLEARED, Form, Piece};
 use crate::working::FileState;
@@ -304,14 +304,11 @@ impl Files {
         if result.is_error == Some(true) {
             return;
         }
-        let fields = match &tool.input {
-            ToolInput::Object(json) => serde_json::from_str(json.as_str()).unwrap_or_default(),
-            ToolInput::Text(_) => Map::new(),
-        };
+        let fields = fields(tool);
         let path = PATH_FIELDS
             .iter()
             .find_map(|name| fields.get(*name)?.as_str());
-        for call in read(tool) {
+        for call in read_fields(tool, &fields) {
             let path = path.unwrap_or(&call.target);
             let is_of_files = matches!(call.act, Act::Read | Act::Edit | Act::Write);
             if !is_of_files || path.is_empty() {

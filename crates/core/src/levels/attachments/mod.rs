@@ -19,7 +19,7 @@ pub(crate) use self::fit::{Room, fit};
 use crate::ids::{MessageId, Ordinal, Revision};
 use crate::message::{Block, Digest, Kind, Message, Role};
 use crate::session::{NotHeld, Session, Standing};
-use crate::tokens::{Counter, Size, estimate_text};
+use crate::tokens::{Counter, Size, head_within};
 use crate::working::{ListingKind, PinTarget, Skill, WorkingState};
 
 /// How many things that found no room one compaction tells of.
@@ -272,24 +272,10 @@ fn limit_omitted(all: &mut Vec<Candidate>) {
 /// The beginning of a text within so many tokens, on a line's end where one is near, and whether it was
 /// cut.
 fn within(text: &str, max_tokens: u32) -> (&str, bool) {
-    /// No token has more bytes than this, by the estimate.
-    const MAX_BYTES_PER_TOKEN: usize = 8;
-    let most = (max_tokens as usize).saturating_mul(MAX_BYTES_PER_TOKEN);
-    let head = &text[..text.floor_char_boundary(most)];
-    if head.len() == text.len() && estimate_text(text) <= max_tokens {
+    let cut = head_within(text, max_tokens);
+    if cut.len() == text.len() {
         return (text, false);
     }
-    let (mut low, mut high) = (0, head.len());
-    while low < high {
-        let middle = low + (high - low).div_ceil(2);
-        let end = head.floor_char_boundary(middle);
-        if end > low && estimate_text(&head[..end]) <= max_tokens {
-            low = end;
-        } else {
-            high = middle - 1;
-        }
-    }
-    let cut = &head[..head.floor_char_boundary(low)];
     match cut.rfind('\n') {
         Some(line) if line > cut.len() / 2 => (&cut[..line], true),
         _ => (cut, true),
