@@ -8,13 +8,14 @@
 
 use std::sync::Arc;
 
-use palimpsest_core::ids::Timestamp;
+use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::Overlay;
 use palimpsest_proto::context::v1::context_service_server::ContextService as _;
 use palimpsest_proto::context::v1::message_input::Content;
 use palimpsest_proto::context::v1::{
-    Format, MessageInput, Payload, PrepareContextRequest, PrepareContextResponse, Target,
+    AppendMessagesRequest, Format, MessageInput, Payload, PrepareContextRequest,
+    PrepareContextResponse, Target,
 };
 use palimpsest_server::clock::{Clock, IdSource, ManualClock};
 use palimpsest_server::grpc::Mutations;
@@ -45,6 +46,7 @@ const POLICY: &str = "
 
 struct Client {
     runtime: Runtime,
+    sessions: Arc<Sessions>,
     handlers: ContextHandlers,
     etag: bytes::Bytes,
     rounds: usize,
@@ -62,8 +64,9 @@ impl Client {
             Policies::new(&overlay, []).unwrap(),
             1 << 30,
         );
+        let sessions = Arc::new(sessions.with_blobs(Arc::clone(&blobs)));
         let service = Service::new(
-            Arc::new(sessions.with_blobs(Arc::clone(&blobs))),
+            Arc::clone(&sessions),
             blobs,
             Arc::new(IdSource::random(clock)),
             Mutations::default(),
@@ -72,10 +75,30 @@ impl Client {
         Self {
             // One thread: what it allocates is what is counted.
             runtime: Builder::new_current_thread().enable_all().build().unwrap(),
+            sessions,
             handlers: ContextHandlers(service),
             etag: bytes::Bytes::new(),
             rounds: 0,
         }
+    }
+
+    /// A call and its result of so many bytes.
+    fn append(&mut self, number: usize, bytes: usize) {
+        let id = format!("more_{number:08}");
+        let call = json!({"type": "tool_use", "id": id, "name": "Read", "input": {"path": format!("/src/{number:08}.rs")}});
+        let result =
+            json!({"type": "tool_result", "tool_use_id": id, "content": "x".repeat(bytes)});
+        let said = [
+            json!({"role": "assistant", "content": [call]}),
+            json!({"role": "user", "content": [result]}),
+        ];
+        let request = AppendMessagesRequest {
+            session: "projects/p/sessions/s".into(),
+            messages: said.iter().map(message).collect(),
+            ..AppendMessagesRequest::default()
+        };
+        let reply = self.handlers.append_messages(Request::new(request));
+        self.runtime.block_on(reply).unwrap();
     }
 
     /// A call with its result, and every third time an answer and the next question.
@@ -153,4 +176,31 @@ fn p22_a_turn_allocates_no_more_in_a_long_session_with_every_level_on() {
         ROUNDS[0],
         ROUNDS[1],
     );
+}
+
+/// What a session weighs and what it takes, after so many calls were appended with results of so many bytes.
+/// What does not grow with it is in both.
+fn weighed(count: usize, bytes: usize) -> (i64, i64) {
+    let mut client = Client::new();
+    for number in 0..count {
+        client.append(number, bytes);
+    }
+    let weighs = client.sessions.cached().bytes;
+    let key = SessionKey::parse("projects/p/sessions/s").unwrap();
+    let head = client.sessions.log().head(&key);
+    let log = client.runtime.block_on(head).unwrap().unwrap().log_bytes;
+    let given_back = allocation_counter::measure(|| drop(client));
+    let takes = -given_back.bytes_current - i64::try_from(log).unwrap();
+    (i64::try_from(weighs).unwrap(), takes)
+}
+
+/// The cache counts what sessions weigh, and the machine what they take.
+#[test]
+fn a_session_weighs_what_it_takes() {
+    for bytes in [20, 1_900] {
+        let (few, many) = (weighed(1_000, bytes), weighed(5_000, bytes));
+        let (weighs, takes) = (many.0 - few.0, many.1 - few.1);
+        let off = (weighs - takes).abs() * 100 / takes;
+        assert!(off <= 20, "{weighs} for {takes}, with {bytes} bytes each");
+    }
 }

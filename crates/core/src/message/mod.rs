@@ -144,7 +144,9 @@ pub struct Message {
 
 impl Message {
     /// A plain message without metadata.
-    pub fn new(id: MessageId, role: Role, blocks: Vec<Block>) -> Self {
+    pub fn new(id: MessageId, role: Role, mut blocks: Vec<Block>) -> Self {
+        // It is held as long as its session is in memory, and most have one block.
+        blocks.shrink_to_fit();
         Self {
             id,
             parent: None,

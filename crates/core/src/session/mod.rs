@@ -429,8 +429,9 @@ impl Session {
     /// Roughly how much memory it takes.
     pub fn weight_bytes(&self) -> usize {
         const BASE: usize = 16 * 1024;
-        const PER_MESSAGE: usize = 192;
-        const PER_CALL: usize = 160;
+        // As counted: a message with one block, its places in the indexes, and what waits to be served.
+        const PER_MESSAGE: usize = 480;
+        const PER_CALL: usize = 288;
         const PER_OFFER: usize = 3 * 1024;
         BASE + self.transcript.content_bytes()
             + self.transcript.len() * PER_MESSAGE

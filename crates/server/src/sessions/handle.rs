@@ -12,6 +12,7 @@ use tokio::sync::{Mutex, MutexGuard, Notify, watch};
 use tokio::task::spawn_blocking;
 use tracing::Instrument as _;
 
+use super::load::Reader;
 use super::transaction::Transaction;
 use super::{SessionsError, load, row};
 use crate::telemetry::SPANS;
@@ -96,13 +97,13 @@ impl State {
     /// The session, read from the log when it is not in memory.
     pub(super) async fn load(
         &mut self,
-        log: &dyn SessionLog,
+        reader: &Reader,
         key: &SessionKey,
     ) -> Result<Option<&Loaded>, SessionsError> {
         if self.0.is_none() {
             // On the heap: most calls find the session in memory and should not carry this.
             let loading = tracing::debug_span!(target: SPANS, "session.load");
-            self.0 = Box::pin(load::load(log, key).instrument(loading)).await?;
+            self.0 = Box::pin(reader.load(key).instrument(loading)).await?;
         }
         Ok(self.0.as_ref())
     }
@@ -110,11 +111,11 @@ impl State {
     /// Reads the contents that the session does not hold.
     pub(super) async fn fill(
         &mut self,
-        log: &dyn SessionLog,
+        reader: &Reader,
         key: &SessionKey,
     ) -> Result<(), SessionsError> {
         match &mut self.0 {
-            Some(loaded) => Box::pin(load::fill(log, key, &mut loaded.session)).await,
+            Some(loaded) => Box::pin(reader.fill(key, &mut loaded.session)).await,
             None => Ok(()),
         }
     }

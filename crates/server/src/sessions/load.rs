@@ -9,6 +9,7 @@ use palimpsest_core::message::Message;
 use palimpsest_core::session::{ReplayError, Session, Snapshot};
 use palimpsest_store::encoding::{DecodeError, decode_frame, decode_snapshot};
 use palimpsest_store::{Frame, SessionLog};
+use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::counting::prepare;
@@ -18,13 +19,59 @@ use super::{READ_BYTES, SessionsError};
 /// How many messages of its end a session holds at first: enough for the next turns.
 const HELD_MESSAGES: usize = 32;
 
+/// How many sessions are read at one time for each core, and at least. It is decoding that takes the time.
+const FOR_EACH_CORE: usize = 2;
+const LEAST: usize = 4;
+
 type Events = Vec<(Revision, Recorded)>;
 
-/// Reads a session; none when there is no log.
-pub(super) async fn load(
-    log: &dyn SessionLog,
-    key: &SessionKey,
-) -> Result<Option<Loaded>, SessionsError> {
+/// Reads sessions, a few at one time: while it is read, a session takes many times the bytes of its log, and
+/// no cache counts them.
+pub(super) struct Reader {
+    log: Arc<dyn SessionLog>,
+    room: Semaphore,
+}
+
+impl Reader {
+    pub(super) fn new(log: Arc<dyn SessionLog>) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            log,
+            room: Semaphore::new((cores * FOR_EACH_CORE).max(LEAST)),
+        }
+    }
+
+    /// A session; none when there is no log.
+    pub(super) async fn load(&self, key: &SessionKey) -> Result<Option<Loaded>, SessionsError> {
+        let _room = self.room.acquire().await;
+        load(&*self.log, key).await
+    }
+
+    /// The contents that a session does not hold.
+    pub(super) async fn fill(
+        &self,
+        key: &SessionKey,
+        session: &mut Session,
+    ) -> Result<(), SessionsError> {
+        let Some(first) = session.transcript().first_unheld() else {
+            return Ok(());
+        };
+        let _room = self.room.acquire().await;
+        fill(&*self.log, key, session, first).await
+    }
+
+    /// A session as it was at a revision. None when its log is shorter.
+    pub(super) async fn past(
+        &self,
+        key: &SessionKey,
+        revision: Revision,
+    ) -> Result<Option<Past>, SessionsError> {
+        let _room = self.room.acquire().await;
+        past(&*self.log, key, revision).await
+    }
+}
+
+async fn load(log: &dyn SessionLog, key: &SessionKey) -> Result<Option<Loaded>, SessionsError> {
     let Some(head) = log.head(key).await? else {
         return Ok(None);
     };
@@ -93,8 +140,8 @@ pub struct Past {
     pub later: Vec<Arc<Message>>,
 }
 
-/// Folds a session's log up to a revision. None when it is shorter.
-pub(super) async fn past(
+/// Folds a session's log up to a revision.
+async fn past(
     log: &dyn SessionLog,
     key: &SessionKey,
     revision: Revision,
@@ -122,15 +169,13 @@ pub(super) async fn past(
     Ok(Some(past))
 }
 
-/// Reads the contents that a session does not hold.
-pub(super) async fn fill(
+/// Reads the contents from a revision on.
+async fn fill(
     log: &dyn SessionLog,
     key: &SessionKey,
     session: &mut Session,
+    first: Revision,
 ) -> Result<(), SessionsError> {
-    let Some(first) = session.transcript().first_unheld() else {
-        return Ok(());
-    };
     let events = events(log, key, first, Some(session.revision())).await?;
     session.fill(messages(&events));
     if session.transcript().is_whole() {

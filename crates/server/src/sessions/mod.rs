@@ -33,6 +33,7 @@ pub use self::cache::Cached;
 pub use self::counting::prepare;
 pub use self::handle::{Change, Watcher};
 pub use self::load::Past;
+use self::load::Reader;
 pub use self::policies::Policies;
 pub(crate) use self::removal::told;
 use self::transaction::NewBlob;
@@ -97,6 +98,7 @@ pub enum Missing {
 /// The sessions of this process.
 pub struct Sessions {
     log: Arc<dyn SessionLog>,
+    reader: Reader,
     cache: Cache,
     clock: Arc<dyn Clock>,
     limits: Arc<Limits>,
@@ -126,6 +128,7 @@ impl Sessions {
         cache_bytes: usize,
     ) -> Self {
         Self {
+            reader: Reader::new(Arc::clone(&log)),
             log,
             cache: Cache::new(cache_bytes),
             clock,
@@ -204,7 +207,7 @@ impl Sessions {
     ) -> Result<T, SessionsError> {
         let handle = self.cache.handle(key);
         let mut state = Turn::wait(handle.lock()).await;
-        let loaded = state.load(&*self.log, key).await?;
+        let loaded = state.load(&self.reader, key).await?;
         let seen = loaded.map(|loaded| look(&loaded.session));
         self.cache.weigh(key, state.weight_bytes());
         seen.ok_or_else(|| SessionsError::NotFound(key.clone()))
@@ -218,9 +221,9 @@ impl Sessions {
     ) -> Result<T, SessionsError> {
         let handle = self.cache.handle(key);
         let mut state = Turn::wait(handle.lock()).await;
-        state.load(&*self.log, key).await?;
-        state.fill(&*self.log, key).await?;
-        let loaded = state.load(&*self.log, key).await?;
+        state.load(&self.reader, key).await?;
+        state.fill(&self.reader, key).await?;
+        let loaded = state.load(&self.reader, key).await?;
         let seen = loaded.map(|loaded| look(&loaded.session));
         self.cache.weigh(key, state.weight_bytes());
         seen.ok_or_else(|| SessionsError::NotFound(key.clone()))
@@ -238,6 +241,7 @@ impl Sessions {
     ) -> Result<T, SessionsError> {
         let handle = self.cache.handle(key);
         let mut state = Turn::wait(handle.lock()).await;
+        state.load(&self.reader, key).await?;
         // A call that waited too long for its turn changes nothing, as if it had never come.
         if !Turn::begins() {
             return Err(SessionsError::Expired);
@@ -245,7 +249,7 @@ impl Sessions {
         let mut can_store = self.blobs.is_some();
         for _ in 0..MAX_ATTEMPTS {
             let now = self.clock.now();
-            let loaded = state.load(&*self.log, key).await?;
+            let loaded = state.load(&self.reader, key).await?;
             if loaded.is_none() && matches!(missing, Missing::Refuse) {
                 return Err(SessionsError::NotFound(key.clone()));
             }
@@ -263,8 +267,8 @@ impl Sessions {
                 Err(Rejection::NotHeld) => {
                     // What was applied so far is thrown away with its session, unless nothing was.
                     state.put_back(transaction);
-                    state.load(&*self.log, key).await?;
-                    state.fill(&*self.log, key).await?;
+                    state.load(&self.reader, key).await?;
+                    state.fill(&self.reader, key).await?;
                     continue;
                 }
                 Err(rejection) => {
@@ -295,8 +299,8 @@ impl Sessions {
                     let rendering = tracing::debug_span!(target: SPANS, "render");
                     let mut answer = rendering.in_scope(|| finish(&loaded.session, &decided));
                     if answer.is_err() {
-                        state.fill(&*self.log, key).await?;
-                        let loaded = state.load(&*self.log, key).await?;
+                        state.fill(&self.reader, key).await?;
+                        let loaded = state.load(&self.reader, key).await?;
                         answer = loaded.map_or(Err(NotHeld), |l| finish(&l.session, &decided));
                     }
                     self.cache.weigh(key, state.weight_bytes());
@@ -357,7 +361,7 @@ impl Sessions {
             return Ok(answer);
         }
         // A command may have brought messages back into the view whose contents nobody held.
-        load::fill(&*self.log, key, session).await?;
+        self.reader.fill(key, session).await?;
         Ok(finish(session, &decided).map_err(Rejection::from)?)
     }
 
@@ -386,7 +390,7 @@ impl Sessions {
         key: &SessionKey,
         revision: Revision,
     ) -> Result<Option<Past>, SessionsError> {
-        load::past(&*self.log, key, revision).await
+        self.reader.past(key, revision).await
     }
 
     /// Follows a session's changes.

@@ -51,7 +51,7 @@ impl Sessions {
     ) -> Result<bool, SessionsError> {
         let handle = self.cache.handle(key);
         let mut state = handle.lock().await;
-        let Some(loaded) = state.load(&*self.log, key).await? else {
+        let Some(loaded) = state.load(&self.reader, key).await? else {
             return Ok(false);
         };
         check(&loaded.session)?;
