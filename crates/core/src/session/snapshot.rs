@@ -126,21 +126,18 @@ pub struct Needed {
 
 impl Snapshot {
     /// The events whose messages a session needs to go on, when it holds the last `messages` that
-    /// take part in the view, and whatever was not served yet.
+    /// take part in the view.
     pub fn needed(&self, messages: usize) -> Needed {
         let visible = || self.entries.iter().filter(|entry| entry.is_visible());
         let lead = || visible().take_while(|entry| entry.role.is_system());
         let spoken = visible().rev().filter(|entry| !entry.role.is_system());
         let tail = spoken.take(messages.max(1)).last();
-        let waiting = self.pending.first();
-        let waiting = waiting.and_then(|item| self.entries.get(item.message.index()));
-        let revisions = tail.into_iter().chain(waiting);
         Needed {
             lead: lead()
                 .next()
                 .zip(lead().last())
                 .map(|(first, last)| first.revision..=last.revision),
-            tail: revisions.map(|entry| entry.revision).min(),
+            tail: tail.map(|entry| entry.revision),
         }
     }
 
@@ -179,8 +176,8 @@ impl Snapshot {
             .entries()
             .rfind(|(_, entry)| is_spoken(entry))
             .map(|(ordinal, _)| ordinal);
-        for ordinal in self.pending.iter().map(|item| item.message).chain(last) {
-            transcript.content(ordinal)?;
+        if let Some(last) = last {
+            transcript.content(last)?;
         }
         let mut requests = Requests::default();
         for (method, id, answered) in self.requests {
