@@ -5,8 +5,8 @@ use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{
     CompactRequest, CompactionMode, CompactionState, CompactionStrategy, EventKind, Level,
     ListMessagesRequest, MessageInput, PrepareContextRequest, PrepareContextResponse,
-    RestoreContextRequest, RewindSessionRequest, SkipReason, StageAction, Target, Trigger,
-    Visibility, compact_request,
+    RestoreContextRequest, RewindSessionRequest, SkipReason, StageAction, Target,
+    TranscriptMessage, Trigger, Visibility, compact_request,
 };
 use palimpsest_tests::say::{assistant, assistant_calls, prepare, result, user};
 use palimpsest_tests::server::Context;
@@ -69,6 +69,17 @@ async fn grown(client: &mut Context, session: &str, array: &mut Array, turns: us
         let reply = client.prepare_context(request).await.unwrap().into_inner();
         array.take(&reply);
     }
+}
+
+/// The transcript, all of it.
+async fn listed(server: &Server, session: &str) -> Vec<TranscriptMessage> {
+    let list = ListMessagesRequest {
+        session: name(session),
+        page_size: 100,
+        ..ListMessagesRequest::default()
+    };
+    let listed = server.sessions().await.list_messages(list).await;
+    listed.unwrap().into_inner().messages
 }
 
 fn text_of(message: &Value) -> String {
@@ -135,15 +146,9 @@ async fn p06_a_view_over_its_threshold_is_compacted_and_the_last_words_stay() {
     assert!(skipped.is_none(), "{skipped:?}");
     assert_eq!(reply.keep_messages as usize, array.values().len() - 1);
     // The transcript has all of it, and says what the model sees.
-    let request = ListMessagesRequest {
-        session: name(session),
-        page_size: 100,
-        ..Default::default()
-    };
-    let mut sessions = server.sessions().await;
-    let listed = sessions.list_messages(request).await.unwrap().into_inner();
+    let listed = listed(&server, session).await;
     let of = |wanted: Visibility| {
-        let seen = listed.messages.iter();
+        let seen = listed.iter();
         seen.filter(|message| message.visibility() == wanted)
             .count()
     };
@@ -247,18 +252,7 @@ async fn parts_are_compacted_up_to_and_from_a_message() {
     let mut client = server.context().await;
     let (session, mut array) = ("compact-part", Array::default());
     grown(&mut client, session, &mut array, 8).await;
-    let request = ListMessagesRequest {
-        session: name(session),
-        page_size: 100,
-        ..Default::default()
-    };
-    let mut sessions = server.sessions().await;
-    let listed = sessions
-        .list_messages(request)
-        .await
-        .unwrap()
-        .into_inner()
-        .messages;
+    let listed = listed(&server, session).await;
     let up_to = CompactRequest {
         session: name(session),
         target: Some(small()),
@@ -286,16 +280,10 @@ async fn a_request_that_only_a_summary_told_of_is_in_force_again_after_a_rewind(
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &ALONE);
     let mut client = server.context().await;
-    let mut sessions = server.sessions().await;
     let (session, mut array) = ("compact-rewound", Array::default());
     grown(&mut client, session, &mut array, 5).await;
-    let list = ListMessagesRequest {
-        session: name(session),
-        page_size: 100,
-        ..Default::default()
-    };
-    let listed = sessions.list_messages(list).await.unwrap().into_inner();
-    let id = |at: usize| listed.messages[at].id.clone();
+    let listed = listed(&server, session).await;
+    let id = |at: usize| listed[at].id.clone();
     // The fourth request leaves; the work upon it stays, and so does the fifth.
     let up_to = CompactRequest {
         session: name(session),

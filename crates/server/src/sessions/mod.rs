@@ -241,15 +241,15 @@ impl Sessions {
     ) -> Result<T, SessionsError> {
         let handle = self.cache.handle(key);
         let mut state = Turn::wait(handle.lock()).await;
-        state.load(&self.reader, key).await?;
-        // A call that waited too long for its turn changes nothing, as if it had never come.
-        if !Turn::begins() {
-            return Err(SessionsError::Expired);
-        }
         let mut can_store = self.blobs.is_some();
         for _ in 0..MAX_ATTEMPTS {
             let now = self.clock.now();
             let loaded = state.load(&self.reader, key).await?;
+            // A call that waited too long for its turn, or for the session to be read, changes nothing, as
+            // if it had never come.
+            if !Turn::begins() {
+                return Err(SessionsError::Expired);
+            }
             if loaded.is_none() && matches!(missing, Missing::Refuse) {
                 return Err(SessionsError::NotFound(key.clone()));
             }
