@@ -1,6 +1,6 @@
 # What people run. `make test` is all that a change has to pass.
 
-.PHONY: run test lint docs bench peers chaos soak load fuzz image deny tools
+.PHONY: run test lint docs bench peers chaos soak scale load fuzz image deny tools
 
 # The server, with everything on this machine.
 run:
@@ -48,6 +48,13 @@ soak:
 	cargo build --release --locked
 	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest SOAK_MINUTES=$(MINUTES) \
 		cargo test --locked --workspace --test soak -- --nocapture
+
+# Servers and workers of a release on one PostgreSQL with a standby, while they are killed, the database is restarted
+# and fails over: nothing acknowledged is lost or there twice, and all of them say the same.
+scale: tools
+	cargo build --release --locked
+	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest SCALE_MINUTES=$(MINUTES) \
+		cargo test --locked --workspace --test scale -- --nocapture
 
 # A release under load, with ghz: every call, agents at work, long transcripts, many sessions. Ten minutes, or
 # `QUICK=1` for one; `SECONDS=300 ONLY=append-json-1k/open RATE=500` for one run. Report and plots: target/load.

@@ -38,24 +38,28 @@ fn accepted(objects: &Objects, name: &str) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("palimpsest.toml");
     std::fs::write(&file, objects.toml()).unwrap();
-    let variables = objects.container()["env"].as_array().unwrap().iter();
-    let variables = variables.map(|variable| {
-        let text = |key: &str| variable[key].as_str().unwrap().to_owned();
-        (text("name"), text("value"))
-    });
-    let output = Command::new(binary())
-        .args(["config", "--check", "--config"])
-        .arg(&file)
-        .env_clear()
-        .envs(variables)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "{name}: {said}\n{}",
-        objects.toml()
-    );
+    for pod in objects.pods() {
+        let container = &pod["containers"][0];
+        let variables = container["env"].as_array().unwrap().iter();
+        let variables = variables.map(|variable| {
+            let text = |key: &str| variable[key].as_str().unwrap().to_owned();
+            (text("name"), text("value"))
+        });
+        // The Job has all its settings in variables.
+        let is_server = container["args"][0] == "serve";
+        let mut command = Command::new(binary());
+        command.args(["config", "--check"]);
+        if is_server {
+            command.arg("--config").arg(&file);
+        }
+        let output = command.env_clear().envs(variables).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success(),
+            "{name}: {said}\n{}",
+            objects.toml()
+        );
+    }
 }
 
 #[test]

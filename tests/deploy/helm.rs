@@ -68,6 +68,13 @@ pub(crate) fn refusal(set: &[&str]) -> String {
     text(&output.stderr)
 }
 
+/// What helm says against an example with these values.
+pub(crate) fn refusal_of(example: &Path, set: &[&str]) -> String {
+    let output = run("template", Some(example), set, KUBERNETES[0]);
+    assert!(!output.status.success(), "{set:?} is taken");
+    text(&output.stderr)
+}
+
 /// The YAML that helm makes of an example and more values.
 pub(crate) fn rendered(example: Option<&Path>, set: &[&str], kubernetes: &str) -> String {
     let output = run("template", example, set, kubernetes);
@@ -114,6 +121,21 @@ impl Objects {
     /// The specification of the server's pod.
     pub(crate) fn pod(&self) -> &Value {
         &self.one("StatefulSet")["spec"]["template"]["spec"]
+    }
+
+    /// The specifications of all pods: the only one's, or where there are several kinds, theirs.
+    pub(crate) fn pods(&self) -> Vec<&Value> {
+        let kinds = ["StatefulSet", "Deployment", "Job"];
+        let all = kinds.iter().flat_map(|kind| self.all(kind));
+        let pods: Vec<_> = all.map(|of| &of["spec"]["template"]["spec"]).collect();
+        assert!(!pods.is_empty());
+        pods
+    }
+
+    /// The pods that go on until they are told to end.
+    pub(crate) fn serving(&self) -> Vec<&Value> {
+        let pods = self.pods().into_iter();
+        pods.filter(|pod| pod["restartPolicy"].is_null()).collect()
     }
 
     /// The server's container.

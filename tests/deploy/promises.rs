@@ -8,7 +8,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::helm::{Objects, chart, examples};
+use crate::helm::{Objects, chart, examples, refusal_of};
 
 const PROBES: [&str; 3] = ["startupProbe", "livenessProbe", "readinessProbe"];
 
@@ -52,12 +52,12 @@ fn no_pod_is_killed_while_it_still_drains() {
     for objects in all {
         let of = |key, default| set_in(objects.toml(), key).unwrap_or(default);
         let own = of("shutdown.drain_ms", drain) + of("worker.grace_ms", worker);
-        let sleep = &objects.container()["lifecycle"]["preStop"]["sleep"]["seconds"];
-        let grace = objects.pod()["terminationGracePeriodSeconds"]
-            .as_u64()
-            .unwrap();
-        let least = own.div_ceil(1_000) + sleep.as_u64().unwrap_or(0) + 10;
-        assert_eq!(grace, least, "{}", objects.toml());
+        for pod in objects.serving() {
+            let sleep = &pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"];
+            let grace = pod["terminationGracePeriodSeconds"].as_u64().unwrap();
+            let least = own.div_ceil(1_000) + sleep.as_u64().unwrap_or(0) + 10;
+            assert_eq!(grace, least, "{}", objects.toml());
+        }
     }
 }
 
@@ -66,7 +66,7 @@ fn the_pod_has_no_privileges() {
     for example in examples() {
         let objects = Objects::of(&example);
         let pods = objects.all("Pod").into_iter().map(|pod| &pod["spec"]);
-        for pod in pods.chain([objects.pod()]) {
+        for pod in pods.chain(objects.pods()) {
             assert_eq!(pod["automountServiceAccountToken"], false);
             let security = &pod["securityContext"];
             assert_eq!(security["runAsNonRoot"], true);
@@ -99,6 +99,9 @@ fn the_pod_has_no_privileges() {
 fn the_only_pod_owns_its_volume_and_can_be_moved() {
     for example in examples() {
         let objects = Objects::of(&example);
+        if objects.all("StatefulSet").is_empty() {
+            continue;
+        }
         let set = &objects.one("StatefulSet")["spec"];
         assert_eq!(set["replicas"], 1);
         let kept = &set["persistentVolumeClaimRetentionPolicy"]["whenDeleted"];
@@ -115,6 +118,77 @@ fn the_only_pod_owns_its_volume_and_can_be_moved() {
             assert_eq!(service["spec"]["selector"], set["selector"]["matchLabels"]);
         }
     }
+}
+
+#[test]
+fn servers_and_workers_on_a_database_come_and_go_without_each_other() {
+    let example = chart().join("examples/scale-out.yaml");
+    let objects = Objects::of(&example);
+    let toml = objects.toml();
+    assert!(toml.contains("store.postgres.migrate = false"), "{toml}");
+    let mut connections = 0;
+    for deployment in objects.all("Deployment") {
+        let spec = &deployment["spec"];
+        let component = &deployment["metadata"]["labels"]["app.kubernetes.io/component"];
+        let component = component.as_str().unwrap();
+        let labels = &spec["template"]["metadata"]["labels"];
+        for (key, value) in spec["selector"]["matchLabels"].as_object().unwrap() {
+            assert_eq!(labels[key], *value, "{key}");
+        }
+        let rolling = &spec["strategy"]["rollingUpdate"];
+        assert_eq!(*rolling, json!({"maxSurge": 1, "maxUnavailable": 0}));
+        let container = &spec["template"]["spec"]["containers"][0];
+        let variable = |name: &str| {
+            let variables = container["env"].as_array().unwrap();
+            let found = variables.iter().find(|variable| variable["name"] == name);
+            found.unwrap()["value"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(variable("PALIMPSEST_ROLE"), component);
+        let own = variable("PALIMPSEST_STORE_POSTGRES_CONNECTIONS");
+        let pods = match component {
+            "server" => &objects.one("HorizontalPodAutoscaler")["spec"]["maxReplicas"],
+            _ => &spec["replicas"],
+        };
+        connections += (pods.as_u64().unwrap() + 1) * (own.parse::<u64>().unwrap() + 1);
+        let spread = &spec["template"]["spec"]["topologySpreadConstraints"];
+        assert_eq!(spread.as_array().unwrap().len(), 2);
+        let is_its = |budget: &&&Value| {
+            budget["spec"]["selector"]["matchLabels"] == spec["selector"]["matchLabels"]
+        };
+        let budgets = objects.all("PodDisruptionBudget");
+        assert_eq!(budgets.iter().filter(is_its).count(), 1);
+    }
+    // Only servers are called, and all are scraped.
+    for service in objects.all("Service") {
+        let component = &service["spec"]["selector"]["app.kubernetes.io/component"];
+        let is_admin = service["spec"]["ports"][0]["name"] == "admin";
+        assert_eq!(component.as_str(), (!is_admin).then_some("server"));
+    }
+    let scaled = &objects.one("HorizontalPodAutoscaler")["spec"]["scaleTargetRef"];
+    let servers = scaled["name"].as_str().unwrap();
+    let deployments = objects.all("Deployment");
+    assert!(
+        deployments
+            .iter()
+            .any(|it| it["metadata"]["name"] == servers)
+    );
+    // The tables are there before anything that needs them; and the Job is nobody's pod.
+    let job = objects.one("Job");
+    let hook = &job["metadata"]["annotations"]["helm.sh/hook"];
+    assert_eq!(hook, "pre-install,pre-upgrade");
+    let name = &job["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/name"];
+    assert_ne!(name, "palimpsest");
+    // One less than all need together is refused.
+    let all = connections + 2;
+    let most = |most: u64| format!("scaleOut.database.maxConnections={most}");
+    Objects::with(Some(&example), &[&most(all)]);
+    let said = refusal_of(&example, &[&most(all - 1)]);
+    assert!(said.contains(&format!("need {all} connections")), "{said}");
+    let said = refusal_of(&example, &["config.blobs.url="]);
+    assert!(said.contains("scaleOut needs config.blobs.url"), "{said}");
+    let password = "scaleOut.database.url=postgres://palimpsest:secret@db/palimpsest";
+    let said = refusal_of(&example, &[password]);
+    assert!(said.contains("url"), "{said}");
 }
 
 /// The first words of the answer of the admin port to a path.
@@ -152,7 +226,7 @@ async fn the_probes_ask_what_the_server_answers() {
     let (mut over_grpc, mut over_http) = (0, 0);
     for example in examples() {
         let objects = Objects::of(&example);
-        let container = objects.container();
+        let container = &objects.serving()[0]["containers"][0];
         let ports = container["ports"].as_array().unwrap();
         let port = |name: &str| {
             let port = ports.iter().find(|port| port["name"] == name).unwrap();

@@ -6,7 +6,7 @@ use palimpsest_proto::context::v1::{
     MessageInput, PromptTooLong, Provider, RewindSessionRequest, Target,
     commit_summary_request::Outcome, rewind_session_request::TargetMessage,
 };
-use palimpsest_tests::say::{assistant, assistant_call, prepare, result, user};
+use palimpsest_tests::say::{assistant, assistant_call, prepare, result, summary, user};
 use palimpsest_tests::server::Context;
 use palimpsest_tests::{Array, Server, name, refused, refused_field};
 use serde_json::Value;
@@ -108,16 +108,6 @@ fn work() -> Vec<MessageInput> {
         result("c2", &lines("timer")),
         assistant(&lines("a long account")),
     ]
-}
-
-fn summary(line: &str) -> String {
-    let titles = ["Primary request and intent", "Current work", "Next step"];
-    let section = |title: &&str| format!("## {title}\n{line} ({title}).\n");
-    let sections: Vec<String> = titles.iter().map(section).collect();
-    format!(
-        "<analysis>hm</analysis>\n<summary>\n{}\n</summary>",
-        sections.join("\n")
-    )
 }
 
 #[tokio::test]

@@ -128,3 +128,14 @@ pub fn target(provider: Provider, model: &str) -> Target {
         ..Target::default()
     }
 }
+
+/// A summary as a model writes one, with a line of its own in every section.
+pub fn summary(line: &str) -> String {
+    let titles = ["Primary request and intent", "Current work", "Next step"];
+    let section = |title: &&str| format!("## {title}\n{line} ({title}).\n");
+    let sections: Vec<String> = titles.iter().map(section).collect();
+    format!(
+        "<analysis>hm</analysis>\n<summary>\n{}\n</summary>",
+        sections.join("\n")
+    )
+}

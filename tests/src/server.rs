@@ -19,6 +19,8 @@ pub type Sessions = SessionServiceClient<Channel>;
 
 /// How long a server may take to be ready, or to go down.
 const PATIENCE: Duration = Duration::from_mins(1);
+/// A port that is free.
+const ANY_PORT: &str = "127.0.0.1:0";
 /// What clients let in and out: more than any limit, so that the refusal is the server's.
 const NO_LIMIT: usize = usize::MAX;
 
@@ -68,18 +70,29 @@ impl Server {
 
     /// The same, with variables in its environment.
     pub fn start_with(data_dir: &Path, extra: &[&str], vars: &[(&str, &str)]) -> Self {
-        Self::start_until("ready", data_dir, extra, vars)
+        Self::start_until("ready", ANY_PORT, data_dir, extra, vars)
+    }
+
+    /// The same, at an address that its clients know.
+    pub fn start_at(address: &str, data_dir: &Path, extra: &[&str]) -> Self {
+        Self::start_until("ready", address, data_dir, extra, &[])
     }
 
     /// The same, for one that is not ready and answers all the same.
     pub fn start_unready(data_dir: &Path, extra: &[&str]) -> Self {
-        Self::start_until("serving", data_dir, extra, &[])
+        Self::start_until("serving", ANY_PORT, data_dir, extra, &[])
     }
 
-    fn start_until(awaited: &str, data_dir: &Path, extra: &[&str], vars: &[(&str, &str)]) -> Self {
+    fn start_until(
+        awaited: &str,
+        address: &str,
+        data_dir: &Path,
+        extra: &[&str],
+        vars: &[(&str, &str)],
+    ) -> Self {
         let mut child = Command::new(binary())
-            .args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json"])
-            .args(["--admin-listen", "127.0.0.1:0", "--data-dir"])
+            .args(["serve", "--listen", address, "--log-format", "json"])
+            .args(["--admin-listen", ANY_PORT, "--data-dir"])
             .arg(data_dir)
             .args(extra)
             .env_clear()

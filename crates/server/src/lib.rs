@@ -20,6 +20,7 @@ pub mod serve;
 pub mod services;
 pub mod sessions;
 pub mod signals;
+pub mod store;
 pub mod summarizer;
 pub mod telemetry;
 pub mod upkeep;

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
+use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_store::sled::{SledLog, SledOptions, compact_store};
-use palimpsest_store::{Batch, DueChange, SessionLog};
+use palimpsest_store::{Batch, DueChange, Position, SessionLog};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -42,9 +42,9 @@ fn random(seed: u64, len: usize) -> Bytes {
     out.into()
 }
 
-fn batch(expected: u64, seed: u64, len: usize) -> Batch {
+fn batch(expected: Position, seed: u64, len: usize) -> Batch {
     Batch {
-        expected: Revision::new(expected),
+        expected,
         events: NonZeroU32::MIN,
         frame: random(seed, len),
         summary: random(seed, 80),
@@ -70,13 +70,12 @@ async fn append_all(
     for writer in 0..writers {
         let (log, key) = (Arc::clone(log), key(writer)?);
         tasks.push(tokio::spawn(async move {
-            let mut expected = 0;
-            while expected < appends && (appends < u64::MAX || begun.elapsed() < RUN) {
-                let seed = expected << 20 | writer as u64;
-                let appended = log.append(&key, batch(expected, seed, len)).await;
-                expected = appended?.get();
+            let mut at = Position::START;
+            while at.revision.get() < appends && (appends < u64::MAX || begun.elapsed() < RUN) {
+                let seed = at.revision.get() << 20 | writer as u64;
+                at = log.append(&key, batch(at, seed, len)).await?;
             }
-            Ok::<_, palimpsest_store::StoreError>(expected)
+            Ok::<_, palimpsest_store::StoreError>(at.revision.get())
         }));
     }
     let mut done = 0;
@@ -156,9 +155,9 @@ async fn opening(root: &Path, sessions: usize) -> Result<()> {
         for number in next..(next + 1000).min(sessions) {
             let (log, key) = (Arc::clone(&log), key(number)?);
             tasks.push(tokio::spawn(async move {
-                for revision in 0..3 {
-                    log.append(&key, batch(revision, number as u64, 1024))
-                        .await?;
+                let mut at = Position::START;
+                for _ in 0..3 {
+                    at = log.append(&key, batch(at, number as u64, 1024)).await?;
                 }
                 Ok::<_, palimpsest_store::StoreError>(())
             }));

@@ -9,10 +9,10 @@ use palimpsest_core::ids::{Revision, SessionKey};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// Somebody else appended first: reload and decide again.
+    /// Somebody else appended first, or it is another session of that name: reload and decide again.
     #[error("the session stands at revision {current}, not where the change was decided")]
     Conflict {
-        /// Where it stands; zero when there is no such session.
+        /// Where it stands; zero when there is no session of that name.
         current: Revision,
     },
     /// A session of that name was deleted, and what belonged to it is still being removed.
@@ -51,6 +51,13 @@ pub enum StoreError {
     /// have happened or not.
     #[error("the store takes no writes: {0}")]
     Full(&'static str),
+    /// The database that holds the store cannot be used now. Nothing that was acknowledged is lost; what of the call
+    /// has happened is unknown, and it may be tried again in a moment.
+    #[error("the database cannot be used now: {0}")]
+    Unreachable(String),
+    /// The database is not as the store needs it, or how to reach it was said wrongly: somebody has to see to it.
+    #[error("the database cannot be used: {0}")]
+    Setup(String),
     /// A read failed. Nothing is known to be lost; the call may be tried again.
     #[error("failed to read the store: {0}")]
     Read(String),
@@ -63,7 +70,11 @@ pub enum StoreError {
         detail: String,
     },
     /// Another process has the store open.
-    #[error("{dir} is in use by another process", dir = dir.display())]
+    #[error(
+        "{dir} is in use by another process: stop that one first, or let both share a database \
+         (store.postgres.url)",
+        dir = dir.display()
+    )]
     Locked {
         /// The store's folder.
         dir: PathBuf,

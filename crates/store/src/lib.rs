@@ -13,6 +13,7 @@ mod fs;
 mod log;
 pub mod memory;
 pub mod place;
+pub mod postgres;
 mod record;
 pub mod sled;
 
@@ -20,5 +21,5 @@ pub use crash::crash_point;
 pub use error::StoreError;
 pub use log::{
     Batch, Due, DueChange, Frame, Head, Lease, MAX_FRAME_BYTES, MAX_LIST, MAX_OWNER_BYTES,
-    MAX_SUMMARY_BYTES, SessionLog, Snapshot, SnapshotMark, Tombstone, Usage,
+    MAX_SUMMARY_BYTES, Position, SessionLog, Snapshot, SnapshotMark, Tombstone, Usage,
 };

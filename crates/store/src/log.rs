@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use async_trait::async_trait;
 use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
+use tokio::sync::broadcast;
 
 use crate::StoreError;
 
@@ -40,11 +41,29 @@ impl Frame {
     }
 }
 
+/// Where a session stands: which session of its name, and how many events it holds. What was read of a session
+/// that is deleted by now is never taken for a part of a new one of that name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Position {
+    /// Tells a session from an earlier one of the same name. Never zero, and never used again within a store.
+    pub incarnation: u64,
+    /// How many events it holds.
+    pub revision: Revision,
+}
+
+impl Position {
+    /// Where a session stands that is not there.
+    pub const START: Self = Self {
+        incarnation: 0,
+        revision: Revision::ZERO,
+    };
+}
+
 /// What one append changes, all of it or nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
-    /// The revision that the events were decided on; zero creates the session.
-    pub expected: Revision,
+    /// What the events were decided on; [`Position::START`] creates the session.
+    pub expected: Position,
     /// How many events the frame holds. Never none: an append that adds nothing is not one.
     pub events: NonZeroU32,
     /// The events, encoded. Opaque here.
@@ -73,8 +92,7 @@ pub enum DueChange {
 pub struct Head {
     /// How many events it holds.
     pub revision: Revision,
-    /// Tells a session from an earlier one of the same name, so that what was cached of a deleted
-    /// session is never taken for the new one. Never reused within a store.
+    /// Tells a session from an earlier one of the same name: see [`Position`].
     pub incarnation: u64,
     /// What the last append said that lists should show.
     pub summary: Bytes,
@@ -90,6 +108,16 @@ pub struct Head {
     pub due: Option<Timestamp>,
     /// Who is looking at it.
     pub lease: Option<Lease>,
+}
+
+impl Head {
+    /// Where the session stands.
+    pub fn position(&self) -> Position {
+        Position {
+            incarnation: self.incarnation,
+            revision: self.revision,
+        }
+    }
 }
 
 /// What a project, or all of them together, holds.
@@ -173,24 +201,34 @@ pub trait SessionLog: Send + Sync + 'static {
 
     /// The frames that hold revisions after `after`, oldest first, up to about `max_bytes` and always
     /// at least one if there is any. The first frame may begin at or before `after`: it is the one
-    /// that holds the next revision. A session that does not exist has none.
+    /// that holds the next revision. A session that is not there any more has none.
     async fn read(
         &self,
         key: &SessionKey,
+        incarnation: u64,
         after: Revision,
         max_bytes: usize,
     ) -> Result<Vec<Frame>, StoreError>;
 
-    /// Appends if the session still stands at the expected revision, and returns the new one.
-    /// [`StoreError::Conflict`] says where it stands instead.
-    async fn append(&self, key: &SessionKey, batch: Batch) -> Result<Revision, StoreError>;
+    /// Appends if the session still stands where it is expected to, and returns where it stands then.
+    /// [`StoreError::Conflict`] says at which revision it stands instead.
+    async fn append(&self, key: &SessionKey, batch: Batch) -> Result<Position, StoreError>;
 
-    /// The current snapshot.
-    async fn snapshot(&self, key: &SessionKey) -> Result<Option<Snapshot>, StoreError>;
+    /// The current snapshot; none when the session is not there any more.
+    async fn snapshot(
+        &self,
+        key: &SessionKey,
+        incarnation: u64,
+    ) -> Result<Option<Snapshot>, StoreError>;
 
     /// Replaces the snapshot. One that is older than the current one changes nothing, because a slow
     /// writer must not undo a fast one's work; one past the head is refused.
-    async fn put_snapshot(&self, key: &SessionKey, snapshot: Snapshot) -> Result<(), StoreError>;
+    async fn put_snapshot(
+        &self,
+        key: &SessionKey,
+        incarnation: u64,
+        snapshot: Snapshot,
+    ) -> Result<(), StoreError>;
 
     /// Up to `limit` sessions in the order of their names, those after `after`; of one project or of
     /// all.
@@ -216,6 +254,17 @@ pub trait SessionLog: Send + Sync + 'static {
         after: Option<&SessionKey>,
         limit: usize,
     ) -> Result<Vec<Tombstone>, StoreError>;
+
+    /// Takes the right to remove what is left of a deleted session, unless somebody else has it or a worker had the
+    /// session's lease when it was deleted. True when it is the caller's: until then nobody else removes anything
+    /// under that name, which may be a new session's by the time. [`Self::release`] gives it back.
+    async fn claim_removal(
+        &self,
+        key: &SessionKey,
+        incarnation: u64,
+        lease: Lease,
+        now: Timestamp,
+    ) -> Result<bool, StoreError>;
 
     /// Takes a tombstone away, because nothing of the session is left elsewhere. False while the
     /// engine itself still holds records of it: ask again a little later. A tombstone that is gone
@@ -253,6 +302,12 @@ pub trait SessionLog: Send + Sync + 'static {
         owner: &str,
         next: DueChange,
     ) -> Result<bool, StoreError>;
+
+    /// Who is told that others have changed sessions; nobody where no others are. A hint may be lost, and may be of
+    /// what is known already: the log is the truth.
+    fn hints(&self) -> Option<broadcast::Receiver<SessionKey>> {
+        None
+    }
 
     /// What a project holds, or all of them together, without looking at every session. An engine whose
     /// sessions cannot be changed and counted in one step may tell what was so up to a minute ago.

@@ -9,10 +9,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 
-use crate::record::{Record, check_batch, check_lease, check_snapshot};
+use crate::record::{Record, check_batch, check_lease, check_position, check_snapshot};
 use crate::{
-    Batch, Due, DueChange, Frame, Head, Lease, MAX_LIST, SessionLog, Snapshot, StoreError,
-    Tombstone, Usage,
+    Batch, Due, DueChange, Frame, Head, Lease, MAX_LIST, Position, SessionLog, Snapshot,
+    StoreError, Tombstone, Usage,
 };
 
 /// A log that ends with the process, for tests and for trying things out.
@@ -27,6 +27,13 @@ struct State {
     tombstones: BTreeMap<SessionKey, Tombstone>,
     incarnations: u64,
     closed: bool,
+}
+
+impl State {
+    fn session(&self, key: &SessionKey, incarnation: u64) -> Option<&Session> {
+        let session = self.sessions.get(key);
+        session.filter(|session| session.record.incarnation == incarnation)
+    }
 }
 
 #[derive(Debug)]
@@ -70,11 +77,12 @@ impl SessionLog for MemoryLog {
     async fn read(
         &self,
         key: &SessionKey,
+        incarnation: u64,
         after: Revision,
         max_bytes: usize,
     ) -> Result<Vec<Frame>, StoreError> {
         let state = self.open()?;
-        let Some(session) = state.sessions.get(key) else {
+        let Some(session) = state.session(key, incarnation) else {
             return Ok(Vec::new());
         };
         let mut bytes = 0;
@@ -89,19 +97,16 @@ impl SessionLog for MemoryLog {
         Ok(page)
     }
 
-    async fn append(&self, key: &SessionKey, batch: Batch) -> Result<Revision, StoreError> {
+    async fn append(&self, key: &SessionKey, batch: Batch) -> Result<Position, StoreError> {
         check_batch(&batch)?;
         let mut state = self.open()?;
-        let current = state.sessions.get(key).map_or(0, |s| s.record.revision);
-        if current != batch.expected.get() {
-            return Err(StoreError::Conflict {
-                current: Revision::new(current),
-            });
-        }
-        if current == 0 && state.tombstones.contains_key(key) {
+        let current = state.sessions.get(key).map(|session| &session.record);
+        check_position(current, batch.expected)?;
+        let creates = current.is_none();
+        if creates && state.tombstones.contains_key(key) {
             return Err(StoreError::Deleting(key.clone()));
         }
-        state.incarnations += u64::from(current == 0);
+        state.incarnations += u64::from(creates);
         let incarnation = state.incarnations;
         let session = state
             .sessions
@@ -113,16 +118,20 @@ impl SessionLog for MemoryLog {
             });
         session.record.append(&batch);
         session.frames.push(Frame {
-            first: batch.expected.plus(1),
+            first: batch.expected.revision.plus(1),
             events: batch.events.get(),
             bytes: batch.frame,
         });
-        Ok(Revision::new(session.record.revision))
+        Ok(session.record.position())
     }
 
-    async fn snapshot(&self, key: &SessionKey) -> Result<Option<Snapshot>, StoreError> {
+    async fn snapshot(
+        &self,
+        key: &SessionKey,
+        incarnation: u64,
+    ) -> Result<Option<Snapshot>, StoreError> {
         let state = self.open()?;
-        let session = state.sessions.get(key);
+        let session = state.session(key, incarnation);
         Ok(session.and_then(|session| {
             let mark = session.record.snapshot?;
             Some(Snapshot {
@@ -132,12 +141,18 @@ impl SessionLog for MemoryLog {
         }))
     }
 
-    async fn put_snapshot(&self, key: &SessionKey, snapshot: Snapshot) -> Result<(), StoreError> {
+    async fn put_snapshot(
+        &self,
+        key: &SessionKey,
+        incarnation: u64,
+        snapshot: Snapshot,
+    ) -> Result<(), StoreError> {
         check_snapshot(&snapshot.bytes)?;
         let mut state = self.open()?;
         let session = state
             .sessions
             .get_mut(key)
+            .filter(|session| session.record.incarnation == incarnation)
             .ok_or_else(|| StoreError::NotFound(key.clone()))?;
         if session.record.accepts_snapshot(snapshot.at)? {
             let tail = frames_after(&session.frames, snapshot.at);
@@ -191,6 +206,19 @@ impl SessionLog for MemoryLog {
         let page = state.tombstones.range((from, Bound::Unbounded));
         let page = page.take(limit.min(MAX_LIST));
         Ok(page.map(|(_, tombstone)| tombstone.clone()).collect())
+    }
+
+    async fn claim_removal(
+        &self,
+        key: &SessionKey,
+        incarnation: u64,
+        lease: Lease,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        check_lease(&lease)?;
+        let mut state = self.open()?;
+        let found = state.tombstones.get_mut(key);
+        Ok(found.is_some_and(|found| found.claim(incarnation, lease, now)))
     }
 
     async fn forget(&self, key: &SessionKey, incarnation: u64) -> Result<bool, StoreError> {

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 
 use crate::{
-    Batch, DueChange, Head, Lease, MAX_FRAME_BYTES, MAX_OWNER_BYTES, MAX_SUMMARY_BYTES,
+    Batch, DueChange, Head, Lease, MAX_FRAME_BYTES, MAX_OWNER_BYTES, MAX_SUMMARY_BYTES, Position,
     SnapshotMark, StoreError, Tombstone,
 };
 
@@ -56,6 +56,13 @@ impl Record {
             due_changes: 0,
             lease: None,
             summary: Bytes::new(),
+        }
+    }
+
+    pub(crate) fn position(&self) -> Position {
+        Position {
+            incarnation: self.incarnation,
+            revision: Revision::new(self.revision),
         }
     }
 
@@ -180,11 +187,37 @@ impl Record {
     }
 }
 
+impl Tombstone {
+    /// See [`crate::SessionLog::claim_removal`].
+    pub(crate) fn claim(&mut self, incarnation: u64, lease: Lease, now: Timestamp) -> bool {
+        let is_held = |held: &Lease| held.owner != lease.owner && held.until > now;
+        if self.incarnation != incarnation || self.lease.as_ref().is_some_and(is_held) {
+            return false;
+        }
+        self.lease = Some(lease);
+        true
+    }
+}
+
 fn within(what: &'static str, len: usize, max: usize) -> Result<(), StoreError> {
     if len > max {
         return Err(StoreError::TooLarge { what, len, max });
     }
     Ok(())
+}
+
+/// Refuses what was decided upon another state than the one that is there.
+pub(crate) fn check_position(
+    current: Option<&Record>,
+    expected: Position,
+) -> Result<(), StoreError> {
+    let current = current.map_or(Position::START, Record::position);
+    if current == expected {
+        return Ok(());
+    }
+    Err(StoreError::Conflict {
+        current: current.revision,
+    })
 }
 
 /// Refuses a batch that no engine could keep its promises on.

@@ -1,4 +1,4 @@
-//! Both engines against the one suite.
+//! Every engine against the one suite.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers outside of a test function fail by panicking too"
@@ -7,12 +7,15 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use palimpsest_store::SessionLog;
 use palimpsest_store::conformance::{self, Harness};
 use palimpsest_store::memory::MemoryLog;
+use palimpsest_store::postgres::{PostgresLog, PostgresOptions};
 use palimpsest_store::sled::{SledLog, SledOptions};
+use palimpsest_test_database::Cluster;
 
 struct Memory;
 
@@ -64,6 +67,44 @@ impl Harness for Sled {
     }
 }
 
+/// Stores in schemas of one database server; the newest is the one to reopen.
+struct Postgres {
+    cluster: Cluster,
+    stores: AtomicU32,
+}
+
+impl Postgres {
+    fn new() -> Self {
+        Self {
+            cluster: Cluster::start(),
+            stores: AtomicU32::new(0),
+        }
+    }
+
+    async fn open(&self) -> Arc<dyn SessionLog> {
+        let options = PostgresOptions {
+            schema: format!("store-{}", self.stores.load(Ordering::Relaxed)),
+            // What was counted a moment ago is asked for again, and has changed.
+            usage_age: Duration::ZERO,
+            ..PostgresOptions::new(self.cluster.url())
+        };
+        Arc::new(PostgresLog::open(&options).await.unwrap())
+    }
+}
+
+#[async_trait]
+impl Harness for Postgres {
+    async fn fresh(&self) -> Arc<dyn SessionLog> {
+        self.stores.fetch_add(1, Ordering::Relaxed);
+        self.open().await
+    }
+
+    async fn reopen(&self, log: Arc<dyn SessionLog>) -> Arc<dyn SessionLog> {
+        log.close().await.unwrap();
+        self.open().await
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_conforms() {
     conformance::run(&Memory).await;
@@ -74,6 +115,11 @@ async fn sled_conforms() {
     conformance::run(&Sled::new()).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_conforms() {
+    conformance::run(&Postgres::new()).await;
+}
+
 #[test]
 fn memory_agrees_with_the_model() {
     conformance::properties(&Memory, 256);
@@ -82,4 +128,9 @@ fn memory_agrees_with_the_model() {
 #[test]
 fn sled_agrees_with_the_model() {
     conformance::properties(&Sled::new(), 24);
+}
+
+#[test]
+fn postgres_agrees_with_the_model() {
+    conformance::properties(&Postgres::new(), 24);
 }

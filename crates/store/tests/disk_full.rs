@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use palimpsest_core::ids::{Revision, SessionKey};
+use palimpsest_store::conformance::ByName as _;
 use palimpsest_store::sled::{SledLog, SledOptions};
-use palimpsest_store::{Batch, DueChange, SessionLog, Snapshot, StoreError};
+use palimpsest_store::{Batch, DueChange, Position, SessionLog, Snapshot, StoreError};
 
 /// A file system of so many megabytes; unmounted with its value.
 struct Small {
@@ -108,7 +109,9 @@ struct Acknowledged(HashMap<u64, Vec<(u64, usize)>>);
 impl Acknowledged {
     async fn check(&mut self, log: &SledLog, context: &str) {
         for (session, frames) in &self.0 {
-            let read = log.read(&key(*session), Revision::ZERO, usize::MAX).await;
+            let read = log
+                .frames_of(&key(*session), Revision::ZERO, usize::MAX)
+                .await;
             let read = read.unwrap_or_else(|error| panic!("{context}: {error}"));
             assert!(
                 read.len() >= frames.len(),
@@ -124,7 +127,9 @@ impl Acknowledged {
     /// A write whose outcome was not known may have happened.
     async fn settle(&mut self, log: &SledLog, maybe: &HashMap<u64, (u64, usize)>) {
         for (session, written) in maybe {
-            let read = log.read(&key(*session), Revision::ZERO, usize::MAX).await;
+            let read = log
+                .frames_of(&key(*session), Revision::ZERO, usize::MAX)
+                .await;
             let count = read.unwrap().len();
             let frames = self.0.entry(*session).or_default();
             if count == frames.len() + 1 {
@@ -162,14 +167,17 @@ async fn schedule(seed: u64, reserve: u64) -> bool {
             written += 1;
             let seed = seed.wrapping_mul(1_000_003) + written;
             let batch = Batch {
-                expected: Revision::new(frames.len() as u64),
+                expected: Position {
+                    revision: Revision::new(frames.len() as u64),
+                    ..Position::START
+                },
                 events: NonZeroU32::MIN,
                 frame: frame(seed, size),
                 summary: Bytes::from_static(b"summary"),
                 due: DueChange::Keep,
                 blob_bytes: 0,
             };
-            match log.append(&key(session), batch).await {
+            match log.append_to(&key(session), batch).await {
                 Ok(_) => frames.push((seed, size)),
                 Err(StoreError::Full(_)) => {
                     maybe.entry(session).or_insert((seed, size));
@@ -185,7 +193,7 @@ async fn schedule(seed: u64, reserve: u64) -> bool {
                 let at = Revision::new(frames.len() as u64);
                 let bytes = frame(1, 50_000);
                 let put = log
-                    .put_snapshot(&key(session), Snapshot { at, bytes })
+                    .put_snapshot_of(&key(session), Snapshot { at, bytes })
                     .await;
                 assert!(
                     matches!(put, Ok(()) | Err(StoreError::Full(_))),

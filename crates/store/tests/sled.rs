@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
+use palimpsest_store::conformance::ByName as _;
 use palimpsest_store::sled::{SledLog, SledOptions, compact_store};
-use palimpsest_store::{Batch, DueChange, Lease, SessionLog, Snapshot, StoreError};
+use palimpsest_store::{Batch, DueChange, Lease, Position, SessionLog, Snapshot, StoreError};
 
 fn key(number: u64) -> SessionKey {
     SessionKey::parse(&format!("projects/p/sessions/s{number}")).unwrap()
@@ -21,7 +22,10 @@ fn key(number: u64) -> SessionKey {
 
 fn batch(expected: u64, frame: Vec<u8>) -> Batch {
     Batch {
-        expected: Revision::new(expected),
+        expected: Position {
+            revision: Revision::new(expected),
+            ..Position::START
+        },
         events: NonZeroU32::MIN,
         frame: frame.into(),
         summary: Bytes::from_static(b"s"),
@@ -40,7 +44,7 @@ async fn filled(dir: &Path) {
     for session in 0..20 {
         for revision in 0..5 {
             let frame = vec![u8::try_from(session).unwrap(); 3000];
-            log.append(&key(session), batch(revision, frame))
+            log.append_to(&key(session), batch(revision, frame))
                 .await
                 .unwrap();
         }
@@ -151,7 +155,7 @@ async fn one_process_at_a_time() {
     let dir = root.path().join("store");
     let log = open(&dir).unwrap();
     assert!(matches!(open(&dir), Err(StoreError::Locked { .. })));
-    log.append(&key(0), batch(0, vec![1])).await.unwrap();
+    log.append_to(&key(0), batch(0, vec![1])).await.unwrap();
     // One that ends while another waits lets it in.
     let waiting = {
         let dir = dir.clone();
@@ -201,7 +205,7 @@ async fn a_copy_has_everything_and_is_smaller() {
     for session in 0..12 {
         for revision in 0..6 {
             let frame = vec![u8::try_from(session * 6 + revision).unwrap(); 150_000];
-            log.append(&key(session), batch(revision, frame))
+            log.append_to(&key(session), batch(revision, frame))
                 .await
                 .unwrap();
         }
@@ -209,7 +213,7 @@ async fn a_copy_has_everything_and_is_smaller() {
             at: Revision::new(4),
             bytes: vec![5; 50_000].into(),
         };
-        log.put_snapshot(&key(session), snapshot).await.unwrap();
+        log.put_snapshot_of(&key(session), snapshot).await.unwrap();
     }
     for session in 3..12 {
         log.delete(&key(session), Timestamp::default())
@@ -243,8 +247,8 @@ async fn a_copy_has_everything_and_is_smaller() {
     assert!(compact_store(&root.path().join("none"), &root.path().join("x")).is_err());
     let log = open(&to).unwrap();
     assert_eq!(dump(&log).await, before);
-    log.append(&key(1), batch(6, vec![1])).await.unwrap();
-    let created = log.append(&key(50), batch(0, vec![1])).await;
+    log.append_to(&key(1), batch(6, vec![1])).await.unwrap();
+    let created = log.append_to(&key(50), batch(0, vec![1])).await;
     created.unwrap();
     let incarnation = log.head(&key(50)).await.unwrap().unwrap().incarnation;
     assert_eq!(incarnation, 13, "counters go on");
@@ -259,8 +263,11 @@ async fn a_copy_has_everything_and_is_smaller() {
 async fn dump(log: &SledLog) -> String {
     let mut out = String::new();
     for (key, head) in log.list(None, None, 1000).await.unwrap() {
-        let frames = log.read(&key, Revision::ZERO, usize::MAX).await.unwrap();
-        let snapshot = log.snapshot(&key).await.unwrap();
+        let frames = log
+            .frames_of(&key, Revision::ZERO, usize::MAX)
+            .await
+            .unwrap();
+        let snapshot = log.snapshot_of(&key).await.unwrap();
         let lens: Vec<_> = frames
             .iter()
             .map(|f| (f.first, f.bytes.len(), f.bytes[0]))
@@ -281,7 +288,7 @@ async fn the_engine_counts_what_it_does() {
     let tasks: Vec<_> = (0..200)
         .map(|session| {
             let log = log.clone();
-            tokio::spawn(async move { log.append(&key(session), batch(0, vec![1; 500])).await })
+            tokio::spawn(async move { log.append_to(&key(session), batch(0, vec![1; 500])).await })
         })
         .collect();
     for task in tasks {

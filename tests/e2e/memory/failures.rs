@@ -114,7 +114,8 @@ async fn without_a_worker_it_falls_behind_until_a_worker_runs_on_the_store() {
     let work = |folder: &Path| {
         let mut command = std::process::Command::new(binary());
         command
-            .args(["worker", "--data-dir"])
+            .args(["worker", "--listen", "127.0.0.1:0"])
+            .args(["--admin-listen", "127.0.0.1:0", "--data-dir"])
             .arg(folder)
             .env_clear();
         command
@@ -126,7 +127,7 @@ async fn without_a_worker_it_falls_behind_until_a_worker_runs_on_the_store() {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success());
     assert!(
-        said.contains("in use by another process") && said.contains("stop the server"),
+        said.contains("in use by another process") && said.contains("stop that one first"),
         "{said}"
     );
     server.stop();

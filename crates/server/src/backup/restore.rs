@@ -14,7 +14,7 @@ use palimpsest_store::blobs::Blobs;
 use palimpsest_store::place::{Place, hex};
 use palimpsest_store::sled::{SledLog, SledOptions};
 use palimpsest_store::{
-    Batch, DueChange, MAX_FRAME_BYTES, MAX_SUMMARY_BYTES, SessionLog, crash_point,
+    Batch, DueChange, MAX_FRAME_BYTES, MAX_SUMMARY_BYTES, Position, SessionLog, crash_point,
 };
 use sha2::{Digest as _, Sha256};
 use tokio::task::spawn_blocking;
@@ -174,6 +174,33 @@ struct Into {
     now: Timestamp,
 }
 
+impl Into {
+    /// Appends what follows each other, all of it on its way at once, and says to which incarnation. That is
+    /// known when there is a session.
+    async fn append(&self, key: &SessionKey, batches: Vec<Batch>) -> Result<u64, BackupError> {
+        let mut incarnation = 0;
+        let mut batches = batches.into_iter();
+        if batches
+            .as_slice()
+            .first()
+            .is_some_and(|first| first.expected == Position::START)
+        {
+            let first = batches.next().map(|first| self.log.append(key, first));
+            if let Some(first) = first {
+                incarnation = first.await?.incarnation;
+            }
+        }
+        let appends = batches.map(|mut batch| {
+            batch.expected.incarnation = batch.expected.incarnation.max(incarnation);
+            self.log.append(key, batch)
+        });
+        for appended in join_all(appends).await {
+            incarnation = appended?.incarnation;
+        }
+        Ok(incarnation)
+    }
+}
+
 async fn each(
     place: &Place,
     id: &str,
@@ -237,19 +264,18 @@ async fn session(
     let row = STANDARD.decode(&entry.row).ok();
     let row = row.filter(|row| row.len() <= MAX_SUMMARY_BYTES);
     let row = row.ok_or_else(|| damaged(&entry.session, "its row cannot be read"))?;
-    let mut at = 0;
+    let mut at = Position::START;
     for log in &entry.logs {
-        if log.after != at {
+        if log.after != at.revision.get() {
             return Err(damaged(&log.path, "it does not follow the part before it"));
         }
         let mut records = Records::open(place, log).await?;
         let last = log.revision == entry.revision;
         let end = last.then(|| entry.results.iter().map(|result| result.bytes).sum());
-        append(&mut records, (key, &row, end), into).await?;
-        at = log.revision;
+        at = append(&mut records, (key, &row, end), at, into).await?;
         done.bytes += log.bytes;
     }
-    if at != entry.revision {
+    if at.revision.get() != entry.revision {
         return Err(damaged(
             &entry.session,
             "its log does not reach its revision",
@@ -258,13 +284,14 @@ async fn session(
     Ok(done)
 }
 
-/// Appends all records of a part of a log. With the last of all, whose part has an `end`, the worker is told
-/// to look at the session, and the store how much its results hold.
+/// Appends all records of a part of a log, and says where the session stands then. With the last of all, whose
+/// part has an `end`, the worker is told to look at the session, and the store how much its results hold.
 async fn append(
     records: &mut Records<'_>,
     (key, row, end): (&SessionKey, &[u8], Option<u64>),
+    mut at: Position,
     into: Option<&Into>,
-) -> Result<(), BackupError> {
+) -> Result<Position, BackupError> {
     loop {
         let mut batches = Vec::new();
         let mut bytes = 0;
@@ -277,7 +304,10 @@ async fn append(
             let end = end.filter(|_| ends);
             batches.push(Batch {
                 blob_bytes: end.unwrap_or(0),
-                expected: Revision::new(first - 1),
+                expected: Position {
+                    revision: Revision::new(first - 1),
+                    ..at
+                },
                 events,
                 frame,
                 summary: Bytes::copy_from_slice(row),
@@ -287,14 +317,12 @@ async fn append(
                 },
             });
         }
-        if batches.is_empty() {
-            return Ok(());
-        }
+        let Some(last) = batches.last() else {
+            return Ok(at);
+        };
+        at.revision = last.expected.revision.plus(u64::from(last.events.get()));
         if let Some(into) = into {
-            let appends = batches.into_iter().map(|batch| into.log.append(key, batch));
-            for appended in join_all(appends).await {
-                appended?;
-            }
+            at.incarnation = into.append(key, batches).await?;
         }
     }
 }

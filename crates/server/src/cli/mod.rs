@@ -17,6 +17,7 @@ mod keys;
 mod output;
 mod replay;
 mod restore;
+mod schema;
 mod serve;
 mod sessions;
 mod settings;
@@ -58,6 +59,7 @@ enum Command {
     Restore(restore::Restore),
     VerifyStore(verify_store::VerifyStore),
     CompactStore(compact_store::CompactStore),
+    Schema(schema::Schema),
     Config(config::Print),
     Completions(completions::Completions),
 }
@@ -82,6 +84,7 @@ impl Cli {
             Command::Restore(command) => command.run(),
             Command::VerifyStore(command) => command.run(),
             Command::CompactStore(command) => command.run(),
+            Command::Schema(command) => command.run(),
             Command::Config(command) => command.run(),
             Command::Completions(command) => command.run(),
         }

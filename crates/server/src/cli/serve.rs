@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use palimpsest_server::config::Loaded;
 use palimpsest_server::serve::Server;
 use palimpsest_server::{app, signals, telemetry};
 
@@ -17,6 +18,7 @@ const RUNTIME_CLOSE: Duration = Duration::from_secs(1);
   palimpsest serve
   palimpsest serve --data-dir /var/lib/palimpsest --blobs s3://bucket/palimpsest
   palimpsest serve --listen 0.0.0.0:50051 --insecure-listen-anywhere
+  palimpsest serve --role server --config palimpsest.toml
   PALIMPSEST_LOG_LEVEL=debug palimpsest serve --config palimpsest.toml
 
 `palimpsest config` shows every setting. The first signal lets calls in flight finish; a second
@@ -28,19 +30,23 @@ pub(super) struct Serve {
 
 impl Serve {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        let loaded = self.settings.load()?;
-        let telemetry = telemetry::init(&loaded.config)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .build()?;
-        let outcome = runtime.block_on(async {
-            let stop = signals::stop_on_signals()?;
-            let server = Server::bind(loaded.config).await?;
-            let server = server.with_metrics(telemetry.metrics());
-            Ok(server.run(app::build, stop).await?)
-        });
-        runtime.shutdown_timeout(RUNTIME_CLOSE);
-        telemetry.shutdown();
-        outcome
+        run(self.settings.load()?)
     }
+}
+
+/// Does what the settings say, until it is told to stop.
+pub(super) fn run(loaded: Loaded) -> anyhow::Result<()> {
+    let telemetry = telemetry::init(&loaded.config)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    let outcome = runtime.block_on(async {
+        let stop = signals::stop_on_signals()?;
+        let server = Server::bind(loaded.config).await?;
+        let server = server.with_metrics(telemetry.metrics());
+        Ok(server.run(app::build, stop).await?)
+    });
+    runtime.shutdown_timeout(RUNTIME_CLOSE);
+    telemetry.shutdown();
+    outcome
 }

@@ -15,6 +15,9 @@ pub(super) struct Settings {
     /// A TOML file with settings; `palimpsest config` prints one to begin with
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// What this process does: all, or server or worker where several share a store [default: all]
+    #[arg(long, value_name = "ROLE")]
+    role: Option<String>,
     /// Where the gRPC services listen [default: 127.0.0.1:50051]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
@@ -40,6 +43,9 @@ pub(super) struct Settings {
     /// Any setting by its key, such as limits.max_messages=500; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
+    /// Who said the role, when no flag did.
+    #[arg(skip)]
+    role_from: Option<&'static str>,
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
@@ -50,6 +56,13 @@ fn pair(text: &str) -> Result<(String, String), String> {
 }
 
 impl Settings {
+    /// The same with a role that the command has.
+    pub(super) fn with_role(mut self, command: &'static str, role: &str) -> Self {
+        self.role = Some(role.to_owned());
+        self.role_from = Some(command);
+        self
+    }
+
     /// The configuration that these flags, the environment and the file make.
     pub(super) fn load(self) -> Result<Loaded, ConfigErrors> {
         let anywhere = self.insecure_listen_anywhere.then(|| "true".to_owned());
@@ -62,6 +75,7 @@ impl Settings {
             flags = flags.with("--set", &key, Some(value));
         }
         let flags = flags
+            .with(self.role_from.unwrap_or("--role"), "role", self.role)
             .with("--listen", "listen", self.listen)
             .with("--admin-listen", "admin.listen", self.admin_listen)
             .with("--data-dir", "data_dir", self.data_dir)

@@ -206,7 +206,7 @@ async fn events(log: &dyn SessionLog, key: &SessionKey, head: &Head) -> anyhow::
     let (mut names, mut after) = (Names::new(), Revision::ZERO);
     let mut session: Option<Session> = None;
     while after < head.revision {
-        let frames = log.read(key, after, READ_BYTES).await?;
+        let frames = log.read(key, head.incarnation, after, READ_BYTES).await?;
         if frames.is_empty() {
             bail!(
                 "its log ends at revision {after} instead of {}",

@@ -2,7 +2,7 @@
 
 use palimpsest_core::policy::{Preset, ThresholdBasis, WindowHint};
 
-use super::{Config, auth, otlp, summarizer};
+use super::{Config, Role, auth, otlp, postgres, summarizer};
 
 /// Settings that do not go together.
 pub(super) struct Mismatch {
@@ -51,9 +51,15 @@ pub(super) fn all(config: &Config) -> Vec<Mismatch> {
         &["worker.poll_ms", "worker.lease_ms"],
         "is more than worker.lease_ms: what a dead worker has left would wait longer than it must",
     );
+    check(
+        config.role != Role::Worker || config.worker.enabled,
+        &["worker.enabled", "role"],
+        "must be true for a worker: it would have nothing to do",
+    );
     auth::check(config, &mut check);
     otlp::check(&config.otlp, &mut check);
     summarizer::check(&config.summarizer, &mut check);
+    postgres::check(config, &mut check);
     budget(config, &mut check);
     found
 }

@@ -15,6 +15,7 @@ mod load;
 mod otel;
 mod otlp;
 mod policy;
+mod postgres;
 mod problem;
 mod quotas;
 mod render;
@@ -43,6 +44,7 @@ pub use auth::{AuthConfig, JwtConfig, Text, TlsConfig};
 pub use hooks::{EndpointConfig, EndpointName, EndpointUrl, HooksConfig};
 pub use load::{Flags, Loaded, load};
 pub use otlp::{OtlpConfig, OtlpProtocol, Ratio, ResourceAttributes, ServiceName};
+pub use postgres::{DatabaseUrl, PostgresConfig, SchemaName};
 pub use problem::{ConfigErrors, Origin, Problem};
 pub use quotas::{Quotas, QuotasConfig};
 pub use retention::{Age, Keep, OwnKeep, RetentionConfig, SweepConfig};
@@ -50,11 +52,13 @@ pub use source::{FixedSource, ProcessSource, Source};
 pub use summarizer::{
     BaseUrl, ModelConfig, ModelName, ModelNames, ModelProvider, SummarizerConfig, VariableName,
 };
-pub use value::{LogFilter, LogFormat};
+pub use value::{LogFilter, LogFormat, Role};
 
 /// Every setting of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
+    /// What this process does.
+    pub role: Role,
     /// Where the gRPC services listen.
     pub listen: SocketAddr,
     /// Whether listening beyond this machine is allowed although nothing asks callers who they are.
@@ -83,7 +87,7 @@ pub struct Config {
     pub grpc: GrpcConfig,
     /// Going down.
     pub shutdown: ShutdownConfig,
-    /// The embedded store.
+    /// Where sessions are kept.
     pub store: StoreConfig,
     /// The worker that keeps summaries.
     pub worker: WorkerConfig,
@@ -171,10 +175,12 @@ pub struct ShutdownConfig {
     pub drain_ms: u64,
 }
 
-/// The embedded store.
+/// Where sessions are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
-    /// Bytes of its page cache.
+    /// The database that many machines share, if there is one.
+    pub postgres: PostgresConfig,
+    /// Bytes of the embedded store's page cache.
     pub cache_bytes: u64,
     /// How often it writes to disk what nobody waits for, and collects garbage.
     pub flush_every_ms: u64,
@@ -217,6 +223,7 @@ const MIB: u64 = 1024 * 1024;
 impl Default for Config {
     fn default() -> Self {
         Self {
+            role: Role::default(),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 50051)),
             insecure_listen_anywhere: false,
             data_dir: "data".into(),
@@ -237,6 +244,7 @@ impl Default for Config {
             grpc: GrpcConfig::default(),
             shutdown: ShutdownConfig { drain_ms: 25_000 },
             store: StoreConfig {
+                postgres: PostgresConfig::default(),
                 cache_bytes: 64 * MIB,
                 flush_every_ms: 200,
                 canary_every_ms: 5_000,

@@ -51,6 +51,8 @@ macro_rules! settings {
 }
 
 settings! {
+    "role" => role,
+        "all, or, where several processes share a store, server (answers calls) or worker (keeps summaries, does the upkeep).";
     "listen" => listen,
         "Where the gRPC services listen.";
     "insecure_listen_anywhere" => insecure_listen_anywhere,
@@ -211,6 +213,32 @@ settings! {
         "How often readiness writes to the store to see whether it can.";
     "store.min_free_bytes" => store.min_free_bytes in 0..=MAX_BYTES,
         "Bytes of the store's disk that stay free: below that, writes are refused and reads go on.";
+    "store.postgres.url" => store.postgres.url,
+        "The PostgreSQL database that any number of servers and workers share. Without it sessions are kept in data_dir.";
+    "store.postgres.password_env" => store.postgres.password_env,
+        "The variable that holds its password.";
+    "store.postgres.password_file" => store.postgres.password_file,
+        "The file that holds its password.";
+    "store.postgres.schema" => store.postgres.schema,
+        "The schema that holds the tables. Without it: palimpsest.";
+    "store.postgres.ca_file" => store.postgres.ca_file,
+        "The authority of the database's certificate, as PEM. Without it: those that the system trusts.";
+    "store.postgres.client_cert_file" => store.postgres.client_cert_file,
+        "The certificate that is shown to the database, as PEM.";
+    "store.postgres.client_key_file" => store.postgres.client_key_file,
+        "The key of that certificate.";
+    "store.postgres.connections" => store.postgres.connections in 2..=1_000,
+        "Connections of this process to the database. All processes together need fewer than its max_connections.";
+    "store.postgres.wait_ms" => store.postgres.wait_ms in 10..=60_000,
+        "How long a call waits for one of them before it is refused.";
+    "store.postgres.connect_timeout_ms" => store.postgres.connect_timeout_ms in 100..=60_000,
+        "How long connecting may take.";
+    "store.postgres.statement_timeout_ms" => store.postgres.statement_timeout_ms in 100..=HOUR_MS,
+        "How long one statement may take.";
+    "store.postgres.retry_ms" => store.postgres.retry_ms in 0..=60_000,
+        "How long a call goes on trying while the database cannot be reached, as during a failover, before it is refused.";
+    "store.postgres.migrate" => store.postgres.migrate,
+        "Whether tables that are missing or old are made and changed at a start. Without it `palimpsest schema apply` does that.";
     "worker.enabled" => worker.enabled,
         "Whether serve keeps summary.md up to date; without it, palimpsest worker has to.";
     "worker.parallel" => worker.parallel in 1..=256,

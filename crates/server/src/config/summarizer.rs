@@ -223,6 +223,8 @@ macro_rules! texts {
     )*};
 }
 
+pub(super) use texts;
+
 texts! {
     /// Where a provider answers.
     BaseUrl: |text| url::Url::parse(text).is_ok_and(|url| {

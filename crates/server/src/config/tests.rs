@@ -488,6 +488,8 @@ fn what_is_printed_can_be_loaded_again() {
         .collect::<Vec<_>>()
         .join("\n");
     expect![[r##"
+        # all, or, where several processes share a store, server (answers calls) or worker (keeps summaries, does the upkeep).
+        role = "all" # default
         # Where the gRPC services listen.
         listen = "127.0.0.1:50051" # default
         # Allows an address that other machines can reach although nothing asks callers who they are.
@@ -496,9 +498,7 @@ fn what_is_printed_can_be_loaded_again() {
         data_dir = "/var/lib/a b" # --data-dir
 
         [admin]
-        # Where the admin port listens: metrics and health over HTTP.
-        listen = "127.0.0.1:50052" # default
-        # Allows an admin port that other machines can reach. It asks nobody who they are, and shows no content."##]]
+        # Where the admin port listens: metrics and health over HTTP."##]]
     .assert_eq(&start);
 }
 

@@ -253,6 +253,27 @@ choices! {
 }
 
 choices! {
+    /// What a process does of all that there is to do.
+    Role {
+        "All of it." All = "all",
+        "It answers calls, and leaves summaries and upkeep to others on the same store." Server = "server",
+        "It keeps summaries and does the upkeep, and answers no calls." Worker = "worker"
+    }
+}
+
+impl Role {
+    /// Whether it answers calls.
+    pub fn serves(self) -> bool {
+        self != Self::Worker
+    }
+
+    /// Whether it works in the background.
+    pub fn works(self) -> bool {
+        self != Self::Server
+    }
+}
+
+choices! {
     /// Whose API a model is asked by.
     ModelProvider {
         "Nobody's: there is no such model." None = "none",

@@ -123,6 +123,14 @@ metrics! {
         "Bytes of keys and values that were written.";
     STORE_SIZE = Gauge, "palimpsest.store.size", "By", [],
         "Bytes of the embedded store's files, without blobs.";
+    STORE_CONNECTIONS = Gauge, "palimpsest.store.connections", "", [],
+        "Connections to the shared store that are open.";
+    STORE_CONNECTIONS_IDLE = Gauge, "palimpsest.store.connections_idle", "", [],
+        "Those of them that nobody uses now.";
+    STORE_CONNECTIONS_MAX = Gauge, "palimpsest.store.connections_max", "", [],
+        "How many there may be (store.postgres.connections).";
+    STORE_WAITING = Gauge, "palimpsest.store.waiting", "", [],
+        "Calls that wait for one of these connections.";
     DISK_FREE = Gauge, "palimpsest.disk.free", "By", [],
         "Bytes that are free on the disk of data_dir.";
     DISK_SIZE = Gauge, "palimpsest.disk.size", "By", [],

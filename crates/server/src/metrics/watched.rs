@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use opentelemetry::KeyValue;
+use palimpsest_store::postgres::{Connections, PostgresLog};
 use palimpsest_store::sled::SledLog;
 use palimpsest_worker::Stats;
 
@@ -17,6 +18,7 @@ use crate::access::Access;
 use crate::clock::Clock;
 use crate::grpc::{Admission, Health, Mutations, Tls};
 use crate::sessions::Sessions;
+use crate::store::Engine;
 use crate::summarizer::Models;
 use crate::telemetry::{Exported, panics};
 use crate::upkeep;
@@ -130,8 +132,32 @@ impl Metrics {
         count(&names::SUMMARY_EDITS, Stats::edits);
     }
 
-    /// Tells of the embedded store.
-    pub(crate) fn watch_store(&self, log: &Arc<SledLog>) {
+    /// Tells of the store.
+    pub(crate) fn watch_store(&self, engine: &Engine) {
+        match engine {
+            Engine::Embedded(log) => self.watch_embedded(log),
+            Engine::Shared(log) => self.watch_shared(log),
+        }
+    }
+
+    fn watch_shared(&self, log: &Arc<PostgresLog>) {
+        let meter = self.meter();
+        let one = |metric, read: fn(&Connections) -> usize| {
+            let of = Arc::downgrade(log);
+            watch(meter, metric, move || {
+                let log = of.upgrade();
+                log.map(|log| (size(read(&log.connections())), Vec::new()))
+                    .into_iter()
+                    .collect()
+            });
+        };
+        one(&names::STORE_CONNECTIONS, |now| now.open);
+        one(&names::STORE_CONNECTIONS_IDLE, |now| now.idle);
+        one(&names::STORE_CONNECTIONS_MAX, |now| now.most);
+        one(&names::STORE_WAITING, |now| now.waiting);
+    }
+
+    fn watch_embedded(&self, log: &Arc<SledLog>) {
         let meter = self.meter();
         let count = |metric, read: fn(&palimpsest_store::sled::Stats) -> u64| {
             let of = Arc::downgrade(log);

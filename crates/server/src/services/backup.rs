@@ -117,7 +117,7 @@ async fn read(
     let mut after = Revision::ZERO;
     if known > Revision::ZERO && known <= to {
         let given = &request.after_sha256;
-        if let Some(frame) = frame_at(service, &key, known).await?
+        if let Some(frame) = frame_at(service, &key, head.incarnation, known).await?
             && digest(&frame) == given[..]
         {
             after = known;
@@ -127,8 +127,8 @@ async fn read(
     let (service, from) = (service.clone(), after);
     let stream = try_stream! {
         while after < to {
-            let frames = service.sessions.log().read(&key, after, READ_BYTES).await;
-            let frames = frames.map_err(ServiceError::from).map_err(Status::from)?;
+            let frames = service.sessions.log().read(&key, head.incarnation, after, READ_BYTES);
+            let frames = frames.await.map_err(ServiceError::from).map_err(Status::from)?;
             if frames.is_empty() {
                 // It was deleted meanwhile.
                 Err(gone(&key))?;
@@ -192,10 +192,12 @@ fn gone(key: &SessionKey) -> Status {
 async fn frame_at(
     service: &Service,
     key: &SessionKey,
+    incarnation: u64,
     at: Revision,
 ) -> Result<Option<Frame>, ServiceError> {
     let before = Revision::new(at.get() - 1);
-    let frames = service.sessions.log().read(key, before, 1).await?;
+    let frames = service.sessions.log().read(key, incarnation, before, 1);
+    let frames = frames.await?;
     Ok(frames.into_iter().next().filter(|frame| frame.last() == at))
 }
 

@@ -14,6 +14,7 @@ use palimpsest_proto::context::v1::{
     WatchSessionResponse,
 };
 use prost::Message as _;
+use tokio::time::{Instant, sleep_until};
 use tonic::Status;
 
 use super::Service;
@@ -217,12 +218,19 @@ pub(super) async fn watch(
     let kinds = convert::event_kinds(&request.kinds)?;
     // First the watcher, then the revision: nothing can happen in between unseen.
     let mut watcher = service.sessions.watch(&key);
-    let head = service.sessions.read(&key, Session::revision).await?;
-    let mut seen = request.after_revision.map_or(head, Revision::new);
+    let of = service.sessions.position(&key).await?;
+    let mut seen = request.after_revision.map_or(of.revision, Revision::new);
     let service = service.clone();
     let stream = try_stream! {
+        // Told at once, then whenever there was something, and now and then.
+        let mut heartbeat = Instant::now();
         loop {
-            loop {
+            // An earlier session of the name has nothing to do with a later one.
+            let now = service.sessions.position(&key).await.map_err(status)?;
+            if now.incarnation != of.incarnation {
+                Err(status(SessionsError::NotFound(key.clone())))?;
+            }
+            while seen < now.revision {
                 let recorded = service.sessions.events(&key, seen, READ_BYTES).await.map_err(status)?;
                 let Some((last, _)) = recorded.last() else {
                     break;
@@ -241,16 +249,20 @@ pub(super) async fn watch(
                     }
                 }
                 seen = last;
+                heartbeat = Instant::now();
             }
-            yield WatchSessionResponse {
-                event: None,
-                revision: seen.get(),
-                caught_up: true,
-            };
+            if heartbeat <= Instant::now() {
+                heartbeat = Instant::now() + HEARTBEAT;
+                yield WatchSessionResponse {
+                    event: None,
+                    revision: seen.get(),
+                    caught_up: true,
+                };
+            }
             let news = tokio::select! {
                 change = watcher.changed() => News::Change(change),
                 () = service.draining.cancelled() => News::Draining,
-                () = tokio::time::sleep(HEARTBEAT) => News::None,
+                () = sleep_until(heartbeat) => News::None,
             };
             match news {
                 News::Change(change) if change.deleted => {

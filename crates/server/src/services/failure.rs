@@ -52,6 +52,10 @@ impl From<StoreError> for ServiceError {
                 tracing::warn!(%error, "failed to read the store");
                 Self::StoreUnavailable { retry_after: SOON }
             }
+            StoreError::Unreachable(_) | StoreError::Setup(_) => {
+                tracing::warn!(%error, "the store cannot be reached");
+                Self::StoreUnavailable { retry_after: SOON }
+            }
             StoreError::Full(why) => Self::StoreFull {
                 why,
                 retry_after: RESTART,

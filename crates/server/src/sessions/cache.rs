@@ -95,6 +95,12 @@ impl Cache {
         handle
     }
 
+    /// The handle of a session, if there is one.
+    pub(super) fn known(&self, key: &SessionKey) -> Option<Arc<Handle>> {
+        let inner = self.lock();
+        inner.slots.get(key).map(|slot| Arc::clone(&slot.handle))
+    }
+
     /// Says how large a session is now, and lets others go when that is too much.
     pub(super) fn weigh(&self, key: &SessionKey, bytes: usize) {
         let mut inner = self.lock();

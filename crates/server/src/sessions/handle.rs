@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use palimpsest_core::command::memory_due;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::Session;
 use palimpsest_store::encoding::encode_snapshot;
-use palimpsest_store::{Batch, DueChange, SessionLog, Snapshot, StoreError};
+use palimpsest_store::{Batch, DueChange, Position, SessionLog, Snapshot, StoreError};
 use tokio::sync::{Mutex, MutexGuard, Notify, watch};
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 use tracing::Instrument as _;
 
 use super::load::Reader;
@@ -49,6 +51,8 @@ pub(super) struct State(Option<Loaded>);
 #[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) session: Session,
+    /// Which session of its name; none has zero, which is one that was not committed yet.
+    pub(super) incarnation: u64,
     pub(super) tail_bytes: u64,
     /// What the last snapshot takes; it is known when that has been encoded.
     pub(super) snapshot_bytes: Arc<AtomicU64>,
@@ -58,6 +62,7 @@ impl Loaded {
     pub(super) fn new(session: Session) -> Self {
         Self {
             session,
+            incarnation: 0,
             tail_bytes: 0,
             snapshot_bytes: Arc::default(),
         }
@@ -88,24 +93,43 @@ impl Handle {
         });
     }
 
+    /// Has watchers look: somebody else may have changed the session.
+    pub(super) fn announce_elsewhere(&self) {
+        if self.changed.receiver_count() > 0 {
+            self.changed.send_modify(|_| ());
+        }
+    }
+
     pub(super) fn announce_deletion(&self) {
         self.changed.send_modify(|change| change.deleted = true);
     }
 }
 
 impl State {
-    /// The session, read from the log when it is not in memory.
+    /// The session as its log says: read from there when it is not in memory, and when others may have written
+    /// too, with what they wrote since.
     pub(super) async fn load(
         &mut self,
         reader: &Reader,
         key: &SessionKey,
     ) -> Result<Option<&Loaded>, SessionsError> {
+        if reader.is_shared()
+            && let Some(loaded) = &mut self.0
+            && !Box::pin(reader.follow(key, loaded)).await?
+        {
+            self.0 = None;
+        }
         if self.0.is_none() {
             // On the heap: most calls find the session in memory and should not carry this.
             let loading = tracing::debug_span!(target: SPANS, "session.load");
             self.0 = Box::pin(reader.load(key).instrument(loading)).await?;
         }
         Ok(self.0.as_ref())
+    }
+
+    /// The session as it is in memory.
+    pub(super) fn loaded(&self) -> Option<&Loaded> {
+        self.0.as_ref()
     }
 
     /// Reads the contents that the session does not hold.
@@ -115,7 +139,7 @@ impl State {
         key: &SessionKey,
     ) -> Result<(), SessionsError> {
         match &mut self.0 {
-            Some(loaded) => Box::pin(reader.fill(key, &mut loaded.session)).await,
+            Some(loaded) => Box::pin(reader.fill(key, loaded)).await,
             None => Ok(()),
         }
     }
@@ -158,7 +182,10 @@ impl State {
             let frame_bytes = frame.len() as u64;
             let due = memory_due(&loaded.session, now);
             let batch = Batch {
-                expected: before,
+                expected: Position {
+                    incarnation: loaded.incarnation,
+                    revision: before,
+                },
                 events,
                 frame,
                 summary: row::encode(loaded.session.about()),
@@ -167,7 +194,8 @@ impl State {
             };
             let appending =
                 tracing::debug_span!(target: SPANS, "store.append", bytes = frame_bytes);
-            log.append(key, batch).instrument(appending).await?;
+            let stands = log.append(key, batch).instrument(appending).await?;
+            loaded.incarnation = stands.incarnation;
             if due.is_some_and(|due| due <= now) {
                 wake.notify_one();
             }
@@ -187,13 +215,13 @@ fn snapshot(log: &Arc<dyn SessionLog>, key: &SessionKey, loaded: &mut Loaded) {
     let snapshot = loaded.session.snapshot();
     loaded.tail_bytes = 0;
     let size = Arc::clone(&loaded.snapshot_bytes);
-    let (log, key) = (Arc::clone(log), key.clone());
+    let (log, key, incarnation) = (Arc::clone(log), key.clone(), loaded.incarnation);
     tokio::spawn(async move {
         let at = snapshot.revision;
         let bytes = load::joined(spawn_blocking(move || encode_snapshot(&snapshot))).await;
         size.store(bytes.len() as u64, Ordering::Relaxed);
         let snapshot = Snapshot { at, bytes };
-        if let Err(error) = log.put_snapshot(&key, snapshot).await {
+        if let Err(error) = log.put_snapshot(&key, incarnation, snapshot).await {
             tracing::warn!(session = %key, %error, "failed to keep a snapshot; loads will be slower");
         }
     });
@@ -205,21 +233,29 @@ pub struct Watcher {
     /// Held so that the handle is not let go: a change must find its watchers.
     _handle: Arc<Handle>,
     changes: watch::Receiver<Change>,
+    /// How often the log is to be looked at, because others may write to it.
+    look_every: Option<Duration>,
 }
 
 impl Watcher {
-    pub(super) fn new(handle: Arc<Handle>) -> Self {
+    pub(super) fn new(handle: Arc<Handle>, look_every: Option<Duration>) -> Self {
         let changes = handle.changed.subscribe();
         Self {
             _handle: handle,
             changes,
+            look_every,
         }
     }
 
-    /// Waits for a change that was not seen yet. Changes that come together are told once.
+    /// Waits for a change that was not seen yet, or for the time to look whether there was one. Changes that come
+    /// together are told once.
     pub async fn changed(&mut self) -> Change {
+        let changed = self.changes.changed();
         // The sender lives as long as the handle, and the handle as long as this.
-        let _ = self.changes.changed().await;
+        let _ = match self.look_every {
+            Some(every) => timeout(every, changed).await.unwrap_or(Ok(())),
+            None => changed.await,
+        };
         *self.changes.borrow_and_update()
     }
 }

@@ -2,13 +2,14 @@
 //! needs to go on. The rest is read when somebody asks for it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use palimpsest_core::event::Recorded;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::message::Message;
 use palimpsest_core::session::{ReplayError, Session, Snapshot};
 use palimpsest_store::encoding::{DecodeError, decode_frame, decode_snapshot};
-use palimpsest_store::{Frame, SessionLog};
+use palimpsest_store::{Frame, Head, SessionLog};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, spawn_blocking};
 
@@ -23,12 +24,17 @@ const HELD_MESSAGES: usize = 32;
 const FOR_EACH_CORE: usize = 2;
 const LEAST: usize = 4;
 
+const NOT_CREATED: DecodeError =
+    DecodeError::Damaged("it does not begin with the session's creation");
+
 type Events = Vec<(Revision, Recorded)>;
 
 /// Reads sessions, a few at one time: while it is read, a session takes many times the bytes of its log, and
 /// no cache counts them.
 pub(super) struct Reader {
     log: Arc<dyn SessionLog>,
+    /// Whether others may write to the log too.
+    is_shared: bool,
     room: Semaphore,
 }
 
@@ -36,28 +42,77 @@ impl Reader {
     pub(super) fn new(log: Arc<dyn SessionLog>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
+            is_shared: !log.is_exclusive(),
             log,
             room: Semaphore::new((cores * FOR_EACH_CORE).max(LEAST)),
         }
     }
 
+    /// Whether others may write to the log too, so that what is in memory may be behind.
+    pub(super) fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// Brings a session to where its log stands. False when that cannot be done, because it is not the session
+    /// of that name any more.
+    pub(super) async fn follow(
+        &self,
+        key: &SessionKey,
+        loaded: &mut Loaded,
+    ) -> Result<bool, SessionsError> {
+        let stands = loaded.session.revision();
+        let head = self.log.head(key).await?;
+        let head = head.filter(|head| head.incarnation == loaded.incarnation);
+        // A head behind what is in memory is of a store that was put back to an earlier state.
+        let Some(head) = head.filter(|head| head.revision >= stands) else {
+            return Ok(false);
+        };
+        if head.revision == stands {
+            return Ok(true);
+        }
+        let _room = self.room.acquire().await;
+        let log = self.of(key, head.incarnation);
+        for (_, recorded) in log.events(stands.plus(1), None).await? {
+            if loaded.session.apply(&recorded).is_err() {
+                return Ok(false);
+            }
+        }
+        loaded.tail_bytes = head.tail_bytes;
+        let snapshot = head.snapshot.map_or(0, |mark| mark.bytes);
+        loaded.snapshot_bytes.store(snapshot, Ordering::Relaxed);
+        Ok(loaded.session.revision() >= head.revision)
+    }
+
     /// A session; none when there is no log.
     pub(super) async fn load(&self, key: &SessionKey) -> Result<Option<Loaded>, SessionsError> {
         let _room = self.room.acquire().await;
-        load(&*self.log, key).await
+        let mut head = self.log.head(key).await?;
+        while let Some(found) = head {
+            let loaded = self.of(key, found.incarnation).load(&found).await;
+            if loaded.is_ok() {
+                return loaded.map(Some);
+            }
+            // It may have been deleted while it was read.
+            head = self.log.head(key).await?;
+            if head.as_ref().map(|head| head.incarnation) == Some(found.incarnation) {
+                return loaded.map(Some);
+            }
+        }
+        Ok(None)
     }
 
     /// The contents that a session does not hold.
     pub(super) async fn fill(
         &self,
         key: &SessionKey,
-        session: &mut Session,
+        loaded: &mut Loaded,
     ) -> Result<(), SessionsError> {
-        let Some(first) = session.transcript().first_unheld() else {
+        let Some(first) = loaded.session.transcript().first_unheld() else {
             return Ok(());
         };
         let _room = self.room.acquire().await;
-        fill(&*self.log, key, session, first).await
+        let log = self.of(key, loaded.incarnation);
+        log.fill(&mut loaded.session, first).await
     }
 
     /// A session as it was at a revision. None when its log is shorter.
@@ -67,71 +122,22 @@ impl Reader {
         revision: Revision,
     ) -> Result<Option<Past>, SessionsError> {
         let _room = self.room.acquire().await;
-        past(&*self.log, key, revision).await
+        let Some(head) = self.log.head(key).await? else {
+            return Ok(None);
+        };
+        self.of(key, head.incarnation).past(revision).await
+    }
+
+    fn of<'a>(&'a self, key: &'a SessionKey, incarnation: u64) -> Log<'a> {
+        Log {
+            store: &*self.log,
+            key,
+            incarnation,
+        }
     }
 }
 
-async fn load(log: &dyn SessionLog, key: &SessionKey) -> Result<Option<Loaded>, SessionsError> {
-    let Some(head) = log.head(key).await? else {
-        return Ok(None);
-    };
-    let snapshot = log.snapshot(key).await?;
-    let session = match snapshot {
-        None => {
-            let events = events(log, key, Revision::new(1), None).await?;
-            let log = events.into_iter().map(|(_, recorded)| recorded);
-            Session::replay(key.clone(), log).map_err(|_| {
-                let error = DecodeError::Damaged("it does not begin with the session's creation");
-                unreadable(key, error)
-            })?
-        }
-        Some(snapshot) => {
-            let owned = key.clone();
-            let decoded = spawn_blocking(move || decode_snapshot(owned, &snapshot.bytes));
-            let snapshot = joined(decoded).await.map_err(|e| unreadable(key, e))?;
-            from_snapshot(log, key, snapshot).await?
-        }
-    };
-    prepare(session.counter()).await;
-    Ok(Some(Loaded {
-        session,
-        tail_bytes: head.tail_bytes,
-        snapshot_bytes: Arc::new(head.snapshot.map_or(0, |mark| mark.bytes).into()),
-    }))
-}
-
-async fn from_snapshot(
-    log: &dyn SessionLog,
-    key: &SessionKey,
-    snapshot: Snapshot,
-) -> Result<Session, SessionsError> {
-    let at = snapshot.revision;
-    let needed = snapshot.needed(HELD_MESSAGES);
-    let from = needed.tail.unwrap_or(at.plus(1));
-    let mut end = events(log, key, from, None).await?;
-    let mut contents = Vec::new();
-    if let Some(lead) = needed.lead.filter(|lead| *lead.start() < from) {
-        let (first, last) = lead.into_inner();
-        contents = messages(&events(log, key, first, Some(last)).await?);
-    }
-    let later = end.partition_point(|(revision, _)| *revision <= at);
-    let later = end.split_off(later);
-    contents.extend(messages(&end));
-    let restore = spawn_blocking(move || {
-        let mut session = snapshot.restore(contents).ok_or(DecodeError::Damaged(
-            "a message that its snapshot names is missing",
-        ))?;
-        for (_, recorded) in later {
-            session
-                .apply(&recorded)
-                .map_err(|_| DecodeError::Damaged("it creates the session twice"))?;
-        }
-        Ok(session)
-    });
-    joined(restore).await.map_err(|e| unreadable(key, e))
-}
-
-/// A session as it was, and the messages that came since.
+/// A session, and the messages that came since it was so.
 #[derive(Debug)]
 pub struct Past {
     /// The session.
@@ -140,72 +146,129 @@ pub struct Past {
     pub later: Vec<Arc<Message>>,
 }
 
-/// Folds a session's log up to a revision.
-async fn past(
-    log: &dyn SessionLog,
-    key: &SessionKey,
-    revision: Revision,
-) -> Result<Option<Past>, SessionsError> {
-    let events = events(log, key, Revision::new(1), None).await?;
-    let until = events.partition_point(|(at, _)| *at <= revision);
-    if events.get(until.wrapping_sub(1)).map(|(at, _)| *at) != Some(revision) {
-        return Ok(None);
-    }
-    let owned = key.clone();
-    let folded = spawn_blocking(move || {
-        let mut events = events;
-        let later = messages(&events.split_off(until));
-        let log = events.iter().map(|(_, recorded)| recorded.clone());
-        let mut session = Session::replay(owned, log)?;
-        session.fill(messages(&events));
-        Ok(Past { session, later })
-    });
-    let past = joined(folded).await.map_err(|_: ReplayError| {
-        unreadable(
-            key,
-            DecodeError::Damaged("it does not begin with the session's creation"),
-        )
-    })?;
-    Ok(Some(past))
+/// The log of one session.
+struct Log<'a> {
+    store: &'a dyn SessionLog,
+    key: &'a SessionKey,
+    incarnation: u64,
 }
 
-/// Reads the contents from a revision on.
-async fn fill(
-    log: &dyn SessionLog,
-    key: &SessionKey,
-    session: &mut Session,
-    first: Revision,
-) -> Result<(), SessionsError> {
-    let events = events(log, key, first, Some(session.revision())).await?;
-    session.fill(messages(&events));
-    if session.transcript().is_whole() {
-        return Ok(());
-    }
-    let error = DecodeError::Damaged("a message that its index names is missing");
-    Err(unreadable(key, error))
-}
-
-/// The events from one revision to another, or to the end.
-async fn events(
-    log: &dyn SessionLog,
-    key: &SessionKey,
-    first: Revision,
-    last: Option<Revision>,
-) -> Result<Events, SessionsError> {
-    let mut all = Vec::new();
-    let mut after = Revision::new(first.get().saturating_sub(1));
-    while last.is_none_or(|last| after < last) {
-        let frames = log.read(key, after, READ_BYTES).await?;
-        let Some(frame) = frames.last() else {
-            break;
+impl Log<'_> {
+    async fn load(&self, head: &Head) -> Result<Loaded, SessionsError> {
+        let session = match self.store.snapshot(self.key, self.incarnation).await? {
+            None => {
+                let events = self.events(Revision::new(1), None).await?;
+                let log = events.into_iter().map(|(_, recorded)| recorded);
+                let session = Session::replay(self.key.clone(), log);
+                session.map_err(|_| self.unreadable(NOT_CREATED))?
+            }
+            Some(snapshot) => {
+                let owned = self.key.clone();
+                let decoded = spawn_blocking(move || decode_snapshot(owned, &snapshot.bytes));
+                let snapshot = joined(decoded).await.map_err(|e| self.unreadable(e))?;
+                self.restored(snapshot).await?
+            }
         };
-        after = frame.last();
-        let decoded = spawn_blocking(move || decode_frames(&frames, last));
-        all.append(&mut joined(decoded).await.map_err(|e| unreadable(key, e))?);
+        prepare(session.counter()).await;
+        Ok(Loaded {
+            session,
+            incarnation: self.incarnation,
+            tail_bytes: head.tail_bytes,
+            snapshot_bytes: Arc::new(head.snapshot.map_or(0, |mark| mark.bytes).into()),
+        })
     }
-    let before = all.partition_point(|(revision, _)| *revision < first);
-    all.drain(..before);
-    Ok(all)
+
+    async fn restored(&self, snapshot: Snapshot) -> Result<Session, SessionsError> {
+        let at = snapshot.revision;
+        let needed = snapshot.needed(HELD_MESSAGES);
+        let from = needed.tail.unwrap_or(at.plus(1));
+        let mut end = self.events(from, None).await?;
+        let mut contents = Vec::new();
+        if let Some(lead) = needed.lead.filter(|lead| *lead.start() < from) {
+            let (first, last) = lead.into_inner();
+            contents = messages(&self.events(first, Some(last)).await?);
+        }
+        let later = end.partition_point(|(revision, _)| *revision <= at);
+        let later = end.split_off(later);
+        contents.extend(messages(&end));
+        let restore = spawn_blocking(move || {
+            let mut session = snapshot.restore(contents).ok_or(DecodeError::Damaged(
+                "a message that its snapshot names is missing",
+            ))?;
+            for (_, recorded) in later {
+                session
+                    .apply(&recorded)
+                    .map_err(|_| DecodeError::Damaged("it creates the session twice"))?;
+            }
+            Ok(session)
+        });
+        joined(restore).await.map_err(|e| self.unreadable(e))
+    }
+
+    /// Folds the log up to a revision.
+    async fn past(&self, revision: Revision) -> Result<Option<Past>, SessionsError> {
+        let events = self.events(Revision::new(1), None).await?;
+        let until = events.partition_point(|(at, _)| *at <= revision);
+        if events.get(until.wrapping_sub(1)).map(|(at, _)| *at) != Some(revision) {
+            return Ok(None);
+        }
+        let owned = self.key.clone();
+        let folded = spawn_blocking(move || {
+            let mut events = events;
+            let later = messages(&events.split_off(until));
+            let log = events.iter().map(|(_, recorded)| recorded.clone());
+            let mut session = Session::replay(owned, log)?;
+            session.fill(messages(&events));
+            Ok(Past { session, later })
+        });
+        let past = joined(folded).await;
+        Ok(Some(
+            past.map_err(|_: ReplayError| self.unreadable(NOT_CREATED))?,
+        ))
+    }
+
+    /// Reads the contents from a revision on.
+    async fn fill(&self, session: &mut Session, first: Revision) -> Result<(), SessionsError> {
+        let events = self.events(first, Some(session.revision())).await?;
+        session.fill(messages(&events));
+        if session.transcript().is_whole() {
+            return Ok(());
+        }
+        let error = DecodeError::Damaged("a message that its index names is missing");
+        Err(self.unreadable(error))
+    }
+
+    /// The events from one revision to another, or to the end.
+    async fn events(
+        &self,
+        first: Revision,
+        last: Option<Revision>,
+    ) -> Result<Events, SessionsError> {
+        let mut all = Vec::new();
+        let mut after = Revision::new(first.get().saturating_sub(1));
+        while last.is_none_or(|last| after < last) {
+            let frames = self
+                .store
+                .read(self.key, self.incarnation, after, READ_BYTES);
+            let frames = frames.await?;
+            let Some(frame) = frames.last() else {
+                break;
+            };
+            after = frame.last();
+            let decoded = spawn_blocking(move || decode_frames(&frames, last));
+            all.append(&mut joined(decoded).await.map_err(|e| self.unreadable(e))?);
+        }
+        let before = all.partition_point(|(revision, _)| *revision < first);
+        all.drain(..before);
+        Ok(all)
+    }
+
+    fn unreadable(&self, error: DecodeError) -> SessionsError {
+        SessionsError::Unreadable {
+            key: self.key.clone(),
+            error,
+        }
+    }
 }
 
 /// The events of some frames up to a revision.
@@ -237,13 +300,6 @@ fn messages(events: &Events) -> Vec<Arc<Message>> {
     appended
         .map(|appended| Arc::clone(&appended.message))
         .collect()
-}
-
-fn unreadable(key: &SessionKey, error: DecodeError) -> SessionsError {
-    SessionsError::Unreadable {
-        key: key.clone(),
-        error,
-    }
 }
 
 /// Waits for work on a blocking thread. Its panic is this task's.

@@ -17,6 +17,7 @@ mod transaction;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use palimpsest_core::command::{Create, Rejection};
 use palimpsest_core::event::Recorded;
@@ -25,12 +26,15 @@ use palimpsest_core::limits::Limits;
 use palimpsest_core::session::{About, NotHeld, Session};
 use palimpsest_store::blobs::{BlobError, Blobs};
 use palimpsest_store::encoding::{DecodeError, decode_about};
-use palimpsest_store::{Head, SessionLog, StoreError, crash_point};
+use palimpsest_store::{Head, Position, SessionLog, StoreError, crash_point};
 use tokio::sync::Notify;
+use tokio::sync::broadcast::error::RecvError;
+use tokio_util::sync::CancellationToken;
 
 use self::cache::Cache;
 pub use self::cache::Cached;
 pub use self::counting::prepare;
+use self::handle::Loaded;
 pub use self::handle::{Change, Watcher};
 pub use self::load::Past;
 use self::load::Reader;
@@ -46,6 +50,8 @@ use crate::telemetry::SPANS;
 
 /// How often a change is decided again because somebody else committed first.
 const MAX_ATTEMPTS: usize = 8;
+/// How often who watches a session looks at its log, where others may write to it.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How much of a log is read at once.
 pub const READ_BYTES: usize = 4 * 1024 * 1024;
 
@@ -110,6 +116,8 @@ pub struct Sessions {
     deletions: Arc<Notify>,
     in_hand: removal::InHand,
     metrics: Metrics,
+    /// Who this process is among those that share the log.
+    process: String,
 }
 
 impl fmt::Debug for Sessions {
@@ -140,7 +148,15 @@ impl Sessions {
             deletions: Arc::default(),
             in_hand: removal::InHand::default(),
             metrics: Metrics::default(),
+            process: String::new(),
         }
+    }
+
+    /// The same as one of several processes on a log, under its own name.
+    #[must_use]
+    pub fn with_process(mut self, name: String) -> Self {
+        self.process = name;
+        self
     }
 
     /// The same with a place for large results; without one they stay in the view.
@@ -219,12 +235,20 @@ impl Sessions {
         key: &SessionKey,
         look: impl FnOnce(&Session) -> T,
     ) -> Result<T, SessionsError> {
+        self.look_at_whole(key, |loaded| look(&loaded.session))
+            .await
+    }
+
+    async fn look_at_whole<T>(
+        &self,
+        key: &SessionKey,
+        look: impl FnOnce(&Loaded) -> T,
+    ) -> Result<T, SessionsError> {
         let handle = self.cache.handle(key);
         let mut state = Turn::wait(handle.lock()).await;
         state.load(&self.reader, key).await?;
         state.fill(&self.reader, key).await?;
-        let loaded = state.load(&self.reader, key).await?;
-        let seen = loaded.map(|loaded| look(&loaded.session));
+        let seen = state.loaded().map(look);
         self.cache.weigh(key, state.weight_bytes());
         seen.ok_or_else(|| SessionsError::NotFound(key.clone()))
     }
@@ -300,7 +324,7 @@ impl Sessions {
                     let mut answer = rendering.in_scope(|| finish(&loaded.session, &decided));
                     if answer.is_err() {
                         state.fill(&self.reader, key).await?;
-                        let loaded = state.load(&self.reader, key).await?;
+                        let loaded = state.loaded();
                         answer = loaded.map_or(Err(NotHeld), |l| finish(&l.session, &decided));
                     }
                     self.cache.weigh(key, state.weight_bytes());
@@ -337,15 +361,18 @@ impl Sessions {
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
         finish: impl Fn(&Session, &D) -> Result<T, NotHeld>,
     ) -> Result<T, SessionsError> {
-        let copy = match self.read_whole(key, Session::clone).await {
-            Ok(session) => Some(session),
+        let copy = |loaded: &Loaded| Loaded {
+            incarnation: loaded.incarnation,
+            ..Loaded::new(loaded.session.clone())
+        };
+        let copy = match self.look_at_whole(key, copy).await {
+            Ok(copy) => Some(copy),
             Err(SessionsError::NotFound(_)) if matches!(missing, Missing::Create(_)) => None,
             Err(error) => return Err(error),
         };
-        let loaded = copy.map(handle::Loaded::new);
         let mut transaction = Transaction::new(
             key,
-            loaded,
+            copy,
             self.clock.now(),
             &self.limits,
             self.blobs.is_some(),
@@ -354,15 +381,15 @@ impl Sessions {
             transaction.create(create.clone())?;
         }
         let decided = decide(&mut transaction)?;
-        let session = transaction
-            .session_mut()
+        let loaded = transaction
+            .loaded_mut()
             .ok_or_else(|| SessionsError::NotFound(key.clone()))?;
-        if let Ok(answer) = finish(session, &decided) {
+        if let Ok(answer) = finish(&loaded.session, &decided) {
             return Ok(answer);
         }
         // A command may have brought messages back into the view whose contents nobody held.
-        self.reader.fill(key, session).await?;
-        Ok(finish(session, &decided).map_err(Rejection::from)?)
+        self.reader.fill(key, loaded).await?;
+        Ok(finish(&loaded.session, &decided).map_err(Rejection::from)?)
     }
 
     /// Keeps results before the event that names them is committed. Without the event they are
@@ -395,7 +422,34 @@ impl Sessions {
 
     /// Follows a session's changes.
     pub fn watch(&self, key: &SessionKey) -> Watcher {
-        Watcher::new(self.cache.handle(key))
+        let look_every = self.reader.is_shared().then_some(LOOK_EVERY);
+        Watcher::new(self.cache.handle(key), look_every)
+    }
+
+    /// Passes on to watchers what others tell, until `stop`.
+    pub async fn follow_hints(self: Arc<Self>, stop: CancellationToken) {
+        let Some(mut hints) = self.log.hints() else {
+            return;
+        };
+        while let Some(heard) = stop.run_until_cancelled(hints.recv()).await {
+            match heard {
+                Ok(key) => {
+                    if let Some(handle) = self.cache.known(&key) {
+                        handle.announce_elsewhere();
+                    }
+                }
+                // What was missed is found by looking.
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return,
+            }
+        }
+    }
+
+    /// Where a session stands, as the log says it.
+    pub async fn position(&self, key: &SessionKey) -> Result<Position, SessionsError> {
+        let head = self.log.head(key).await?;
+        let head = head.ok_or_else(|| SessionsError::NotFound(key.clone()))?;
+        Ok(head.position())
     }
 
     /// Events after a revision, oldest first, with their revisions: about `bytes` of them as stored.
@@ -405,7 +459,10 @@ impl Sessions {
         after: Revision,
         bytes: usize,
     ) -> Result<Vec<(Revision, Recorded)>, SessionsError> {
-        let frames = self.log.read(key, after, bytes).await?;
+        let Some(head) = self.log.head(key).await? else {
+            return Ok(Vec::new());
+        };
+        let frames = self.log.read(key, head.incarnation, after, bytes).await?;
         let decoded = tokio::task::spawn_blocking(move || load::decode_frames(&frames, None));
         let events = load::joined(decoded)
             .await
@@ -420,8 +477,11 @@ impl Sessions {
         key: &SessionKey,
         revision: Revision,
     ) -> Result<Option<Recorded>, SessionsError> {
+        let Some(head) = self.log.head(key).await? else {
+            return Ok(None);
+        };
         let before = Revision::new(revision.get().saturating_sub(1));
-        let frames = self.log.read(key, before, 1).await?;
+        let frames = self.log.read(key, head.incarnation, before, 1).await?;
         let events =
             load::decode_frames(&frames, None).map_err(|error| self.unreadable(key, error))?;
         Ok(events

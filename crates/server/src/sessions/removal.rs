@@ -6,11 +6,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use palimpsest_core::command::Rejection;
-use palimpsest_core::ids::SessionKey;
+use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_core::session::Session;
 use palimpsest_store::blobs::{BlobError, Removed};
-use palimpsest_store::{StoreError, Tombstone, crash_point};
-use tokio::time::{Instant, sleep};
+use palimpsest_store::{Lease, StoreError, Tombstone, crash_point};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{Sessions, SessionsError};
 
@@ -18,6 +18,11 @@ use super::{Sessions, SessionsError};
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// How long a creation waits for an earlier session of its name to be gone.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long the right to remove what is left of a session is one process's, where several share a store; and how
+/// long it works under it, so that it has stopped well before.
+const CLAIM_MS: i64 = 60_000;
+const WORK: Duration = Duration::from_secs(40);
 
 /// Removals that are under way in this process, so that none of them works on a name that another has
 /// just given free.
@@ -116,18 +121,35 @@ impl Sessions {
     ) -> Result<bool, RemovalError> {
         let key = &tombstone.key;
         let now = self.clock.now();
-        if tombstone.lease.as_ref().is_some_and(|it| it.until > now) {
+        let is_others = |it: &Lease| it.until > now && it.owner != self.process;
+        if tombstone.lease.as_ref().is_some_and(is_others) {
             return Ok(false);
         }
         let Some(_held) = self.in_hand.take(key) else {
             return Ok(false);
         };
-        // The name may have been given free, and taken again, just before.
-        if self.log.tombstone(key).await?.as_ref() != Some(tombstone) {
+        // The name may have been given free, and taken again, just before; and other processes may be at it.
+        let is_mine = if self.reader.is_shared() {
+            let lease = Lease {
+                owner: self.process.clone(),
+                until: Timestamp::from_millis(now.as_millis().saturating_add(CLAIM_MS)),
+            };
+            let claim = self
+                .log
+                .claim_removal(key, tombstone.incarnation, lease, now);
+            claim.await?
+        } else {
+            self.log.tombstone(key).await?.as_ref() == Some(tombstone)
+        };
+        if !is_mine {
             return Ok(false);
         }
         if let Some(blobs) = &self.blobs {
-            *all += blobs.remove_session(key).await?;
+            // What is not done by then is done under another claim.
+            let Ok(removed) = timeout(WORK, blobs.remove_session(key)).await else {
+                return Ok(false);
+            };
+            *all += removed?;
         }
         crash_point("delete.removed");
         let forgotten = self.log.forget(key, tombstone.incarnation).await?;

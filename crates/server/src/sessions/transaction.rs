@@ -84,8 +84,8 @@ impl<'a> Transaction<'a> {
     }
 
     /// The same, to put contents in.
-    pub(super) fn session_mut(&mut self) -> Option<&mut Session> {
-        self.loaded.as_mut().map(|loaded| &mut loaded.session)
+    pub(super) fn loaded_mut(&mut self) -> Option<&mut Loaded> {
+        self.loaded.as_mut()
     }
 
     /// The revision that the session had before any command; zero when there was none.

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 use palimpsest_store::{
-    Batch, Due, DueChange, Frame, Head, Lease, SessionLog, Snapshot, StoreError, Tombstone, Usage,
+    Batch, Due, DueChange, Frame, Head, Lease, Position, SessionLog, Snapshot, StoreError,
+    Tombstone, Usage,
 };
 
 /// What was read.
@@ -45,6 +46,10 @@ impl<L> CountingLog<L> {
 
 #[async_trait]
 impl<L: SessionLog> SessionLog for CountingLog<L> {
+    fn is_exclusive(&self) -> bool {
+        self.log.is_exclusive()
+    }
+
     async fn head(&self, key: &SessionKey) -> Result<Option<Head>, StoreError> {
         self.count(0, 0);
         self.log.head(key).await
@@ -53,27 +58,37 @@ impl<L: SessionLog> SessionLog for CountingLog<L> {
     async fn read(
         &self,
         key: &SessionKey,
+        incarnation: u64,
         after: Revision,
         max_bytes: usize,
     ) -> Result<Vec<Frame>, StoreError> {
-        let frames = self.log.read(key, after, max_bytes).await?;
+        let frames = self.log.read(key, incarnation, after, max_bytes).await?;
         let events = frames.iter().map(|frame| u64::from(frame.events)).sum();
         self.count(events, frames.iter().map(|frame| frame.bytes.len()).sum());
         Ok(frames)
     }
 
-    async fn append(&self, key: &SessionKey, batch: Batch) -> Result<Revision, StoreError> {
+    async fn append(&self, key: &SessionKey, batch: Batch) -> Result<Position, StoreError> {
         self.log.append(key, batch).await
     }
 
-    async fn snapshot(&self, key: &SessionKey) -> Result<Option<Snapshot>, StoreError> {
-        let snapshot = self.log.snapshot(key).await?;
+    async fn snapshot(
+        &self,
+        key: &SessionKey,
+        incarnation: u64,
+    ) -> Result<Option<Snapshot>, StoreError> {
+        let snapshot = self.log.snapshot(key, incarnation).await?;
         self.count(0, snapshot.as_ref().map_or(0, |s| s.bytes.len()));
         Ok(snapshot)
     }
 
-    async fn put_snapshot(&self, key: &SessionKey, snapshot: Snapshot) -> Result<(), StoreError> {
-        self.log.put_snapshot(key, snapshot).await
+    async fn put_snapshot(
+        &self,
+        key: &SessionKey,
+        incarnation: u64,
+        snapshot: Snapshot,
+    ) -> Result<(), StoreError> {
+        self.log.put_snapshot(key, incarnation, snapshot).await
     }
 
     async fn list(
@@ -105,6 +120,16 @@ impl<L: SessionLog> SessionLog for CountingLog<L> {
         limit: usize,
     ) -> Result<Vec<Tombstone>, StoreError> {
         self.log.tombstones(after, limit).await
+    }
+
+    async fn claim_removal(
+        &self,
+        key: &SessionKey,
+        incarnation: u64,
+        lease: Lease,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.log.claim_removal(key, incarnation, lease, now).await
     }
 
     async fn forget(&self, key: &SessionKey, incarnation: u64) -> Result<bool, StoreError> {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use palimpsest_core::ids::Revision;
 
-use super::{Harness, Log, batch, bytes, conflict_at, head, key, read_all, time};
+use super::{ByName as _, Harness, Log, batch, bytes, conflict_at, head, key, read_all, time};
 use crate::{Batch, Frame, MAX_FRAME_BYTES, MAX_SUMMARY_BYTES, StoreError};
 
 pub(super) async fn run(harness: &dyn Harness) {
@@ -24,22 +24,22 @@ pub(super) async fn run(harness: &dyn Harness) {
 async fn compare_and_set(log: &Log) {
     let a = key("p/a");
     assert_eq!(log.head(&a).await.expect("head"), None);
-    let none = log.read(&a, Revision::ZERO, 100).await.expect("read");
+    let none = log.frames_of(&a, Revision::ZERO, 100).await.expect("read");
     assert_eq!(none, []);
-    let early = log.append(&a, batch(3, 1, bytes(0, 10))).await;
+    let early = log.append_to(&a, batch(3, 1, bytes(0, 10))).await;
     assert_eq!(conflict_at(early), 0);
-    let first = log.append(&a, batch(0, 2, bytes(1, 10))).await;
+    let first = log.append_to(&a, batch(0, 2, bytes(1, 10))).await;
     assert_eq!(first.expect("creates"), Revision::new(2));
-    let again = log.append(&a, batch(0, 2, bytes(2, 10))).await;
+    let again = log.append_to(&a, batch(0, 2, bytes(2, 10))).await;
     assert_eq!(conflict_at(again), 2);
-    let inside = log.append(&a, batch(1, 1, bytes(2, 10))).await;
+    let inside = log.append_to(&a, batch(1, 1, bytes(2, 10))).await;
     assert_eq!(conflict_at(inside), 2);
     let summary = Bytes::from_static(b"another");
     let second = Batch {
         summary: summary.clone(),
         ..batch(2, 3, bytes(3, 20))
     };
-    let second = log.append(&a, second).await;
+    let second = log.append_to(&a, second).await;
     assert_eq!(second.expect("appends"), Revision::new(5));
     let head = head(log, &a).await;
     assert_eq!((head.revision, head.summary), (Revision::new(5), summary));
@@ -69,7 +69,7 @@ async fn races_have_one_winner(log: &Log) {
             let (log, a) = (log.clone(), a.clone());
             tokio::spawn(async move {
                 let frame = bytes(round * 100 + writer, 50);
-                (writer, log.append(&a, batch(round, 1, frame)).await)
+                (writer, log.append_to(&a, batch(round, 1, frame)).await)
             })
         });
         let mut winners = Vec::new();
@@ -83,7 +83,10 @@ async fn races_have_one_winner(log: &Log) {
             }
         }
         assert_eq!(winners.len(), 1, "one of the writers wins");
-        let last = log.read(&a, Revision::new(round), 1).await.expect("read");
+        let last = log
+            .frames_of(&a, Revision::new(round), 1)
+            .await
+            .expect("read");
         assert_eq!(last.len(), 1);
         assert_eq!(last[0].bytes, bytes(round * 100 + winners[0], 50));
     }
@@ -95,25 +98,34 @@ async fn pages(log: &Log) {
     for i in 0..30_u32 {
         let events = i % 4 + 1;
         let frame = bytes(u64::from(i), 1000);
-        let appended = log.append(&a, batch(expected, events, frame)).await;
+        let appended = log.append_to(&a, batch(expected, events, frame)).await;
         expected = appended.expect("appends").get();
     }
     let all = read_all(log, &a, usize::MAX).await;
     assert_eq!(all.len(), 30);
     for max_bytes in [0, 1, 999, 1000, 1001, 2000, 4999, 30_000] {
         assert_eq!(read_all(log, &a, max_bytes).await, all);
-        let page = log.read(&a, Revision::ZERO, max_bytes).await.expect("read");
+        let page = log
+            .frames_of(&a, Revision::ZERO, max_bytes)
+            .await
+            .expect("read");
         assert_eq!(page.len(), (max_bytes / 1000).max(1), "a page is full");
     }
     for after in 0..expected {
-        let page = log.read(&a, Revision::new(after), 1).await.expect("read");
+        let page = log
+            .frames_of(&a, Revision::new(after), 1)
+            .await
+            .expect("read");
         assert_eq!(page.len(), 1);
         let range = page[0].first.get()..=page[0].last().get();
         assert!(range.contains(&(after + 1)), "the frame of the revision");
         assert!(all.contains(&page[0]));
     }
     for past in [expected, expected + 1, u64::MAX] {
-        let page = log.read(&a, Revision::new(past), 1).await.expect("read");
+        let page = log
+            .frames_of(&a, Revision::new(past), 1)
+            .await
+            .expect("read");
         assert_eq!(page, []);
     }
 }
@@ -135,7 +147,7 @@ async fn sizes_around_every_limit(harness: &dyn Harness) {
     }
     for (revision, size) in (0..).zip(&sizes) {
         let appended = log
-            .append(&a, batch(revision, 1, bytes(revision, *size)))
+            .append_to(&a, batch(revision, 1, bytes(revision, *size)))
             .await;
         appended.expect("appends");
     }
@@ -152,20 +164,20 @@ async fn sizes_around_every_limit(harness: &dyn Harness) {
 async fn what_is_too_large_is_refused(log: &Log) {
     let a = key("p/large");
     let frame = Bytes::from(vec![0; MAX_FRAME_BYTES + 1]);
-    let refused = log.append(&a, batch(0, 1, frame)).await;
+    let refused = log.append_to(&a, batch(0, 1, frame)).await;
     assert!(matches!(refused, Err(StoreError::TooLarge { .. })));
     let talkative = Batch {
         summary: vec![0; MAX_SUMMARY_BYTES + 1].into(),
         ..batch(0, 1, Bytes::new())
     };
-    let refused = log.append(&a, talkative).await;
+    let refused = log.append_to(&a, talkative).await;
     assert!(matches!(refused, Err(StoreError::TooLarge { .. })));
     assert_eq!(log.head(&a).await.expect("head"), None);
     let longest = Batch {
         summary: vec![7; MAX_SUMMARY_BYTES].into(),
         ..batch(0, 1, Bytes::new())
     };
-    log.append(&a, longest).await.expect("appends");
+    log.append_to(&a, longest).await.expect("appends");
 }
 
 async fn look_alike_names_are_apart(log: &Log) {
@@ -174,7 +186,9 @@ async fn look_alike_names_are_apart(log: &Log) {
         "a/p",
     ];
     for (seed, name) in (0..).zip(names) {
-        let appended = log.append(&key(name), batch(0, 1, bytes(seed, 64))).await;
+        let appended = log
+            .append_to(&key(name), batch(0, 1, bytes(seed, 64)))
+            .await;
         appended.expect("appends");
     }
     for (seed, name) in (0..).zip(names) {
@@ -204,7 +218,7 @@ async fn a_thousand_at_once(harness: &dyn Harness) {
             let mut expected = 0;
             loop {
                 let frame = bytes(writer, 100 + 7 * usize::try_from(writer).expect("small"));
-                match log.append(&key, batch(expected, 1, frame)).await {
+                match log.append_to(&key, batch(expected, 1, frame)).await {
                     Ok(revision) => return (writer, revision),
                     lost => expected = conflict_at(lost),
                 }
@@ -239,11 +253,11 @@ async fn canary(log: &Log) {
 
 async fn closed(log: &Log) {
     let a = key("p/a");
-    log.append(&a, batch(0, 1, bytes(1, 10)))
+    log.append_to(&a, batch(0, 1, bytes(1, 10)))
         .await
         .expect("appends");
     log.close().await.expect("closes");
-    let late = log.append(&a, batch(1, 1, bytes(1, 10))).await;
+    let late = log.append_to(&a, batch(1, 1, bytes(1, 10))).await;
     assert!(matches!(late, Err(StoreError::Closed)));
     assert!(matches!(log.check().await, Err(StoreError::Closed)));
     assert!(matches!(log.head(&a).await, Err(StoreError::Closed)));

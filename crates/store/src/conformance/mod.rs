@@ -4,6 +4,7 @@
 //! a power loss.
 
 mod appends;
+mod by_name;
 mod model;
 mod queue;
 mod sessions;
@@ -17,10 +18,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, Revision, SessionId, SessionKey, Timestamp};
 
-use tokio::task::spawn_blocking;
-
+pub use self::by_name::ByName;
 pub use self::model::properties;
-use crate::{Batch, DueChange, Frame, Head, Lease, SessionLog, StoreError, Tombstone};
+use crate::{Batch, DueChange, Frame, Head, Lease, Position, SessionLog, StoreError, Tombstone};
 
 /// Makes the stores that the suite works on.
 #[async_trait]
@@ -79,7 +79,10 @@ fn bytes(seed: u64, len: usize) -> Bytes {
 
 fn batch(expected: u64, events: u32, frame: Bytes) -> Batch {
     Batch {
-        expected: Revision::new(expected),
+        expected: Position {
+            revision: Revision::new(expected),
+            ..Position::START
+        },
         events: NonZeroU32::new(events).expect("a batch has events"),
         frame,
         summary: Bytes::from_static(b"summary"),
@@ -107,7 +110,7 @@ async fn read_all(log: &Log, key: &SessionKey, max_bytes: usize) -> Vec<Frame> {
     loop {
         let after = frames.last().map_or(Revision::ZERO, Frame::last);
         let page = log
-            .read(key, after, max_bytes)
+            .frames_of(key, after, max_bytes)
             .await
             .expect("a page is read");
         if page.is_empty() {
@@ -147,9 +150,7 @@ async fn forget(log: &Log, tombstone: &Tombstone) {
         if forgotten.expect("forgets") {
             return;
         }
-        // Not every runtime that the suite is run on has a timer.
-        let waited = spawn_blocking(|| std::thread::sleep(Duration::from_millis(1))).await;
-        waited.expect("waits");
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
     panic!("its records are still there after ten seconds");
 }

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 
-use super::{Harness, Log, batch, bytes, erase, key, lease, read_all, time};
+use super::{ByName as _, Harness, Log, batch, bytes, erase, key, lease, read_all, time};
 use crate::memory::MemoryLog;
 use crate::{Batch, DueChange, Frame, Snapshot, SnapshotMark, StoreError};
 
@@ -109,6 +109,7 @@ fn operation() -> impl Strategy<Value = Operation> {
 /// prints the shortest sequence that still fails. Not to be called from async code.
 pub fn properties(harness: &dyn Harness, cases: u32) {
     let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
         .build()
         .expect("a runtime starts");
     let config = Config {
@@ -258,7 +259,7 @@ impl World {
             blob_bytes: 0,
             ..batch(expected, events, frame.clone())
         };
-        match self.log.append(key, batch).await {
+        match self.log.append_to(key, batch).await {
             Ok(revision) => {
                 prop_assert_eq!(expected, current);
                 prop_assert_eq!(revision.get(), current + u64::from(events));
@@ -289,7 +290,7 @@ impl World {
                 at: Revision::ZERO,
                 bytes,
             };
-            let put = self.log.put_snapshot(key, snapshot).await;
+            let put = self.log.put_snapshot_of(key, snapshot).await;
             prop_assert!(matches!(put, Err(StoreError::NotFound(_))));
             return Ok(());
         };
@@ -299,7 +300,7 @@ impl World {
             at: Revision::new(at),
             bytes,
         };
-        let put = self.log.put_snapshot(key, snapshot.clone()).await;
+        let put = self.log.put_snapshot_of(key, snapshot.clone()).await;
         if at > head {
             let refused = matches!(put, Err(StoreError::SnapshotAhead { .. }));
             prop_assert!(refused);
@@ -317,7 +318,10 @@ impl World {
     }
 
     async fn read(&self, key: &SessionKey, after: u64, max_bytes: usize) -> Outcome {
-        let frames = self.log.read(key, Revision::new(after), max_bytes).await;
+        let frames = self
+            .log
+            .frames_of(key, Revision::new(after), max_bytes)
+            .await;
         let frames = frames.map_err(fail)?;
         let empty = Session::default();
         let session = self.sessions.get(key).unwrap_or(&empty);
@@ -456,7 +460,7 @@ impl World {
         for name in NAMES {
             let key = key(name);
             let frames = read_all(&self.log, &key, 50_000).await;
-            let snapshot = self.log.snapshot(&key).await.map_err(fail)?;
+            let snapshot = self.log.snapshot_of(&key).await.map_err(fail)?;
             let empty = Session::default();
             let session = self.sessions.get(&key).unwrap_or(&empty);
             prop_assert!(frames == session.frames, "{} has other frames", name);

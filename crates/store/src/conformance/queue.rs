@@ -3,7 +3,7 @@
 use futures::future::join_all;
 use palimpsest_core::ids::{Revision, Timestamp};
 
-use super::{Harness, Log, batch, batch_due, bytes, head, key, lease, time};
+use super::{ByName as _, Harness, Log, batch, batch_due, bytes, head, key, lease, time};
 use crate::{Due, DueChange, MAX_OWNER_BYTES, StoreError};
 
 pub(super) async fn run(harness: &dyn Harness) {
@@ -18,7 +18,7 @@ async fn append(log: &Log, name: &str, due: DueChange) {
     let key = key(name);
     let current = log.head(&key).await.expect("head");
     let revision = current.map_or(0, |head| head.revision.get());
-    let appended = log.append(&key, batch_due(revision, due)).await;
+    let appended = log.append_to(&key, batch_due(revision, due)).await;
     appended.expect("appends");
 }
 
@@ -241,7 +241,7 @@ async fn claims_race(log: &Log) {
         assert_eq!(won.count(), 1, "one of the workers wins");
         let busy = head(log, &a).await.revision.get();
         let frame = batch(busy, 1, bytes(busy, 10));
-        log.append(&a, frame)
+        log.append_to(&a, frame)
             .await
             .expect("a lease does not hinder appends");
     }

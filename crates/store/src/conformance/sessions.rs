@@ -2,7 +2,10 @@
 
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey};
 
-use super::{Harness, Log, batch, batch_due, bytes, conflict_at, erase, head, key, read_all, time};
+use super::{
+    ByName as _, Harness, Log, batch, batch_due, bytes, conflict_at, erase, head, key, read_all,
+    time,
+};
 use crate::{Batch, DueChange, MAX_LIST, Snapshot, SnapshotMark, StoreError};
 
 pub(super) async fn run(harness: &dyn Harness) {
@@ -12,6 +15,7 @@ pub(super) async fn run(harness: &dyn Harness) {
     deletes(harness).await;
     usage(harness).await;
     deletes_under_readers(&harness.fresh().await).await;
+    two_of_one_name_are_apart(&harness.fresh().await).await;
 }
 
 fn snapshot(at: u64, seed: u64, len: usize) -> Snapshot {
@@ -34,18 +38,22 @@ async fn usage(harness: &dyn Harness) {
         blob_bytes: 5_000,
         ..batch(0, 1, bytes(1, 100))
     };
-    log.append(&key("p/a"), with_blobs).await.expect("appends");
+    log.append_to(&key("p/a"), with_blobs)
+        .await
+        .expect("appends");
     for (revision, session) in [(0, "p/b"), (1, "p/b"), (0, "q/a")] {
         let appended = log
-            .append(&key(session), batch(revision, 1, bytes(2, 1_000)))
+            .append_to(&key(session), batch(revision, 1, bytes(2, 1_000)))
             .await;
         appended.expect("appends");
     }
     assert_eq!(held(&log, Some(&p)).await, (2, 7_100));
     assert_eq!(held(&log, Some(&q)).await, (1, 1_000));
-    conflict_at(log.append(&key("p/b"), batch(0, 1, bytes(3, 9))).await);
+    conflict_at(log.append_to(&key("p/b"), batch(0, 1, bytes(3, 9))).await);
     for (seed, len) in [(4, 300), (5, 200)] {
-        let put = log.put_snapshot(&key("p/b"), snapshot(2, seed, len)).await;
+        let put = log
+            .put_snapshot_of(&key("p/b"), snapshot(2, seed, len))
+            .await;
         put.expect("puts");
     }
     assert_eq!(
@@ -64,16 +72,16 @@ async fn usage(harness: &dyn Harness) {
 async fn snapshots(harness: &dyn Harness) {
     let log = harness.fresh().await;
     let a = key("p/a");
-    let missing = log.put_snapshot(&a, snapshot(0, 1, 1)).await;
+    let missing = log.put_snapshot_of(&a, snapshot(0, 1, 1)).await;
     assert!(matches!(missing, Err(StoreError::NotFound(_))));
     for (revision, len) in [(0, 100), (2, 200), (4, 400), (6, 800)] {
         let appended = log
-            .append(&a, batch(revision, 2, bytes(revision, len)))
+            .append_to(&a, batch(revision, 2, bytes(revision, len)))
             .await;
         appended.expect("appends");
     }
-    assert_eq!(log.snapshot(&a).await.expect("reads"), None);
-    let ahead = log.put_snapshot(&a, snapshot(9, 1, 10)).await;
+    assert_eq!(log.snapshot_of(&a).await.expect("reads"), None);
+    let ahead = log.put_snapshot_of(&a, snapshot(9, 1, 10)).await;
     assert!(matches!(ahead, Err(StoreError::SnapshotAhead { at, head })
         if (at.get(), head.get()) == (9, 8)));
     // At a frame's end, in the middle of one, the same again, and at the head.
@@ -83,10 +91,10 @@ async fn snapshots(harness: &dyn Harness) {
         (5, 3, 7, 1200),
         (8, 4, 0, 0),
     ] {
-        log.put_snapshot(&a, snapshot(at, seed, len))
+        log.put_snapshot_of(&a, snapshot(at, seed, len))
             .await
             .expect("replaces");
-        let current = log.snapshot(&a).await.expect("reads");
+        let current = log.snapshot_of(&a).await.expect("reads");
         assert_eq!(current, Some(snapshot(at, seed, len)));
         let head = head(&log, &a).await;
         let mark = SnapshotMark {
@@ -96,13 +104,13 @@ async fn snapshots(harness: &dyn Harness) {
         assert_eq!(head.snapshot, Some(mark));
         assert_eq!((head.tail_bytes, head.log_bytes), (tail, 1500));
     }
-    log.put_snapshot(&a, snapshot(5, 5, 50))
+    log.put_snapshot_of(&a, snapshot(5, 5, 50))
         .await
         .expect("is ignored");
     let log = harness.reopen(log).await;
-    let current = log.snapshot(&a).await.expect("reads");
+    let current = log.snapshot_of(&a).await.expect("reads");
     assert_eq!(current, Some(snapshot(8, 4, 0)));
-    log.append(&a, batch(8, 1, bytes(9, 33)))
+    log.append_to(&a, batch(8, 1, bytes(9, 33)))
         .await
         .expect("appends");
     assert_eq!(head(&log, &a).await.tail_bytes, 33);
@@ -114,19 +122,19 @@ async fn large_snapshots(harness: &dyn Harness) {
     let a = key("p/a");
     for revision in 0..4 {
         let appended = log
-            .append(&a, batch(revision, 1, bytes(revision, 10)))
+            .append_to(&a, batch(revision, 1, bytes(revision, 10)))
             .await;
         appended.expect("appends");
         let len = 3_000_000 - 900_000 * usize::try_from(revision).expect("small");
         let put = log
-            .put_snapshot(&a, snapshot(revision + 1, revision, len))
+            .put_snapshot_of(&a, snapshot(revision + 1, revision, len))
             .await;
         put.expect("replaces");
-        let current = log.snapshot(&a).await.expect("reads");
+        let current = log.snapshot_of(&a).await.expect("reads");
         assert!(current == Some(snapshot(revision + 1, revision, len)));
     }
     let log = harness.reopen(log).await;
-    let current = log.snapshot(&a).await.expect("reads");
+    let current = log.snapshot_of(&a).await.expect("reads");
     assert!(current == Some(snapshot(4, 3, 300_000)));
 }
 
@@ -151,7 +159,7 @@ async fn lists(log: &Log) {
         }
     }
     for key in all.iter().rev() {
-        log.append(key, batch(0, 3, bytes(0, 10)))
+        log.append_to(key, batch(0, 3, bytes(0, 10)))
             .await
             .expect("appends");
     }
@@ -185,13 +193,13 @@ async fn deletes(harness: &dyn Harness) {
     for round in 0..3_u64 {
         for revision in 0..3 {
             let frame = bytes(round * 10 + revision, 1_500_000);
-            log.append(&a, batch(revision, 1, frame))
+            log.append_to(&a, batch(revision, 1, frame))
                 .await
                 .expect("appends");
         }
         let due = batch_due(3, DueChange::At(time(5)));
-        log.append(&a, due).await.expect("appends");
-        log.put_snapshot(&a, snapshot(2, round, 5000))
+        log.append_to(&a, due).await.expect("appends");
+        log.put_snapshot_of(&a, snapshot(2, round, 5000))
             .await
             .expect("puts");
         incarnations.push(head(&log, &a).await.incarnation);
@@ -201,28 +209,74 @@ async fn deletes(harness: &dyn Harness) {
             log = harness.reopen(log).await;
         }
         assert_eq!(log.head(&a).await.expect("head"), None);
-        assert_eq!(log.snapshot(&a).await.expect("snapshot"), None);
+        assert_eq!(log.snapshot_of(&a).await.expect("snapshot"), None);
         assert_eq!(log.due(time(9), 9).await.expect("due"), []);
         assert_eq!(log.list(None, None, 9).await.expect("lists"), []);
-        let frames = log.read(&a, Revision::ZERO, 1).await.expect("reads");
+        let frames = log.frames_of(&a, Revision::ZERO, 1).await.expect("reads");
         assert_eq!(frames, []);
         assert_eq!(
-            conflict_at(log.append(&a, batch(4, 1, bytes(0, 1))).await),
+            conflict_at(log.append_to(&a, batch(4, 1, bytes(0, 1))).await),
             0
         );
         assert!(!log.delete(&a, time(1)).await.expect("nothing to delete"));
     }
     incarnations.dedup();
     assert_eq!(incarnations.len(), 3, "each life is told from the others");
-    log.append(&a, batch(0, 1, bytes(99, 10)))
+    log.append_to(&a, batch(0, 1, bytes(99, 10)))
         .await
         .expect("appends");
     let log = harness.reopen(log).await;
     let frames = read_all(&log, &a, 1 << 20).await;
     assert_eq!(frames.len(), 1, "nothing of an earlier life comes back");
     assert_eq!(frames[0].bytes, bytes(99, 10));
-    assert_eq!(log.snapshot(&a).await.expect("snapshot"), None);
+    assert_eq!(log.snapshot_of(&a).await.expect("snapshot"), None);
     assert_eq!(head(&log, &a).await.due, None);
+}
+
+/// Nothing that is known of a session leads to a later one of its name, not even where both stand at the same
+/// revision.
+async fn two_of_one_name_are_apart(log: &Log) {
+    let a = key("p/a");
+    let make = async |seed: u64| {
+        let first = log.append(&a, batch(0, 1, bytes(seed, 100))).await;
+        let first = first.expect("creates");
+        let second = Batch {
+            expected: first,
+            ..batch(1, 1, bytes(seed + 1, 100))
+        };
+        let second = log.append(&a, second).await.expect("appends");
+        assert_eq!(second.incarnation, first.incarnation);
+        let put = log.put_snapshot(&a, second.incarnation, snapshot(2, seed, 50));
+        put.await.expect("puts");
+        second
+    };
+    let before = make(1).await;
+    assert!(erase(log, &a).await);
+    let now = make(10).await;
+    assert_eq!(now.revision, before.revision);
+    assert_ne!(now.incarnation, before.incarnation);
+    let late = Batch {
+        expected: before,
+        ..batch(2, 1, bytes(3, 100))
+    };
+    assert_eq!(conflict_at(log.append(&a, late).await), 2);
+    let frames = log.read(&a, before.incarnation, Revision::ZERO, 1 << 20);
+    assert_eq!(frames.await.expect("reads"), []);
+    let kept = log.snapshot(&a, before.incarnation).await.expect("reads");
+    assert_eq!(kept, None);
+    let put = log.put_snapshot(&a, before.incarnation, snapshot(2, 77, 50));
+    assert!(matches!(put.await, Err(StoreError::NotFound(_))));
+    let frames = log.read(&a, now.incarnation, Revision::ZERO, 1 << 20);
+    let frames: Vec<_> = frames
+        .await
+        .expect("reads")
+        .into_iter()
+        .map(|it| it.bytes)
+        .collect();
+    assert_eq!(frames, [bytes(10, 100), bytes(11, 100)]);
+    let kept = log.snapshot(&a, now.incarnation).await.expect("reads");
+    assert_eq!(kept, Some(snapshot(2, 10, 50)));
+    assert_eq!(head(log, &a).await.position(), now);
 }
 
 /// A reader sees one life of a session or another or none, never a mixture or a damaged one.
@@ -234,11 +288,11 @@ async fn deletes_under_readers(log: &Log) {
             for life in 0..30_u64 {
                 for revision in 0..3 {
                     let frame = bytes(life * 3 + revision, 30_000);
-                    log.append(&a, batch(revision, 1, frame))
+                    log.append_to(&a, batch(revision, 1, frame))
                         .await
                         .expect("appends");
                     let shot = snapshot(revision + 1, life * 3 + revision, 20_000);
-                    log.put_snapshot(&a, shot).await.expect("puts");
+                    log.put_snapshot_of(&a, shot).await.expect("puts");
                 }
                 assert!(erase(&log, &a).await);
             }
@@ -246,7 +300,7 @@ async fn deletes_under_readers(log: &Log) {
     };
     while !writer.is_finished() {
         let frames = log
-            .read(&a, Revision::ZERO, usize::MAX)
+            .frames_of(&a, Revision::ZERO, usize::MAX)
             .await
             .expect("reads");
         if let Some(first) = frames.first() {
@@ -256,7 +310,7 @@ async fn deletes_under_readers(log: &Log) {
                 assert_eq!(frame.bytes, bytes(life * 3 + revision, 30_000));
             }
         }
-        if let Some(shot) = log.snapshot(&a).await.expect("reads") {
+        if let Some(shot) = log.snapshot_of(&a).await.expect("reads") {
             let known = (0..90).any(|seed| shot == snapshot(seed % 3 + 1, seed, 20_000));
             assert!(known, "a whole snapshot");
         }

@@ -2,17 +2,18 @@
 
 use palimpsest_core::ids::SessionKey;
 
-use super::{Harness, Log, batch, batch_due, bytes, erase, forget, key, lease, time};
+use super::{ByName as _, Harness, Log, batch, batch_due, bytes, erase, forget, key, lease, time};
 use crate::{DueChange, StoreError, Tombstone};
 
 pub(super) async fn run(harness: &dyn Harness) {
     a_name_is_kept_until_all_is_gone(harness).await;
     a_lease_outlives_its_session(harness).await;
+    one_removes_at_a_time(harness).await;
     lists(harness).await;
 }
 
 async fn create(log: &Log, key: &SessionKey) {
-    let created = log.append(key, batch(0, 1, bytes(1, 100))).await;
+    let created = log.append_to(key, batch(0, 1, bytes(1, 100))).await;
     created.expect("appends");
 }
 
@@ -40,7 +41,7 @@ async fn a_name_is_kept_until_all_is_gone(harness: &dyn Harness) {
             lease: None,
         };
         assert_eq!(tombstone, expected);
-        let refused = log.append(&a, batch(0, 1, bytes(2, 10))).await;
+        let refused = log.append_to(&a, batch(0, 1, bytes(2, 10))).await;
         assert!(matches!(refused, Err(StoreError::Deleting(key)) if key == a));
         let other = log.forget(&a, incarnation + 1).await;
         assert!(other.expect("is no failure"), "another incarnation's");
@@ -52,7 +53,7 @@ async fn a_name_is_kept_until_all_is_gone(harness: &dyn Harness) {
     assert_eq!(found(&log, &a).await, None, "it stays away");
     create(&log, &a).await;
     assert!(log.forget(&a, incarnation).await.expect("is no failure"));
-    assert!(super::head(&log, &a).await.incarnation > incarnation);
+    assert_ne!(super::head(&log, &a).await.incarnation, incarnation);
     assert!(erase(&log, &a).await);
     assert_eq!(super::read_all(&log, &b, 1 << 20).await.len(), 1);
 }
@@ -61,7 +62,7 @@ async fn a_lease_outlives_its_session(harness: &dyn Harness) {
     let log = harness.fresh().await;
     let a = key("p/a");
     let due = batch_due(0, DueChange::At(time(5)));
-    log.append(&a, due).await.expect("appends");
+    log.append_to(&a, due).await.expect("appends");
     let claimed = log.claim(&a, lease("w", 90), time(6)).await;
     assert!(claimed.expect("claims"));
     assert!(log.delete(&a, time(42)).await.expect("deletes"));
@@ -76,6 +77,36 @@ async fn a_lease_outlives_its_session(harness: &dyn Harness) {
     assert!(given.expect("is the holder"));
     assert_eq!(found(&log, &a).await.expect("still there").lease, None);
     assert_eq!(log.due(time(99), 9).await.expect("due"), []);
+}
+
+async fn one_removes_at_a_time(harness: &dyn Harness) {
+    let log = harness.fresh().await;
+    let a = key("p/a");
+    let claim = async |log: &Log, incarnation: u64, owner: &str, until: i64, now: i64| {
+        let claim = log.claim_removal(&a, incarnation, lease(owner, until), time(now));
+        claim.await.expect("answers")
+    };
+    create(&log, &a).await;
+    let incarnation = super::head(&log, &a).await.incarnation;
+    assert!(!claim(&log, incarnation, "x", 50, 0).await, "it is there");
+    let due = batch_due(1, DueChange::At(time(5)));
+    log.append_to(&a, due).await.expect("appends");
+    let worked = log.claim(&a, lease("w", 90), time(6)).await;
+    assert!(worked.expect("claims"));
+    assert!(log.delete(&a, time(42)).await.expect("deletes"));
+    assert!(!claim(&log, incarnation, "x", 150, 89).await, "a worker's");
+    assert!(!claim(&log, incarnation + 1, "x", 150, 90).await, "another");
+    assert!(claim(&log, incarnation, "x", 150, 90).await);
+    let log = harness.reopen(log).await;
+    assert!(!claim(&log, incarnation, "y", 200, 149).await, "is held");
+    assert!(claim(&log, incarnation, "x", 160, 149).await, "renews");
+    let held = found(&log, &a).await.expect("still there").lease;
+    assert_eq!(held, Some(lease("x", 160)));
+    let given = log.release(&a, "x", DueChange::Keep).await;
+    assert!(given.expect("is the holder"));
+    assert!(claim(&log, incarnation, "y", 200, 150).await);
+    forget(&log, &found(&log, &a).await.expect("still there")).await;
+    assert!(!claim(&log, incarnation, "y", 300, 151).await, "it is gone");
 }
 
 async fn lists(harness: &dyn Harness) {

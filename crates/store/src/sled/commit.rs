@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Instant;
 
 use ::sled::Db;
-use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
+use palimpsest_core::ids::{SessionKey, Timestamp};
 use tokio::sync::mpsc;
 use tokio::sync::oneshot;
 use tracing::Span;
@@ -20,7 +20,7 @@ use super::queued::{Observers, Queued};
 use super::shared::Shared;
 use super::space::{Space, TO_OPEN, room, was_no_room};
 use super::{SledOptions, open};
-use crate::{Batch, DueChange, Lease, Snapshot, StoreError, crash_point};
+use crate::{Batch, DueChange, Lease, Position, Snapshot, StoreError, crash_point};
 
 /// Garbage is collected when nothing else is to do, and after so many groups in any case: under load
 /// that never ends, a deletion has to end too.
@@ -30,9 +30,10 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
 /// A change that was asked for.
 pub(super) enum Job {
-    Append(SessionKey, Batch, Reply<Revision>),
-    PutSnapshot(SessionKey, Snapshot, Reply<()>),
+    Append(SessionKey, Batch, Reply<Position>),
+    PutSnapshot(SessionKey, u64, Snapshot, Reply<()>),
     Delete(SessionKey, Timestamp, Reply<bool>),
+    ClaimRemoval(SessionKey, u64, Lease, Timestamp, Reply<bool>),
     Forget(SessionKey, u64, Reply<bool>),
     Claim(SessionKey, Lease, Timestamp, Reply<bool>),
     Release(SessionKey, String, DueChange, Reply<bool>),
@@ -43,7 +44,7 @@ impl Job {
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Append(_, batch, _) => batch.frame.len() + batch.summary.len(),
-            Self::PutSnapshot(_, snapshot, _) => snapshot.bytes.len(),
+            Self::PutSnapshot(_, _, snapshot, _) => snapshot.bytes.len(),
             _ => 0,
         }
     }
@@ -53,10 +54,13 @@ impl Job {
     fn run(self, group: &mut Group) -> Result<Answer, (Answer, ::sled::Error)> {
         match self {
             Self::Append(key, batch, reply) => answer(reply, group.append(&key, &batch)),
-            Self::PutSnapshot(key, snapshot, reply) => {
-                answer(reply, group.put_snapshot(&key, &snapshot))
+            Self::PutSnapshot(key, incarnation, snapshot, reply) => {
+                answer(reply, group.put_snapshot(&key, incarnation, &snapshot))
             }
             Self::Delete(key, at, reply) => answer(reply, group.delete(&key, at)),
+            Self::ClaimRemoval(key, incarnation, lease, now, reply) => {
+                answer(reply, group.claim_removal(&key, incarnation, lease, now))
+            }
             Self::Forget(key, incarnation, reply) => answer(reply, group.forget(&key, incarnation)),
             Self::Claim(key, lease, now, reply) => answer(reply, group.claim(&key, &lease, now)),
             Self::Release(key, owner, next, reply) => {
@@ -70,7 +74,7 @@ impl Job {
     fn grows(&self) -> bool {
         !matches!(
             self,
-            Self::Delete(..) | Self::Forget(..) | Self::Release(..)
+            Self::Delete(..) | Self::ClaimRemoval(..) | Self::Forget(..) | Self::Release(..)
         )
     }
 
@@ -78,9 +82,10 @@ impl Job {
         let failed = trouble.error();
         match self {
             Self::Append(_, _, reply) => drop(reply.send(Err(failed))),
-            Self::PutSnapshot(_, _, reply) | Self::Check(reply) => drop(reply.send(Err(failed))),
+            Self::PutSnapshot(_, _, _, reply) | Self::Check(reply) => drop(reply.send(Err(failed))),
             Self::Delete(_, _, reply)
             | Self::Forget(_, _, reply)
+            | Self::ClaimRemoval(_, _, _, _, reply)
             | Self::Claim(_, _, _, reply)
             | Self::Release(_, _, _, reply) => {
                 drop(reply.send(Err(failed)));

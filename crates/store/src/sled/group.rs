@@ -13,8 +13,8 @@ use super::keys::{self, MAX_VALUE, OBJECT_HEADER, ObjectHeader};
 use super::read;
 use super::shared::Shared;
 use super::usage::Deltas;
-use crate::record::Record;
-use crate::{Batch, DueChange, Lease, Snapshot, StoreError, Tombstone};
+use crate::record::{Record, check_position};
+use crate::{Batch, DueChange, Lease, Position, Snapshot, StoreError, Tombstone};
 
 /// The most bytes that one batch applies: sled lets nobody else in meanwhile, readers included.
 pub(super) const MAX_BATCH: usize = 1 << 20;
@@ -84,13 +84,9 @@ impl<'a> Group<'a> {
         }
     }
 
-    pub(super) fn append(&mut self, key: &SessionKey, batch: &Batch) -> Result<Revision, Stop> {
+    pub(super) fn append(&mut self, key: &SessionKey, batch: &Batch) -> Result<Position, Stop> {
         let old = self.record(key)?;
-        let current = old.as_ref().map_or(0, |record| record.revision);
-        if current != batch.expected.get() {
-            let current = Revision::new(current);
-            return Err(StoreError::Conflict { current }.into());
-        }
+        check_position(old.as_ref(), batch.expected)?;
         if old.is_none() && self.tombstone(key)?.is_some() {
             return Err(StoreError::Deleting(key.clone()).into());
         }
@@ -99,7 +95,7 @@ impl<'a> Group<'a> {
             Some(record) => record.clone(),
             None => self.create(),
         };
-        let object = keys::frame(record.incarnation, current + 1);
+        let object = keys::frame(record.incarnation, record.revision + 1);
         let header = ObjectHeader {
             events: batch.events.get(),
             len: object_len(&batch.frame)?,
@@ -107,18 +103,20 @@ impl<'a> Group<'a> {
         };
         self.put_object(&object, header, &batch.frame, staged)?;
         record.append(batch);
-        let revision = Revision::new(record.revision);
+        let position = record.position();
         self.set_record(key, old.as_ref(), Some(record));
-        Ok(revision)
+        Ok(position)
     }
 
     pub(super) fn put_snapshot(
         &mut self,
         key: &SessionKey,
+        incarnation: u64,
         snapshot: &Snapshot,
     ) -> Result<(), Stop> {
         let old = self
             .record(key)?
+            .filter(|record| record.incarnation == incarnation)
             .ok_or_else(|| StoreError::NotFound(key.clone()))?;
         if !old.accepts_snapshot(snapshot.at)? {
             return Ok(());
@@ -151,6 +149,24 @@ impl<'a> Group<'a> {
         }
         self.set_record(key, Some(&old), None);
         self.set_tombstone(key, Some(old.tombstone(key, at)));
+        Ok(true)
+    }
+
+    pub(super) fn claim_removal(
+        &mut self,
+        key: &SessionKey,
+        incarnation: u64,
+        lease: Lease,
+        now: Timestamp,
+    ) -> Result<bool, Stop> {
+        let Some(mut tombstone) = self.tombstone(key)? else {
+            return Ok(false);
+        };
+        if !tombstone.claim(incarnation, lease, now) {
+            return Ok(false);
+        }
+        self.reserve(0)?;
+        self.set_tombstone(key, Some(tombstone));
         Ok(true)
     }
 

@@ -36,7 +36,8 @@ use self::queued::Queued;
 use self::shared::Shared;
 use crate::record::{check_batch, check_lease, check_snapshot};
 use crate::{
-    Batch, Due, DueChange, Frame, Head, Lease, SessionLog, Snapshot, StoreError, Tombstone, Usage,
+    Batch, Due, DueChange, Frame, Head, Lease, Position, SessionLog, Snapshot, StoreError,
+    Tombstone, Usage,
 };
 
 pub use self::compact::{Compacted, compact_store};
@@ -213,30 +214,40 @@ impl SessionLog for SledLog {
     async fn read(
         &self,
         key: &SessionKey,
+        incarnation: u64,
         after: Revision,
         max_bytes: usize,
     ) -> Result<Vec<Frame>, StoreError> {
         let key = key.clone();
-        self.blocking(move |shared| read::frames(shared, &key, after, max_bytes))
+        self.blocking(move |shared| read::frames(shared, &key, incarnation, after, max_bytes))
             .await
     }
 
-    async fn append(&self, key: &SessionKey, batch: Batch) -> Result<Revision, StoreError> {
+    async fn append(&self, key: &SessionKey, batch: Batch) -> Result<Position, StoreError> {
         check_batch(&batch)?;
         let key = key.clone();
         self.submit(|reply| Job::Append(key, batch, reply)).await
     }
 
-    async fn snapshot(&self, key: &SessionKey) -> Result<Option<Snapshot>, StoreError> {
+    async fn snapshot(
+        &self,
+        key: &SessionKey,
+        incarnation: u64,
+    ) -> Result<Option<Snapshot>, StoreError> {
         let key = key.clone();
-        self.blocking(move |shared| read::snapshot(shared, &key))
+        self.blocking(move |shared| read::snapshot(shared, &key, incarnation))
             .await
     }
 
-    async fn put_snapshot(&self, key: &SessionKey, snapshot: Snapshot) -> Result<(), StoreError> {
+    async fn put_snapshot(
+        &self,
+        key: &SessionKey,
+        incarnation: u64,
+        snapshot: Snapshot,
+    ) -> Result<(), StoreError> {
         check_snapshot(&snapshot.bytes)?;
         let key = key.clone();
-        self.submit(|reply| Job::PutSnapshot(key, snapshot, reply))
+        self.submit(|reply| Job::PutSnapshot(key, incarnation, snapshot, reply))
             .await
     }
 
@@ -269,6 +280,19 @@ impl SessionLog for SledLog {
     ) -> Result<Vec<Tombstone>, StoreError> {
         let after = after.cloned();
         self.blocking(move |shared| read::tombstones(shared, after.as_ref(), limit))
+            .await
+    }
+
+    async fn claim_removal(
+        &self,
+        key: &SessionKey,
+        incarnation: u64,
+        lease: Lease,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        check_lease(&lease)?;
+        let key = key.clone();
+        self.submit(|reply| Job::ClaimRemoval(key, incarnation, lease, now, reply))
             .await
     }
 

@@ -102,11 +102,12 @@ fn object(key: &SessionKey, prefix: &[u8], pairs: Pairs) -> Result<(u32, Bytes),
 fn consistent<T>(
     shared: &Shared,
     key: &SessionKey,
+    incarnation: u64,
     read: impl Fn(&Record) -> Result<T, StoreError>,
 ) -> Result<Option<T>, StoreError> {
     let mut head = shared.record(key)?;
     loop {
-        let Some(record) = head else {
+        let Some(record) = head.filter(|record| record.incarnation == incarnation) else {
             return Ok(None);
         };
         let result = read(&record);
@@ -130,10 +131,11 @@ pub(super) fn head(shared: &Shared, key: &SessionKey) -> Result<Option<Head>, St
 pub(super) fn frames(
     shared: &Shared,
     key: &SessionKey,
+    incarnation: u64,
     after: Revision,
     max_bytes: usize,
 ) -> Result<Vec<Frame>, StoreError> {
-    let frames = consistent(shared, key, |record| {
+    let frames = consistent(shared, key, incarnation, |record| {
         frames_of(&shared.db()?, key, record, after.get(), max_bytes)
     })?;
     Ok(frames.unwrap_or_default())
@@ -182,8 +184,12 @@ fn frames_of(
 }
 
 /// See [`crate::SessionLog::snapshot`].
-pub(super) fn snapshot(shared: &Shared, key: &SessionKey) -> Result<Option<Snapshot>, StoreError> {
-    let snapshot = consistent(shared, key, |record| {
+pub(super) fn snapshot(
+    shared: &Shared,
+    key: &SessionKey,
+    incarnation: u64,
+) -> Result<Option<Snapshot>, StoreError> {
+    let snapshot = consistent(shared, key, incarnation, |record| {
         let Some(mark) = record.snapshot else {
             return Ok(None);
         };

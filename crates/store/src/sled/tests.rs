@@ -11,7 +11,8 @@ use super::files::Files;
 use super::group::{Counts, Group};
 use super::shared::Shared;
 use super::{SledLog, SledOptions, garbage, keys, open, read};
-use crate::{Batch, DueChange, SessionLog, StoreError};
+use crate::conformance::ByName as _;
+use crate::{Batch, DueChange, Position, SessionLog, StoreError};
 
 fn key(name: &str) -> SessionKey {
     SessionKey::parse(&format!("projects/p/sessions/{name}")).unwrap()
@@ -19,7 +20,11 @@ fn key(name: &str) -> SessionKey {
 
 fn batch(expected: u64, frame: &[u8]) -> Batch {
     Batch {
-        expected: Revision::new(expected),
+        // The first session of a store.
+        expected: Position {
+            incarnation: u64::from(expected > 0),
+            revision: Revision::new(expected),
+        },
         events: NonZeroU32::MIN,
         frame: Bytes::copy_from_slice(frame),
         summary: Bytes::new(),
@@ -69,7 +74,7 @@ fn nothing_is_shown_before_it_is_durable() {
         "applied, not durable"
     );
     let frames = || {
-        read::frames(&shared, &a, Revision::ZERO, 100)
+        read::frames(&shared, &a, 1, Revision::ZERO, 100)
             .unwrap()
             .len()
     };
@@ -94,7 +99,7 @@ async fn what_a_staged_append_left_is_never_a_part_of_the_next() {
     let options = options(&root);
     {
         let log = SledLog::open(&options).unwrap();
-        log.append(&key("a"), batch(0, b"first")).await.unwrap();
+        log.append_to(&key("a"), batch(0, b"first")).await.unwrap();
         let incarnation = log.head(&key("a")).await.unwrap().unwrap().incarnation;
         let object = keys::frame(incarnation, 2);
         let mut staged = ::sled::Batch::default();
@@ -123,9 +128,12 @@ async fn what_a_staged_append_left_is_never_a_part_of_the_next() {
     let head = log.head(&key("a")).await.unwrap().unwrap();
     assert_eq!(head.revision, Revision::new(1));
     let next = vec![0xBB; 10_000];
-    log.append(&key("a"), batch(1, &next)).await.unwrap();
-    log.append(&key("a"), batch(2, b"third")).await.unwrap();
-    let frames = log.read(&key("a"), Revision::ZERO, 1 << 20).await.unwrap();
+    log.append_to(&key("a"), batch(1, &next)).await.unwrap();
+    log.append_to(&key("a"), batch(2, b"third")).await.unwrap();
+    let frames = log
+        .frames_of(&key("a"), Revision::ZERO, 1 << 20)
+        .await
+        .unwrap();
     let bytes: Vec<_> = frames.iter().map(|frame| &frame.bytes[..]).collect();
     assert_eq!(bytes, [&b"first"[..], &next, b"third"]);
     let chunks = log
@@ -187,12 +195,12 @@ async fn a_failed_sync_ends_the_store() {
     let log = SledLog::start(shared, counts, files, options(&root)).unwrap();
     let failed = |result: Result<(), StoreError>| matches!(result, Err(StoreError::Failed(_)));
     assert!(failed(
-        log.append(&key("a"), batch(0, b"x")).await.map(drop)
+        log.append_to(&key("a"), batch(0, b"x")).await.map(drop)
     ));
     assert!(failed(log.check().await), "no canary heals it");
     assert!(failed(log.head(&key("a")).await.map(drop)));
     assert!(failed(
-        log.append(&key("b"), batch(0, b"x")).await.map(drop)
+        log.append_to(&key("b"), batch(0, b"x")).await.map(drop)
     ));
     assert!(failed(log.close().await));
 }
@@ -204,8 +212,8 @@ async fn an_older_store_is_counted_once() {
     let options = options(&root);
     {
         let log = SledLog::open(&options).unwrap();
-        log.append(&key("a"), batch(0, b"first")).await.unwrap();
-        log.append(&key("b"), batch(0, b"second")).await.unwrap();
+        log.append_to(&key("a"), batch(0, b"first")).await.unwrap();
+        log.append_to(&key("b"), batch(0, b"second")).await.unwrap();
         let db = log.shared.db().unwrap();
         db.insert(keys::FORMAT_KEY, &1_u64.to_be_bytes()).unwrap();
         db.remove(keys::USAGE_KEY).unwrap();

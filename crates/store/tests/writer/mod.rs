@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_store::blobs::{BlobKind, Blobs};
+use palimpsest_store::conformance::ByName as _;
 use palimpsest_store::sled::{SledLog, SledOptions};
-use palimpsest_store::{Batch, DueChange, Frame, SessionLog, Snapshot, StoreError};
+use palimpsest_store::{Batch, DueChange, Frame, Position, SessionLog, Snapshot, StoreError};
 use sha2::{Digest, Sha256};
 
 const PLAN: &str = "PALIMPSEST_WRITER_PLAN";
@@ -108,14 +109,17 @@ async fn write(log: Arc<SledLog>, blobs: Blobs, plan: Plan, writer: u64) {
         let frame = content(id, random.size(plan.large));
         loop {
             let batch = Batch {
-                expected: Revision::new(expected),
+                expected: Position {
+                    revision: Revision::new(expected),
+                    ..Position::START
+                },
                 events: NonZeroU32::MIN,
                 frame: frame.clone(),
                 summary: Bytes::from_static(b"{}"),
                 due: DueChange::At(Timestamp::from_millis(0)),
                 blob_bytes: 0,
             };
-            match log.append(&key, batch).await {
+            match log.append_to(&key, batch).await {
                 Ok(revision) => expected = revision.get(),
                 Err(StoreError::Conflict { current }) => {
                     expected = current.get();
@@ -138,7 +142,7 @@ async fn write(log: Arc<SledLog>, blobs: Blobs, plan: Plan, writer: u64) {
         if random.next().is_multiple_of(16) {
             let bytes = content(expected, random.size(plan.large));
             let at = Revision::new(expected);
-            let put = log.put_snapshot(&key, Snapshot { at, bytes }).await;
+            let put = log.put_snapshot_of(&key, Snapshot { at, bytes }).await;
             put.unwrap();
             say(&format!("snapshot {key} {expected}\n"));
         }
@@ -281,7 +285,7 @@ impl Acknowledged {
             let mut revision = 0;
             while revision < head.revision.get() {
                 let after = Revision::new(revision);
-                let page = log.read(&key, after, 1 << 20).await;
+                let page = log.frames_of(&key, after, 1 << 20).await;
                 for frame in page.map_err(|e| format!("{key} after {revision}: {e}"))? {
                     revision += 1;
                     if frame.first.get() != revision {
@@ -296,7 +300,7 @@ impl Acknowledged {
                 }
             }
             let snapshot = log
-                .snapshot(&key)
+                .snapshot_of(&key)
                 .await
                 .map_err(|e| format!("{key}: {e}"))?;
             let at = snapshot.map_or(0, |snapshot| snapshot.at.get());

@@ -13,14 +13,14 @@ use palimpsest_core::command::{
     create, decide, memory_due, memory_update_due, wants_memory,
 };
 use palimpsest_core::event::{Event, Recorded};
-use palimpsest_core::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
+use palimpsest_core::ids::{MessageId, Ordinal, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Block, Message, Role};
 use palimpsest_core::policy::Policy;
 use palimpsest_core::session::{Author, Session};
 use palimpsest_store::blobs::Blobs;
 use palimpsest_store::memory::MemoryLog;
-use palimpsest_store::{Batch, DueChange, SessionLog};
+use palimpsest_store::{Batch, DueChange, Position, SessionLog};
 use palimpsest_worker::{Clock, Host, HostError, Job, Options, Page, Random, Worker};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -130,7 +130,7 @@ impl Fake {
         let session = Session::create(key.clone(), context.now, created);
         self.sessions.lock().unwrap().insert(key.clone(), session);
         let batch = Batch {
-            expected: Revision::ZERO,
+            expected: Position::START,
             events: NonZeroU32::MIN,
             frame: Bytes::from_static(b"-"),
             summary: Bytes::new(),
@@ -214,8 +214,12 @@ impl Fake {
         };
         let (made, all) = made;
         if let Some(events) = NonZeroU32::new(u32::try_from(all).unwrap()) {
+            let head = self.log.head(key).await.unwrap().unwrap();
             let batch = Batch {
-                expected: before,
+                expected: Position {
+                    incarnation: head.incarnation,
+                    revision: before,
+                },
                 events,
                 frame: Bytes::from_static(b"-"),
                 summary: Bytes::new(),

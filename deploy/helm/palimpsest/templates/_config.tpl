@@ -13,6 +13,18 @@ admin:
 {{- if .Values.allowAnonymous }}
 insecure_listen_anywhere: true
 {{- end }}
+{{- if .Values.scaleOut.enabled }}
+store:
+  postgres:
+    url: {{ required "scaleOut.database.url must be set: where the database is" .Values.scaleOut.database.url | quote }}
+    migrate: {{ not .Values.scaleOut.migration.enabled }}
+    {{- if .Values.scaleOut.database.passwordSecret.name }}
+    password_file: {{ $dir }}/database/{{ .Values.scaleOut.database.passwordSecret.key }}
+    {{- end }}
+    {{- if .Values.scaleOut.database.caSecret.name }}
+    ca_file: {{ $dir }}/database-ca/{{ .Values.scaleOut.database.caSecret.key }}
+    {{- end }}
+{{- end }}
 {{- if .Values.modelKeySecret.name }}
 summarizer:
   api_key_file: {{ $dir }}/model/{{ .Values.modelKeySecret.key }}
@@ -55,7 +67,7 @@ log:
 {{- if and (kindIs "map" $value) (kindIs "map" (get $given $key)) -}}
 {{- include "palimpsest.refuse" (dict "own" $value "given" (get $given $key) "prefix" (printf "%s%s." $prefix $key)) -}}
 {{- else -}}
-{{- fail (printf "config.%s%s is set by the chart: use ports, auth, tls, modelKeySecret or allowAnonymous for it" $prefix $key) -}}
+{{- fail (printf "config.%s%s is set by the chart: use ports, auth, tls, modelKeySecret, scaleOut or allowAnonymous for it" $prefix $key) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -103,9 +115,47 @@ log:
 {{- fail "nobody would be asked who they are: set auth.keysSecret.name or auth.jwksSecret.name, or, where everybody who reaches the port may enter, allowAnonymous: true" -}}
 {{- end -}}
 {{- range .Values.extraEnv -}}
-{{- if has .name (list "PALIMPSEST_SHUTDOWN_DRAIN_MS" "PALIMPSEST_WORKER_GRACE_MS" "PALIMPSEST_LISTEN" "PALIMPSEST_ADMIN_LISTEN" "PALIMPSEST_DATA_DIR") -}}
+{{- if has .name (list "PALIMPSEST_SHUTDOWN_DRAIN_MS" "PALIMPSEST_WORKER_GRACE_MS" "PALIMPSEST_LISTEN" "PALIMPSEST_ADMIN_LISTEN" "PALIMPSEST_DATA_DIR" "PALIMPSEST_ROLE" "PALIMPSEST_STORE_POSTGRES_CONNECTIONS") -}}
 {{- fail (printf "extraEnv: the pod depends on %s: set it in config or ports, where the chart sees it" .name) -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What only shows when all processes are up at once, and then as refused calls: a release takes over with one pod
+     more of each kind, and each process has one connection beside those of its pool. */}}
+{{- define "palimpsest.checkScaleOut" -}}
+{{- $out := .Values.scaleOut -}}
+{{- if not (dig "blobs" "url" "" .Values.config) -}}
+{{- fail "scaleOut needs config.blobs.url: all pods have to find the same files, such as in s3://bucket/prefix" -}}
+{{- end -}}
+{{- $servers := $out.server.replicas -}}
+{{- if $out.server.autoscaling.enabled -}}
+{{- $servers = $out.server.autoscaling.maxReplicas -}}
+{{- end -}}
+{{- $needed := add (mul (add $servers 1) (add $out.server.connections 1)) (mul (add $out.worker.replicas 1) (add $out.worker.connections 1)) 2 -}}
+{{- if gt (int $needed) (int $out.database.maxConnections) -}}
+{{- fail (printf "scaleOut: %d servers with %d connections and %d workers with %d need %d connections while a release takes over, and scaleOut.database.maxConnections is %d: take fewer, or let the database have more" (int $servers) (int $out.server.connections) (int $out.worker.replicas) (int $out.worker.connections) (int $needed) (int $out.database.maxConnections)) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* How pods of a component are spread, unless somebody says otherwise: over zones, then over nodes. */}}
+{{- define "palimpsest.spread" -}}
+{{- if .root.Values.topologySpreadConstraints -}}
+{{- toYaml .root.Values.topologySpreadConstraints -}}
+{{- else -}}
+{{- $root := .root -}}
+{{- $component := .component -}}
+{{- range list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
+- maxSkew: 1
+  topologyKey: {{ . }}
+  whenUnsatisfiable: ScheduleAnyway
+  # Pods of the release before would count otherwise.
+  matchLabelKeys: [pod-template-hash]
+  labelSelector:
+    matchLabels:
+      {{- include "palimpsest.selector" $root | nindent 6 }}
+      app.kubernetes.io/component: {{ $component }}
+{{- end }}
 {{- end -}}
 {{- end -}}
 
@@ -125,5 +175,13 @@ client-ca: {{ . }}
 {{- end }}
 {{- with .Values.modelKeySecret.name }}
 model: {{ . }}
+{{- end }}
+{{- if .Values.scaleOut.enabled }}
+{{- with .Values.scaleOut.database.passwordSecret.name }}
+database: {{ . }}
+{{- end }}
+{{- with .Values.scaleOut.database.caSecret.name }}
+database-ca: {{ . }}
+{{- end }}
 {{- end }}
 {{- end -}}

@@ -19,6 +19,14 @@ app.kubernetes.io/name: {{ include "palimpsest.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
+{{/* The pods that answer calls. */}}
+{{- define "palimpsest.serverSelector" -}}
+{{ include "palimpsest.selector" . }}
+{{- if .Values.scaleOut.enabled }}
+app.kubernetes.io/component: server
+{{- end }}
+{{- end -}}
+
 {{- define "palimpsest.labels" -}}
 {{ include "palimpsest.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
@@ -46,10 +54,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* Seconds from SIGTERM to SIGKILL: calls drain, the worker ends, the store closes. 25000 and 5000 are the
      server's own defaults; a test of the chart asks the server for them. */}}
 {{- define "palimpsest.graceSeconds" -}}
-{{- $drain := dig "shutdown" "drain_ms" 25000 .Values.config -}}
-{{- $worker := dig "worker" "grace_ms" 5000 .Values.config -}}
+{{- $drain := dig "shutdown" "drain_ms" 25000 .root.Values.config -}}
+{{- $worker := dig "worker" "grace_ms" 5000 .root.Values.config -}}
 {{- $own := divf (addf $drain $worker) 1000 | ceil | int -}}
-{{- add $own .Values.termination.preStopSleepSeconds .Values.termination.marginSeconds -}}
+{{- add $own .preStop .root.Values.termination.marginSeconds -}}
 {{- end -}}
 
 {{/* One probe. Called with the root, the service of gRPC health, and the path on the admin port. */}}

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use palimpsest_core::ids::{Revision, SessionKey};
+use palimpsest_core::ids::SessionKey;
 use palimpsest_load::figures::rate;
 use palimpsest_store::sled::{SledLog, SledOptions};
-use palimpsest_store::{Batch, SessionLog, StoreError};
+use palimpsest_store::{Batch, Position, SessionLog, StoreError};
 use palimpsest_tests::cores::Cores;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -21,7 +21,7 @@ pub(super) struct Engine {
     runtime: Runtime,
     log: Arc<SledLog>,
     /// Where each writer's session stands.
-    writers: Vec<(SessionKey, u64)>,
+    writers: Vec<(SessionKey, Position)>,
     batches: Arc<Vec<Batch>>,
     raw: File,
     _folder: TempDir,
@@ -53,7 +53,7 @@ impl Engine {
             Ok::<_, anyhow::Error>((runtime, Arc::new(log)))
         })?;
         let key = |number| SessionKey::parse(&format!("projects/bench/sessions/writer-{number}"));
-        let writers = (0..writers).map(|number| Ok((key(number)?, 0)));
+        let writers = (0..writers).map(|number| Ok((key(number)?, Position::START)));
         let writers = writers.collect::<Result<_>>()?;
         Ok(Self {
             runtime,
@@ -75,12 +75,11 @@ impl Engine {
             self.runtime.spawn(async move {
                 let mut done = 0_u64;
                 for batch in batches.iter().cycle().skip(number) {
-                    let expected = Revision::new(at);
                     let batch = Batch {
-                        expected,
+                        expected: at,
                         ..batch.clone()
                     };
-                    at = log.append(&key, batch).await?.get();
+                    at = log.append(&key, batch).await?;
                     done += 1;
                     if began.elapsed() >= time {
                         break;

@@ -14,7 +14,7 @@ use palimpsest_load::site::Site;
 use palimpsest_load::works::{Kind, Work};
 use palimpsest_server::LOG_FOLDER;
 use palimpsest_store::sled::{SledLog, SledOptions};
-use palimpsest_store::{Batch, DueChange, MAX_LIST, SessionLog};
+use palimpsest_store::{Batch, DueChange, MAX_LIST, Position, SessionLog};
 
 use super::client::{Callers, Requests};
 use super::method;
@@ -87,10 +87,12 @@ async fn committed(log: &SledLog, work: &Work) -> Result<Vec<Batch>> {
         if !key.to_string().contains(&format!("/{}-", run(work))) {
             continue;
         }
-        let frames = log.read(&key, Revision::new(0), usize::MAX).await?;
+        let frames = log
+            .read(&key, head.incarnation, Revision::ZERO, usize::MAX)
+            .await?;
         for frame in frames.into_iter().skip(prepared) {
             batches.push(Batch {
-                expected: Revision::new(0),
+                expected: Position::START,
                 events: NonZeroU32::new(frame.events).context("a frame without events")?,
                 frame: frame.bytes,
                 summary: head.summary.clone(),

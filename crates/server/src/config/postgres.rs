@@ -1,0 +1,128 @@
+//! The database that many machines share: how it is reached, and what it may be asked.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use palimpsest_store::postgres::is_address;
+
+use super::Config;
+use super::summarizer::{VariableName, texts};
+use super::value::{Raw, Value, quoted};
+
+/// The database that many machines share. Without a URL sessions are kept in the data folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PostgresConfig {
+    /// Where it is.
+    pub url: Option<DatabaseUrl>,
+    /// The variable that holds the password.
+    pub password_env: Option<VariableName>,
+    /// The file that holds it.
+    pub password_file: Option<PathBuf>,
+    /// The schema that holds the tables.
+    pub schema: Option<SchemaName>,
+    /// The authority of the database's certificate.
+    pub ca_file: Option<PathBuf>,
+    /// The certificate that is shown to the database.
+    pub client_cert_file: Option<PathBuf>,
+    /// Its key.
+    pub client_key_file: Option<PathBuf>,
+    /// Connections at one time.
+    pub connections: usize,
+    /// How long a call waits for one.
+    pub wait_ms: u64,
+    /// How long connecting may take.
+    pub connect_timeout_ms: u64,
+    /// How long a statement may take.
+    pub statement_timeout_ms: u64,
+    /// How long a call goes on trying while the database cannot be reached.
+    pub retry_ms: u64,
+    /// Whether the tables are made and changed at a start.
+    pub migrate: bool,
+}
+
+impl Default for PostgresConfig {
+    fn default() -> Self {
+        Self {
+            url: None,
+            password_env: None,
+            password_file: None,
+            schema: None,
+            ca_file: None,
+            client_cert_file: None,
+            client_key_file: None,
+            connections: 16,
+            wait_ms: 2_000,
+            connect_timeout_ms: 5_000,
+            statement_timeout_ms: 30_000,
+            retry_ms: 5_000,
+            migrate: true,
+        }
+    }
+}
+
+impl PostgresConfig {
+    /// The schema that holds the tables.
+    pub fn schema(&self) -> &str {
+        self.schema.as_ref().map_or("palimpsest", |it| it.as_str())
+    }
+}
+
+texts! {
+    /// Where a database is, without a password.
+    DatabaseUrl: is_address, "the address of a database without a password in it, such as \"postgres://palimpsest@db:5432/palimpsest?sslmode=require\"; store.postgres.password_env or password_file has the password";
+    /// The name of a schema.
+    SchemaName: |text| (1..=63).contains(&text.len()) && !text.contains(char::is_control),
+        "the name of a schema, of at most 63 bytes";
+}
+
+pub(super) fn check(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &str)) {
+    let postgres = &config.store.postgres;
+    check(
+        postgres.url.is_none() || config.blobs.url.is_some(),
+        &["blobs.url", "store.postgres.url"],
+        "must be set beside store.postgres.url: whoever shares the database has to find the same files. Say a \
+         bucket, such as \"s3://bucket/prefix\", or a folder that all of them mount, as \"file:///folder\"",
+    );
+    check(
+        postgres.password_env.is_none() || postgres.password_file.is_none(),
+        &[
+            "store.postgres.password_env",
+            "store.postgres.password_file",
+        ],
+        "is given beside store.postgres.password_file: keep one of them",
+    );
+    check(
+        postgres.client_cert_file.is_some() == postgres.client_key_file.is_some(),
+        &[
+            "store.postgres.client_cert_file",
+            "store.postgres.client_key_file",
+        ],
+        "goes with store.postgres.client_key_file: give both, or neither",
+    );
+    let lonely = "has no effect without store.postgres.url: set that to the database's address";
+    let needs_url: [(bool, &'static [&'static str]); 5] = [
+        (
+            postgres.password_env.is_some(),
+            &["store.postgres.password_env", "store.postgres.url"],
+        ),
+        (
+            postgres.password_file.is_some(),
+            &["store.postgres.password_file", "store.postgres.url"],
+        ),
+        (
+            postgres.schema.is_some(),
+            &["store.postgres.schema", "store.postgres.url"],
+        ),
+        (
+            postgres.ca_file.is_some(),
+            &["store.postgres.ca_file", "store.postgres.url"],
+        ),
+        (
+            postgres.client_cert_file.is_some(),
+            &["store.postgres.client_cert_file", "store.postgres.url"],
+        ),
+    ];
+    for (is_set, keys) in needs_url {
+        check(postgres.url.is_some() || !is_set, keys, lonely);
+    }
+}

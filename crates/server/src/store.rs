@@ -1,0 +1,108 @@
+//! Where sessions and their results are kept, as the settings say it: opened, and told apart no further.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use palimpsest_store::SessionLog;
+use palimpsest_store::blobs::Blobs;
+use palimpsest_store::postgres::{PostgresLog, PostgresOptions};
+use palimpsest_store::sled::{InHand, Observers, SledLog, SledOptions};
+use palimpsest_summarize::SecretSource;
+use secrecy::ExposeSecret as _;
+use tokio::task::spawn_blocking;
+
+use crate::config::Config;
+use crate::errors::BoxError;
+use crate::metrics::Metrics;
+use crate::{BLOB_FOLDER, LOG_FOLDER};
+
+/// Which engine keeps the sessions: only for those who watch it.
+#[derive(Debug, Clone)]
+pub enum Engine {
+    /// The one within this process, in a folder.
+    Embedded(Arc<SledLog>),
+    /// A database that others may use too.
+    Shared(Arc<PostgresLog>),
+}
+
+impl Engine {
+    /// The log, whoever keeps it.
+    pub fn log(&self) -> Arc<dyn SessionLog> {
+        match self {
+            Self::Embedded(log) => Arc::<SledLog>::clone(log),
+            Self::Shared(log) => Arc::<PostgresLog>::clone(log),
+        }
+    }
+}
+
+/// Opens the log.
+pub async fn open(config: &Config, metrics: &Metrics, in_hand: InHand) -> Result<Engine, BoxError> {
+    tokio::fs::create_dir_all(&config.data_dir).await?;
+    if let Some(options) = database(config).await? {
+        let log = PostgresLog::open(&options).await?;
+        return Ok(Engine::Shared(Arc::new(log)));
+    }
+    let mut options = SledOptions::new(config.data_dir.join(LOG_FOLDER));
+    options.cache_bytes = config.store.cache_bytes;
+    options.flush_every_ms = config.store.flush_every_ms;
+    options.min_free_bytes = config.store.min_free_bytes;
+    options.observers = Observers::new(metrics.clone());
+    options.in_hand = in_hand;
+    let log = spawn_blocking(move || SledLog::open(&options)).await??;
+    Ok(Engine::Embedded(Arc::new(log)))
+}
+
+/// How the database is reached, if the settings name one.
+pub async fn database(config: &Config) -> Result<Option<PostgresOptions>, BoxError> {
+    let postgres = &config.store.postgres;
+    let Some(url) = &postgres.url else {
+        return Ok(None);
+    };
+    let source = match (&postgres.password_env, &postgres.password_file) {
+        (Some(variable), _) => Some(SecretSource::Env(variable.as_str().to_owned())),
+        (None, Some(path)) => Some(SecretSource::File(path.clone())),
+        (None, None) => None,
+    };
+    let password = match source {
+        Some(source) => {
+            let password = source.read().await;
+            let password = password.map_err(|error| {
+                format!("the database's password (store.postgres.password_env or password_file): {error}")
+            })?;
+            Some(password.expose_secret().to_owned())
+        }
+        None => None,
+    };
+    let cert = postgres.client_cert_file.clone();
+    Ok(Some(PostgresOptions {
+        password,
+        schema: postgres.schema().to_owned(),
+        ca_file: postgres.ca_file.clone(),
+        client_cert: cert.zip(postgres.client_key_file.clone()),
+        connections: postgres.connections,
+        wait: Duration::from_millis(postgres.wait_ms),
+        connect: Duration::from_millis(postgres.connect_timeout_ms),
+        statement: Duration::from_millis(postgres.statement_timeout_ms),
+        retry: Duration::from_millis(postgres.retry_ms),
+        name: process_name(),
+        migrate: postgres.migrate,
+        ..PostgresOptions::new(url.as_str())
+    }))
+}
+
+/// Who this process is among those that share a store: its machine and its number there.
+pub fn process_name() -> String {
+    let host = rustix::system::uname();
+    let host = host.nodename().to_string_lossy().into_owned();
+    format!("{host}/{}", std::process::id())
+}
+
+/// Opens the configured place of the blobs, or a folder beside the log.
+pub fn open_blobs(config: &Config) -> Result<Blobs, BoxError> {
+    let folder = config.data_dir.join(BLOB_FOLDER);
+    let location = match &config.blobs.url {
+        Some(url) => url.clone(),
+        None => folder.to_string_lossy().into_owned(),
+    };
+    Ok(Blobs::open(&location)?)
+}

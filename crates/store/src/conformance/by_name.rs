@@ -1,0 +1,60 @@
+//! Calls upon whichever session has a name now: what tests want in which no two of one name meet.
+
+use async_trait::async_trait;
+use palimpsest_core::ids::{Revision, SessionKey};
+
+use crate::{Batch, Frame, Position, SessionLog, Snapshot, StoreError};
+
+/// An incarnation that no session has.
+const NOBODY: u64 = u64::MAX >> 1;
+
+/// What [`SessionLog`] says of one incarnation, said of the one that there is.
+#[async_trait]
+pub trait ByName: SessionLog {
+    /// The incarnation of the session that is there, or one that no session has.
+    async fn incarnation(&self, key: &SessionKey) -> Result<u64, StoreError> {
+        let head = self.head(key).await?;
+        Ok(head.map_or(NOBODY, |head| head.incarnation))
+    }
+
+    /// Appends on a revision, whatever incarnation the batch says.
+    async fn append_to(&self, key: &SessionKey, mut batch: Batch) -> Result<Revision, StoreError> {
+        batch.expected = match batch.expected.revision {
+            Revision::ZERO => Position::START,
+            revision => Position {
+                incarnation: self.incarnation(key).await?,
+                revision,
+            },
+        };
+        Ok(self.append(key, batch).await?.revision)
+    }
+
+    /// Reads what is there.
+    async fn frames_of(
+        &self,
+        key: &SessionKey,
+        after: Revision,
+        max_bytes: usize,
+    ) -> Result<Vec<Frame>, StoreError> {
+        let incarnation = self.incarnation(key).await?;
+        self.read(key, incarnation, after, max_bytes).await
+    }
+
+    /// The snapshot that is there.
+    async fn snapshot_of(&self, key: &SessionKey) -> Result<Option<Snapshot>, StoreError> {
+        let incarnation = self.incarnation(key).await?;
+        self.snapshot(key, incarnation).await
+    }
+
+    /// Replaces the snapshot that is there.
+    async fn put_snapshot_of(
+        &self,
+        key: &SessionKey,
+        snapshot: Snapshot,
+    ) -> Result<(), StoreError> {
+        let incarnation = self.incarnation(key).await?;
+        self.put_snapshot(key, incarnation, snapshot).await
+    }
+}
+
+impl<L: SessionLog + ?Sized> ByName for L {}

@@ -1,0 +1,155 @@
+//! What adds to a session: its events, and its snapshot.
+
+use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
+
+use super::names;
+use super::pool::Pool;
+use super::retry::{Budget, Tried, retry};
+use super::{error, read};
+use crate::{Batch, DueChange, Position, Snapshot, StoreError};
+
+/// A number that no other append has, and no other session of a name.
+pub(super) fn random() -> Result<u64, StoreError> {
+    let number = getrandom::u64().map_err(|error| StoreError::Read(error.to_string()))?;
+    // Positive as the database's numbers go, and never zero.
+    Ok((number >> 1).max(1))
+}
+
+/// See [`crate::SessionLog::append`]. Sent again when it is not known whether it happened: if it did, the session
+/// does not stand where it is expected to any more, and the frame that stands there has this append's token.
+pub(super) async fn append(
+    pool: &Pool,
+    budget: Budget,
+    key: &SessionKey,
+    batch: &Batch,
+) -> Result<Position, StoreError> {
+    let creates = batch.expected == Position::START;
+    let stored = names::key(key);
+    let incarnation = if creates {
+        random()?
+    } else {
+        batch.expected.incarnation
+    };
+    let token = random()?;
+    let events = u64::from(batch.events.get());
+    let stands = Position {
+        incarnation,
+        revision: batch.expected.revision.plus(events),
+    };
+    let (says_due, due) = due(batch.due);
+    let (incarnation, token) = (error::number(incarnation)?, error::number(token)?);
+    let statements = pool.statements();
+    let statement = if creates {
+        &statements.create
+    } else {
+        &statements.append
+    };
+    let frame: &[u8] = &batch.frame;
+    let summary: &[u8] = &batch.summary;
+    let (events, frame_bytes) = (error::number(events)?, error::number(frame.len() as u64)?);
+    let blob_bytes = error::number(batch.blob_bytes)?;
+    let expected = error::number(batch.expected.revision.get())?;
+    let appended = retry!(budget, tried, {
+        let client = pool.client().await?;
+        let mut parameters: Vec<&(dyn tokio_postgres::types::ToSql + Sync)> = vec![
+            &stored,
+            &incarnation,
+            &token,
+            &events,
+            &frame_bytes,
+            &blob_bytes,
+            &summary,
+            &says_due,
+            &due,
+            &frame,
+        ];
+        if !creates {
+            parameters.push(&expected);
+        }
+        if client.execute(statement, &parameters).await? == 1 {
+            return Ok(true);
+        }
+        if tried == Tried::Before {
+            let last = error::number(stands.revision.get())?;
+            let ours = client
+                .query_opt(
+                    &statements.frame_is,
+                    &[&stored, &incarnation, &last, &token],
+                )
+                .await?;
+            return Ok(ours.is_some());
+        }
+        Ok(false)
+    })?;
+    if appended {
+        return Ok(stands);
+    }
+    Err(refused(pool, budget, key, creates).await?)
+}
+
+/// Why an append did not happen.
+async fn refused(
+    pool: &Pool,
+    budget: Budget,
+    key: &SessionKey,
+    creates: bool,
+) -> Result<StoreError, StoreError> {
+    Ok(match read::stands(pool, budget, key).await? {
+        Some(found) if found.is_deleted && creates => StoreError::Deleting(key.clone()),
+        Some(found) if !found.is_deleted => StoreError::Conflict {
+            current: found.position.revision,
+        },
+        _ => StoreError::Conflict {
+            current: Revision::ZERO,
+        },
+    })
+}
+
+/// Whether a change says anything, and when it is due then.
+pub(super) fn due(change: DueChange) -> (bool, Option<i64>) {
+    match change {
+        DueChange::Keep => (false, None),
+        DueChange::At(at) => (true, Some(Timestamp::as_millis(at))),
+        DueChange::Clear => (true, None),
+    }
+}
+
+/// See [`crate::SessionLog::put_snapshot`]. Twice is once.
+pub(super) async fn put_snapshot(
+    pool: &Pool,
+    budget: Budget,
+    (key, incarnation): (&SessionKey, u64),
+    snapshot: &Snapshot,
+) -> Result<(), StoreError> {
+    let stored = names::key(key);
+    let bytes: &[u8] = &snapshot.bytes;
+    let (number, at) = (
+        error::number(incarnation)?,
+        error::number(snapshot.at.get())?,
+    );
+    let size = error::number(bytes.len() as u64)?;
+    let put = retry!(budget, _, {
+        let client = pool.client().await?;
+        let statement = &pool.statements().put_snapshot;
+        client
+            .execute(statement, &[&stored, &number, &at, &size, &bytes])
+            .await
+    })?;
+    if put == 1 {
+        return Ok(());
+    }
+    match read::stands(pool, budget, key).await? {
+        Some(found) if !found.is_deleted && found.position.incarnation == incarnation => {
+            let head = found.position.revision;
+            if head < snapshot.at {
+                return Err(StoreError::SnapshotAhead {
+                    at: snapshot.at,
+                    head,
+                });
+            }
+            // A later one is there.
+            Ok(())
+        }
+        _ => Err(StoreError::NotFound(key.clone())),
+    }
+}

@@ -1,0 +1,311 @@
+//! The engine for many machines, on PostgreSQL: any number of processes share one store.
+//!
+//! Every statement touches one session, by its key, and is a transaction of its own, so that the tables can be
+//! spread over machines by that key. Nothing is locked but the session's row, and that for one statement.
+//! A statement that may have happened or not, because the connection broke, is sent again: `retry` says why
+//! that is safe for each.
+
+mod append;
+mod error;
+mod hints;
+mod names;
+mod pool;
+mod queue;
+mod read;
+mod removal;
+mod retry;
+mod schema;
+mod statements;
+mod tls;
+mod usage;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
+use tokio::sync::broadcast;
+
+use self::hints::Hints;
+use self::pool::Pool;
+use self::retry::Budget;
+use self::usage::Counted;
+use crate::record::{check_batch, check_lease, check_snapshot};
+use crate::{
+    Batch, Due, DueChange, Frame, Head, Lease, Position, SessionLog, Snapshot, StoreError,
+    Tombstone, Usage,
+};
+
+pub use self::pool::is_address;
+pub use self::schema::{SchemaState, apply, print, state};
+
+/// How a store is reached.
+#[derive(Clone)]
+pub struct PostgresOptions {
+    /// A connection string as PostgreSQL's own clients take it, or a `postgres://` URL.
+    pub url: String,
+    /// The password, when it is not in the URL.
+    pub password: Option<String>,
+    /// The schema that holds the tables.
+    pub schema: String,
+    /// The authorities whose certificates are trusted, as PEM; without it those of the system.
+    pub ca_file: Option<PathBuf>,
+    /// The certificate that is shown to the database, as PEM, and its key.
+    pub client_cert: Option<(PathBuf, PathBuf)>,
+    /// How many connections there are at most.
+    pub connections: usize,
+    /// How long a call waits for one of them.
+    pub wait: Duration,
+    /// How long connecting may take.
+    pub connect: Duration,
+    /// How long one statement may take.
+    pub statement: Duration,
+    /// How long a call goes on trying while the database cannot be reached.
+    pub retry: Duration,
+    /// For how long a count of what projects hold may be used again at most.
+    pub usage_age: Duration,
+    /// Who this process is among those that share the store.
+    pub name: String,
+    /// Whether tables that are missing or old are made or changed when the store is opened.
+    pub migrate: bool,
+}
+
+impl PostgresOptions {
+    /// The settings that were measured to be good.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            password: None,
+            schema: "palimpsest".into(),
+            ca_file: None,
+            client_cert: None,
+            connections: 16,
+            wait: Duration::from_secs(2),
+            connect: Duration::from_secs(5),
+            statement: Duration::from_secs(30),
+            retry: Duration::from_secs(5),
+            usage_age: Duration::from_mins(1),
+            name: format!("process {}", std::process::id()),
+            migrate: true,
+        }
+    }
+}
+
+/// Without anything secret.
+impl fmt::Debug for PostgresOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresOptions")
+            .field("schema", &self.schema)
+            .field("connections", &self.connections)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A log in a PostgreSQL database.
+#[derive(Debug)]
+pub struct PostgresLog {
+    pool: Arc<Pool>,
+    name: String,
+    retry: Duration,
+    counted: Counted,
+    hints: Hints,
+    is_closed: AtomicBool,
+}
+
+impl PostgresLog {
+    /// Connects, and sees to it that the tables are there and of a version that this release knows.
+    pub async fn open(options: &PostgresOptions) -> Result<Self, StoreError> {
+        let pool = Arc::new(Pool::new(options)?);
+        schema::ready(&pool, options.migrate).await?;
+        Ok(Self {
+            hints: Hints::start(Arc::clone(&pool), append::random()?),
+            pool,
+            name: options.name.clone(),
+            retry: options.retry,
+            counted: Counted::new(options.usage_age),
+            is_closed: AtomicBool::new(false),
+        })
+    }
+
+    /// What the pool of connections does now, for metrics.
+    pub fn connections(&self) -> Connections {
+        self.pool.connections()
+    }
+
+    /// The pool, for one call, and how long it may go on trying.
+    fn call(&self) -> Result<(&Pool, Budget), StoreError> {
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(StoreError::Closed);
+        }
+        Ok((&self.pool, Budget::new(self.retry)))
+    }
+}
+
+/// What a pool of connections does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Connections {
+    /// Connections that are open.
+    pub open: usize,
+    /// Those of them that nobody uses now.
+    pub idle: usize,
+    /// Calls that wait for one.
+    pub waiting: usize,
+    /// How many there may be.
+    pub most: usize,
+}
+
+#[async_trait]
+impl SessionLog for PostgresLog {
+    async fn head(&self, key: &SessionKey) -> Result<Option<Head>, StoreError> {
+        let (pool, budget) = self.call()?;
+        read::head(pool, budget, key).await
+    }
+
+    async fn read(
+        &self,
+        key: &SessionKey,
+        incarnation: u64,
+        after: Revision,
+        max_bytes: usize,
+    ) -> Result<Vec<Frame>, StoreError> {
+        let (pool, budget) = self.call()?;
+        read::frames(pool, budget, (key, incarnation), after, max_bytes).await
+    }
+
+    async fn append(&self, key: &SessionKey, batch: Batch) -> Result<Position, StoreError> {
+        check_batch(&batch)?;
+        let (pool, budget) = self.call()?;
+        let stands = append::append(pool, budget, key, &batch).await?;
+        self.hints.changed(key);
+        Ok(stands)
+    }
+
+    async fn snapshot(
+        &self,
+        key: &SessionKey,
+        incarnation: u64,
+    ) -> Result<Option<Snapshot>, StoreError> {
+        let (pool, budget) = self.call()?;
+        read::snapshot(pool, budget, key, incarnation).await
+    }
+
+    async fn put_snapshot(
+        &self,
+        key: &SessionKey,
+        incarnation: u64,
+        snapshot: Snapshot,
+    ) -> Result<(), StoreError> {
+        check_snapshot(&snapshot.bytes)?;
+        let (pool, budget) = self.call()?;
+        append::put_snapshot(pool, budget, (key, incarnation), &snapshot).await
+    }
+
+    async fn list(
+        &self,
+        project: Option<&ProjectId>,
+        after: Option<&SessionKey>,
+        limit: usize,
+    ) -> Result<Vec<(SessionKey, Head)>, StoreError> {
+        let (pool, budget) = self.call()?;
+        read::list(pool, budget, project, after, limit).await
+    }
+
+    async fn delete(&self, key: &SessionKey, at: Timestamp) -> Result<bool, StoreError> {
+        let (pool, budget) = self.call()?;
+        let deleted = removal::delete(pool, budget, key, at).await?;
+        self.hints.changed(key);
+        Ok(deleted)
+    }
+
+    async fn tombstone(&self, key: &SessionKey) -> Result<Option<Tombstone>, StoreError> {
+        let (pool, budget) = self.call()?;
+        removal::tombstone(pool, budget, key).await
+    }
+
+    async fn tombstones(
+        &self,
+        after: Option<&SessionKey>,
+        limit: usize,
+    ) -> Result<Vec<Tombstone>, StoreError> {
+        let (pool, budget) = self.call()?;
+        removal::tombstones(pool, budget, after, limit).await
+    }
+
+    async fn claim_removal(
+        &self,
+        key: &SessionKey,
+        incarnation: u64,
+        lease: Lease,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        check_lease(&lease)?;
+        let (pool, budget) = self.call()?;
+        removal::claim(pool, budget, (key, incarnation), &lease, now).await
+    }
+
+    async fn forget(&self, key: &SessionKey, incarnation: u64) -> Result<bool, StoreError> {
+        let (pool, budget) = self.call()?;
+        removal::forget(pool, budget, key, incarnation).await
+    }
+
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError> {
+        let (pool, budget) = self.call()?;
+        queue::due(pool, budget, now, limit).await
+    }
+
+    async fn due_of_each(
+        &self,
+        now: Timestamp,
+        limit: usize,
+        each: usize,
+    ) -> Result<Vec<Due>, StoreError> {
+        let (pool, budget) = self.call()?;
+        queue::due_of_each(pool, budget, now, limit, each).await
+    }
+
+    async fn claim(
+        &self,
+        key: &SessionKey,
+        lease: Lease,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        check_lease(&lease)?;
+        let (pool, budget) = self.call()?;
+        queue::claim(pool, budget, key, &lease, now).await
+    }
+
+    async fn release(
+        &self,
+        key: &SessionKey,
+        owner: &str,
+        next: DueChange,
+    ) -> Result<bool, StoreError> {
+        let (pool, budget) = self.call()?;
+        queue::release(pool, budget, key, owner, next).await
+    }
+
+    fn hints(&self) -> Option<broadcast::Receiver<SessionKey>> {
+        Some(self.hints.heard())
+    }
+
+    async fn usage(&self, project: Option<&ProjectId>) -> Result<Usage, StoreError> {
+        let (pool, budget) = self.call()?;
+        self.counted.usage(pool, budget, project).await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        let (pool, _) = self.call()?;
+        // Asked again soon, and told to whoever asks whether this process is ready: it does not go on trying.
+        removal::canary(pool, Budget::once(), &self.name).await
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        self.is_closed.store(true, Ordering::Release);
+        self.hints.stop();
+        self.pool.close();
+        Ok(())
+    }
+}

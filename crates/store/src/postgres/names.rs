@@ -1,0 +1,67 @@
+//! How a session's name is a key of the tables: `project!session`, which sorts as the pair of names does, because
+//! no legal name has a character as low as `!`. The project stands first, so that its sessions are a range.
+
+use palimpsest_core::ids::{ProjectId, SessionId, SessionKey};
+
+use crate::StoreError;
+
+const BETWEEN: char = '!';
+const JUST_BEHIND: char = '"';
+/// Behind every key.
+const LAST: &str = "\u{7f}";
+
+pub(super) fn key(key: &SessionKey) -> String {
+    format!("{}{BETWEEN}{}", key.project, key.session)
+}
+
+pub(super) fn parse(stored: &str) -> Result<SessionKey, StoreError> {
+    let unreadable = || StoreError::Read("a row has no readable name".into());
+    let (project, session) = stored.split_once(BETWEEN).ok_or_else(unreadable)?;
+    Ok(SessionKey::new(
+        ProjectId::new(project).map_err(|_| unreadable())?,
+        SessionId::new(session).map_err(|_| unreadable())?,
+    ))
+}
+
+/// Keys between which all sessions of a project are, or all of them. Neither is one itself.
+pub(super) fn range(project: Option<&ProjectId>) -> (String, String) {
+    match project {
+        Some(project) => (
+            format!("{project}{BETWEEN}"),
+            format!("{project}{JUST_BEHIND}"),
+        ),
+        None => (String::new(), LAST.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_sort_as_names_do_and_lead_back() {
+        let mut names: Vec<_> = [
+            "a/x", "a/x.y", "a-b/x", "a.b/x", "ab/x", "A/x", "a_/x", "a/-",
+        ]
+        .into_iter()
+        .filter_map(|name| name.split_once('/'))
+        .filter_map(|(project, session)| {
+            let project = ProjectId::new(project).ok()?;
+            Some(SessionKey::new(project, SessionId::new(session).ok()?))
+        })
+        .collect();
+        names.sort();
+        let keys: Vec<_> = names.iter().map(key).collect();
+        assert!(keys.is_sorted(), "{keys:?}");
+        for (name, key) in names.iter().zip(&keys) {
+            assert_eq!(&parse(key).unwrap(), name);
+            let (from, to) = range(Some(&name.project));
+            assert!(from < *key && *key < to);
+            let within = keys.iter().filter(|key| from < **key && **key < to);
+            let of_project = names.iter().filter(|it| it.project == name.project);
+            assert_eq!(within.count(), of_project.count());
+            let (from, to) = range(None);
+            assert!(from < *key && *key < to);
+        }
+    }
+}

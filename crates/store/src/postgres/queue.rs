@@ -1,0 +1,107 @@
+//! The worker's queue, which is in the sessions' rows: read without a lock, claimed by one update of one row.
+
+use std::collections::HashMap;
+
+use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
+use tokio_postgres::Row;
+
+use super::append;
+use super::names;
+use super::pool::Pool;
+use super::read::{get, limited, unsigned};
+use super::retry::{Budget, retry};
+use crate::{Due, DueChange, Lease, MAX_LIST, StoreError};
+
+fn due_of(row: &Row) -> Result<Due, StoreError> {
+    Ok(Due {
+        key: names::parse(get(row, "key")?)?,
+        at: Timestamp::from_millis(get(row, "due")?),
+        revision: Revision::new(unsigned(row, "revision")?),
+    })
+}
+
+/// See [`crate::SessionLog::due`].
+pub(super) async fn due(
+    pool: &Pool,
+    budget: Budget,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Vec<Due>, StoreError> {
+    let (now, limit) = (now.as_millis(), limited(limit));
+    let rows = retry!(budget, _, {
+        let client = pool.client().await?;
+        client.query(&pool.statements().due, &[&now, &limit]).await
+    })?;
+    rows.iter().map(due_of).collect()
+}
+
+/// See [`crate::SessionLog::due_of_each`]. Where few are due, they are all looked at in the order of their time,
+/// which an index has; only where they do not fit in a list is each project's order looked for.
+pub(super) async fn due_of_each(
+    pool: &Pool,
+    budget: Budget,
+    now: Timestamp,
+    limit: usize,
+    each: usize,
+) -> Result<Vec<Due>, StoreError> {
+    let mut first = due(pool, budget, now, MAX_LIST).await?;
+    if first.len() < MAX_LIST || each >= MAX_LIST {
+        let mut of_project: HashMap<ProjectId, usize> = HashMap::new();
+        first.retain(|due| {
+            let seen = of_project.entry(due.key.project.clone()).or_default();
+            *seen += 1;
+            *seen <= each
+        });
+        first.truncate(limit);
+        return Ok(first);
+    }
+    let (now, limit) = (now.as_millis(), limited(limit));
+    let each = i64::try_from(each).unwrap_or(i64::MAX);
+    let rows = retry!(budget, _, {
+        let client = pool.client().await?;
+        let statement = &pool.statements().due_of_each;
+        client.query(statement, &[&now, &limit, &each]).await
+    })?;
+    rows.iter().map(due_of).collect()
+}
+
+/// See [`crate::SessionLog::claim`]. Twice renews the lease.
+pub(super) async fn claim(
+    pool: &Pool,
+    budget: Budget,
+    key: &SessionKey,
+    lease: &Lease,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let stored = names::key(key);
+    let (until, now) = (lease.until.as_millis(), now.as_millis());
+    let claimed = retry!(budget, _, {
+        let client = pool.client().await?;
+        let statement = &pool.statements().claim;
+        client
+            .execute(statement, &[&stored, &lease.owner, &until, &now])
+            .await
+    })?;
+    Ok(claimed == 1)
+}
+
+/// See [`crate::SessionLog::release`]. Sent again it may say that the lease was not there: who gave it back does
+/// nothing else about that.
+pub(super) async fn release(
+    pool: &Pool,
+    budget: Budget,
+    key: &SessionKey,
+    owner: &str,
+    next: DueChange,
+) -> Result<bool, StoreError> {
+    let stored = names::key(key);
+    let (says_due, due) = append::due(next);
+    let released = retry!(budget, _, {
+        let client = pool.client().await?;
+        let statement = &pool.statements().release;
+        client
+            .execute(statement, &[&stored, &owner, &says_due, &due])
+            .await
+    })?;
+    Ok(released == 1)
+}

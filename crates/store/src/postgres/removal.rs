@@ -1,0 +1,149 @@
+//! How a session ends: its row says that it is deleted and stays as its tombstone, what belongs to it goes in
+//! parts, and the row last.
+
+use palimpsest_core::ids::{SessionKey, Timestamp};
+use tokio_postgres::Row;
+
+use super::pool::Pool;
+use super::read::{get, lease_of, limited, unsigned};
+use super::retry::{Budget, Tried, retry};
+use super::{error, names, read};
+use crate::{Lease, StoreError, Tombstone};
+
+/// How many frames go in one statement, so that none holds the database up for long.
+const FRAMES: i64 = 512;
+
+fn tombstone_of(row: &Row) -> Result<Tombstone, StoreError> {
+    Ok(Tombstone {
+        key: names::parse(get(row, "key")?)?,
+        incarnation: unsigned(row, "incarnation")?,
+        at: Timestamp::from_millis(get(row, "deleted_at")?),
+        lease: lease_of(row)?,
+    })
+}
+
+/// See [`crate::SessionLog::delete`]. Sent again it finds the tombstone that it left.
+pub(super) async fn delete(
+    pool: &Pool,
+    budget: Budget,
+    key: &SessionKey,
+    at: Timestamp,
+) -> Result<bool, StoreError> {
+    let stored = names::key(key);
+    let deleted_at = at.as_millis();
+    retry!(budget, tried, {
+        let client = pool.client().await?;
+        let statements = pool.statements();
+        let deleted = client
+            .execute(&statements.delete, &[&stored, &deleted_at])
+            .await?;
+        if deleted == 1 {
+            return Ok(true);
+        }
+        if tried == Tried::Before {
+            let found = client.query_opt(&statements.stands, &[&stored]).await?;
+            let found = found.and_then(|row| row.try_get::<_, Option<i64>>("deleted_at").ok());
+            return Ok(found.flatten() == Some(deleted_at));
+        }
+        Ok(false)
+    })
+}
+
+/// See [`crate::SessionLog::tombstone`].
+pub(super) async fn tombstone(
+    pool: &Pool,
+    budget: Budget,
+    key: &SessionKey,
+) -> Result<Option<Tombstone>, StoreError> {
+    let stored = names::key(key);
+    let row = retry!(budget, _, {
+        let client = pool.client().await?;
+        let statement = &pool.statements().tombstone;
+        client.query_opt(statement, &[&stored]).await
+    })?;
+    row.as_ref().map(tombstone_of).transpose()
+}
+
+/// See [`crate::SessionLog::tombstones`].
+pub(super) async fn tombstones(
+    pool: &Pool,
+    budget: Budget,
+    after: Option<&SessionKey>,
+    limit: usize,
+) -> Result<Vec<Tombstone>, StoreError> {
+    let (after, limit) = (after.map(names::key).unwrap_or_default(), limited(limit));
+    let rows = retry!(budget, _, {
+        let client = pool.client().await?;
+        let statement = &pool.statements().tombstones;
+        client.query(statement, &[&after, &limit]).await
+    })?;
+    rows.iter().map(tombstone_of).collect()
+}
+
+/// See [`crate::SessionLog::claim_removal`]. Twice is once.
+pub(super) async fn claim(
+    pool: &Pool,
+    budget: Budget,
+    (key, incarnation): (&SessionKey, u64),
+    lease: &Lease,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let stored = names::key(key);
+    let number = error::number(incarnation)?;
+    let (until, now) = (lease.until.as_millis(), now.as_millis());
+    let claimed = retry!(budget, _, {
+        let client = pool.client().await?;
+        let statement = &pool.statements().claim_removal;
+        client
+            .execute(statement, &[&stored, &number, &lease.owner, &until, &now])
+            .await
+    })?;
+    Ok(claimed == 1)
+}
+
+/// See [`crate::SessionLog::forget`]. Only what is deleted is touched, and that never comes back; so every part of
+/// it may be repeated.
+pub(super) async fn forget(
+    pool: &Pool,
+    budget: Budget,
+    key: &SessionKey,
+    incarnation: u64,
+) -> Result<bool, StoreError> {
+    let found = read::stands(pool, budget, key).await?;
+    let found = found.filter(|it| it.is_deleted && it.position.incarnation == incarnation);
+    if found.is_none() {
+        return Ok(true);
+    }
+    let stored = names::key(key);
+    let number = error::number(incarnation)?;
+    let removed = retry!(budget, _, {
+        let client = pool.client().await?;
+        let statement = &pool.statements().forget_frames;
+        client
+            .execute(statement, &[&stored, &number, &FRAMES])
+            .await
+    })?;
+    if error::number(removed)? >= FRAMES {
+        return Ok(false);
+    }
+    retry!(budget, _, {
+        let client = pool.client().await?;
+        let statements = pool.statements();
+        client
+            .execute(&statements.forget_snapshot, &[&stored, &number])
+            .await?;
+        client
+            .execute(&statements.forget, &[&stored, &number])
+            .await
+    })?;
+    Ok(true)
+}
+
+/// See [`crate::SessionLog::check`]. What is written says which processes there are, too.
+pub(super) async fn canary(pool: &Pool, budget: Budget, name: &str) -> Result<(), StoreError> {
+    retry!(budget, _, {
+        let client = pool.client().await?;
+        client.execute(&pool.statements().canary, &[&name]).await
+    })?;
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! How often a statement is sent.
+//!
+//! Every statement is one transaction and can be sent again when it is not known whether it happened: those that
+//! change something compare where the session stands, or set what is the same when it is set twice. An append
+//! that did happen is known by its token.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::error::Trouble;
+use crate::StoreError;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// Whether this is the first time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tried {
+    Never,
+    /// It was sent, and it is not known what came of it.
+    Before,
+}
+
+/// How long a call may go on trying.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Budget {
+    until: Option<Instant>,
+}
+
+impl Budget {
+    pub(super) fn new(time: Duration) -> Self {
+        Self {
+            until: Some(Instant::now() + time),
+        }
+    }
+
+    pub(super) fn once() -> Self {
+        Self { until: None }
+    }
+
+    pub(super) fn tries(self) -> Tries {
+        Tries {
+            until: self.until,
+            tried: Tried::Never,
+            pause: FIRST_PAUSE,
+        }
+    }
+}
+
+/// The tries of one statement.
+#[derive(Debug)]
+pub(super) struct Tries {
+    until: Option<Instant>,
+    tried: Tried,
+    pause: Duration,
+}
+
+impl Tries {
+    pub(super) fn tried(&self) -> Tried {
+        self.tried
+    }
+
+    /// Waits before the next try. Fails when that would not help, or when the time is over.
+    pub(super) async fn again(&mut self, trouble: Trouble) -> Result<(), StoreError> {
+        let told = match trouble {
+            Trouble::Final(error) => return Err(error),
+            Trouble::Passing(told) => told,
+        };
+        let next = Instant::now() + self.pause;
+        if self.until.is_none_or(|until| next >= until) {
+            return Err(StoreError::Unreachable(told));
+        }
+        self.tried = Tried::Before;
+        sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        Ok(())
+    }
+}
+
+/// Tries until it is done, cannot be done, or the time is over. A macro, because a future that an async closure
+/// makes is not known to be `Send`.
+macro_rules! retry {
+    ($budget:expr, $tried:pat, $attempt:expr) => {{
+        let mut tries = $budget.tries();
+        loop {
+            let $tried = tries.tried();
+            let attempt: Result<_, crate::postgres::error::Trouble> = async { $attempt }.await;
+            match attempt {
+                Ok(done) => break Ok::<_, crate::StoreError>(done),
+                Err(trouble) => {
+                    if let Err(error) = tries.again(trouble).await {
+                        break Err(error);
+                    }
+                }
+            }
+        }
+    }};
+}
+
+pub(super) use retry;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    async fn tries(budget: Budget, trouble: impl Fn(u32) -> Option<Trouble>) -> (u32, bool) {
+        let number_of = AtomicU32::new(0);
+        let done = retry!(budget, tried, {
+            let number = number_of.fetch_add(1, Ordering::Relaxed);
+            assert_eq!(tried == Tried::Before, number > 0);
+            trouble(number).map_or(Ok(()), Err)
+        });
+        (number_of.load(Ordering::Relaxed), done.is_ok())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_passes_is_tried_for_as_long_as_there_is_time() {
+        let passing = || Some(Trouble::Passing("gone".into()));
+        let five = Budget::new(Duration::from_secs(5));
+        assert_eq!(
+            tries(five, |n| passing().filter(|_| n < 3)).await,
+            (4, true)
+        );
+        let five = Budget::new(Duration::from_secs(5));
+        let begun = Instant::now();
+        let (tried, done) = tries(five, |_| passing()).await;
+        assert!(!done && (8..20).contains(&tried), "{tried} tries");
+        assert!(begun.elapsed() <= Duration::from_secs(5));
+        assert_eq!(tries(Budget::once(), |_| passing()).await, (1, false));
+        let five = Budget::new(Duration::from_secs(5));
+        let last = |_| Some(Trouble::Final(StoreError::Closed));
+        assert_eq!(tries(five, last).await, (1, false));
+    }
+}

@@ -1,0 +1,235 @@
+//! The tables, as they came to be: each version brings the ones before it up to it.
+//!
+//! A version says which release is the oldest that still works on it, so that while a new release takes over
+//! from an old one, the old one's processes go on. What only a later release may rely on is therefore added in
+//! one version and used from the next.
+
+use std::fmt::Write as _;
+
+use super::error::Trouble;
+use super::pool::{Client, Pool};
+use super::retry::{Budget, retry};
+use super::{PostgresOptions, pool};
+use crate::StoreError;
+
+struct Version {
+    /// The oldest release that works on it, by the version of the tables that it brought.
+    oldest: i64,
+    statements: &'static str,
+}
+
+/// From the first on.
+const VERSIONS: &[Version] = &[Version {
+    oldest: 1,
+    statements: include_str!("schema/0001.sql"),
+}];
+
+/// What this release brings.
+const SUPPORTED: i64 = 1;
+const _: () = assert!(VERSIONS.len() == 1, "SUPPORTED is the number of versions");
+
+/// Where it is written which versions were applied.
+const HISTORY: &str = "
+CREATE TABLE IF NOT EXISTS {schema}.versions (
+    version bigint PRIMARY KEY,
+    oldest bigint NOT NULL,
+    applied timestamptz NOT NULL DEFAULT now()
+)";
+
+/// Any number: whoever changes the tables waits for whoever does.
+const LOCK: i64 = 0x7061_6C69_6D70;
+
+const TABLES: [&str; 5] = ["sessions", "frames", "snapshots", "replicas", "versions"];
+
+/// What the tables are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SchemaState {
+    /// The version that they have; zero when they are not there.
+    pub version: i64,
+    /// The oldest release that works on them.
+    pub oldest: i64,
+    /// The version that this release brings.
+    pub supported: i64,
+}
+
+impl SchemaState {
+    /// Whether this release works on them as they are.
+    pub fn is_usable(&self) -> bool {
+        self.version >= self.supported && self.oldest <= self.supported
+    }
+
+    fn newer(&self) -> Result<(), StoreError> {
+        if self.oldest <= self.supported {
+            return Ok(());
+        }
+        let version = |number: i64| u64::try_from(number).unwrap_or_default();
+        Err(StoreError::Newer {
+            found: version(self.version),
+            supported: version(self.supported),
+        })
+    }
+}
+
+/// All statements that make the tables, for somebody who applies them by hand.
+pub fn print(schema: &str) -> String {
+    let schema = pool::quoted(schema);
+    let mut text = format!("BEGIN;\nCREATE SCHEMA IF NOT EXISTS {schema};\n{HISTORY};\n");
+    for (number, version) in (1..).zip(VERSIONS) {
+        let Version { oldest, statements } = version;
+        let _ = write!(
+            text,
+            "\n-- Version {number}\n{statements}\n\
+             INSERT INTO {{schema}}.versions (version, oldest) VALUES ({number}, {oldest});\n"
+        );
+    }
+    text.push_str("COMMIT;\n");
+    text.replace("{schema}", &schema)
+}
+
+/// What the tables are.
+pub async fn state(options: &PostgresOptions) -> Result<SchemaState, StoreError> {
+    let pool = Pool::new(options)?;
+    let budget = Budget::new(options.retry);
+    retry!(budget, _, found(&pool.client().await?, &pool).await)
+}
+
+/// Brings the tables up to this release, and says what they are then.
+pub async fn apply(options: &PostgresOptions) -> Result<SchemaState, StoreError> {
+    let pool = Pool::new(options)?;
+    bring_up(&pool, Budget::new(options.retry)).await
+}
+
+/// Sees to it that the tables are there, of a version that this release knows, and that it may use them.
+pub(super) async fn ready(pool: &Pool, migrate: bool) -> Result<(), StoreError> {
+    let budget = Budget::new(std::time::Duration::from_secs(5));
+    let mut state = retry!(budget, _, found(&pool.client().await?, pool).await)?;
+    state.newer()?;
+    if state.version < SUPPORTED && migrate {
+        state = bring_up(pool, budget).await?;
+    }
+    if state.version < SUPPORTED {
+        return Err(StoreError::Setup(format!(
+            "its tables have version {}, this release needs {SUPPORTED}: run `palimpsest schema apply`, or set \
+             store.postgres.migrate",
+            state.version
+        )));
+    }
+    retry!(budget, _, may(&pool.client().await?, pool).await)
+}
+
+async fn found(client: &Client, pool: &Pool) -> Result<SchemaState, Trouble> {
+    let mut state = SchemaState {
+        version: 0,
+        oldest: 0,
+        supported: SUPPORTED,
+    };
+    let history = format!("{}.versions", pool.schema());
+    let exists = client
+        .query_opt("SELECT to_regclass($1) IS NOT NULL", &[&history])
+        .await?;
+    if !exists.is_some_and(|row| row.get(0)) {
+        return Ok(state);
+    }
+    let versions = format!("SELECT version, oldest FROM {history} ORDER BY version DESC LIMIT 1");
+    if let Some(row) = client.query_opt(&versions, &[]).await? {
+        (state.version, state.oldest) = (row.get(0), row.get(1));
+    }
+    Ok(state)
+}
+
+async fn bring_up(pool: &Pool, budget: Budget) -> Result<SchemaState, StoreError> {
+    let brought = retry!(budget, _, {
+        let client = pool.client().await?;
+        let brought = in_one(&client, pool).await;
+        if brought.is_err() {
+            client.batch("ROLLBACK").await?;
+        }
+        brought
+    });
+    brought.map_err(|error| match error {
+        StoreError::Unreachable(told) => StoreError::Setup(format!(
+            "its tables cannot be made: {told}. Let the role create in the database (GRANT CREATE ON \
+             DATABASE), or let its owner run what `palimpsest schema print` prints"
+        )),
+        error => error,
+    })
+}
+
+/// All versions that are missing, in one transaction that nobody else does at the same time.
+async fn in_one(client: &Client, pool: &Pool) -> Result<SchemaState, Trouble> {
+    let begin =
+        format!("BEGIN; SET LOCAL statement_timeout = 0; SELECT pg_advisory_xact_lock({LOCK})");
+    client.batch(&begin).await?;
+    let state = found(client, pool).await?;
+    state.newer()?;
+    let mut statements = String::new();
+    if state.version == 0 {
+        // Where the schema is there, nobody needs the right to make one.
+        let schema = pool.schema().trim_matches('"').replace("\"\"", "\"");
+        let exists = client
+            .query_opt("SELECT to_regnamespace($1) IS NOT NULL", &[&pool.schema()])
+            .await?;
+        tracing::info!(schema, "making the tables");
+        if !exists.is_some_and(|row| row.get(0)) {
+            statements.push_str("CREATE SCHEMA {schema};");
+        }
+        statements.push_str(HISTORY);
+        statements.push(';');
+    }
+    let mut version = state.version;
+    for next in VERSIONS
+        .iter()
+        .skip(usize::try_from(version).unwrap_or_default())
+    {
+        version += 1;
+        let _ = write!(
+            statements,
+            "{};INSERT INTO {{schema}}.versions (version, oldest) VALUES ({version}, {});",
+            next.statements, next.oldest
+        );
+        tracing::info!(version, "changing the tables");
+    }
+    client
+        .batch(&statements.replace("{schema}", pool.schema()))
+        .await?;
+    let state = found(client, pool).await?;
+    client.batch("COMMIT").await?;
+    Ok(state)
+}
+
+/// Whether the role may use the tables, and whether what the database acknowledges is safe.
+async fn may(client: &Client, pool: &Pool) -> Result<(), Trouble> {
+    for table in TABLES {
+        let table = format!("{}.{table}", pool.schema());
+        let rights = if table.ends_with(".versions") {
+            "SELECT"
+        } else {
+            "SELECT INSERT UPDATE DELETE"
+        };
+        for right in rights.split(' ') {
+            let may = client
+                .query_opt("SELECT has_table_privilege($1, $2)", &[&table, &right])
+                .await?;
+            if !may.is_some_and(|row| row.get(0)) {
+                return Err(Trouble::Final(StoreError::Setup(format!(
+                    "the role may not {right} on {table}: GRANT {right} ON {table} to it"
+                ))));
+            }
+        }
+    }
+    let unsafe_settings = client
+        .query(
+            "SELECT name, setting FROM pg_settings
+             WHERE name IN ('synchronous_commit', 'fsync', 'full_page_writes') AND setting = 'off'",
+            &[],
+        )
+        .await?;
+    if let Some(row) = unsafe_settings.first() {
+        let name: String = row.get(0);
+        return Err(Trouble::Final(StoreError::Setup(format!(
+            "{name} is off there: what it acknowledges could be lost with its power. Turn {name} on, for the \
+             role or the database"
+        ))));
+    }
+    Ok(())
+}

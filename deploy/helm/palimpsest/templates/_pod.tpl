@@ -1,0 +1,144 @@
+{{/* A pod that runs the server. Called with the root, and with what differs from one kind of pod to another: its
+     component and env (what it does), preStop (how long it waits before it ends), resources, volume (where its data
+     is, unless it has a claim of its own) and spread (how its kind is spread over nodes). */}}
+{{- define "palimpsest.pod" -}}
+{{- $root := .root -}}
+metadata:
+  labels:
+    {{- include "palimpsest.labels" $root | nindent 4 }}
+    {{- with .component }}
+    app.kubernetes.io/component: {{ . }}
+    {{- end }}
+    {{- with $root.Values.podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  annotations:
+    # Settings are read at the start. Secrets in files are not in here: the server reads them again by itself.
+    checksum/config: {{ include "palimpsest.config" $root | sha256sum }}
+    {{- if $root.Values.envSecrets }}
+    {{- $contents := list }}
+    {{- range $root.Values.envSecrets }}
+    {{- $contents = append $contents (get (lookup "v1" "Secret" $root.Release.Namespace .) "data") }}
+    {{- end }}
+    checksum/env-secrets: {{ toJson $contents | sha256sum }}
+    {{- end }}
+    {{- with $root.Values.podAnnotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  {{- with $root.Values.image.pullSecrets }}
+  imagePullSecrets:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  serviceAccountName: {{ include "palimpsest.serviceAccount" $root }}
+  automountServiceAccountToken: false
+  enableServiceLinks: false
+  terminationGracePeriodSeconds: {{ include "palimpsest.graceSeconds" (dict "root" $root "preStop" .preStop) }}
+  securityContext:
+    {{- toYaml $root.Values.podSecurityContext | nindent 4 }}
+  containers:
+    - name: palimpsest
+      image: {{ include "palimpsest.image" $root }}
+      imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+      args: [serve, --config, /etc/palimpsest/config/palimpsest.toml]
+      env:
+        # The image has these two variables, and variables win over the file.
+        - name: PALIMPSEST_LISTEN
+          value: 0.0.0.0:{{ $root.Values.ports.grpc }}
+        - name: PALIMPSEST_DATA_DIR
+          value: /var/lib/palimpsest
+        # What `palimpsest health` and other commands in the pod call.
+        - name: PALIMPSEST_SERVER
+          value: {{ ternary "https" "http" (ne $root.Values.tls.secretName "") }}://127.0.0.1:{{ $root.Values.ports.grpc }}
+        {{- range $name, $value := .env }}
+        - name: {{ $name }}
+          value: {{ $value | quote }}
+        {{- end }}
+        {{- with $root.Values.extraEnv }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      {{- with $root.Values.envSecrets }}
+      envFrom:
+        {{- range . }}
+        - secretRef:
+            name: {{ . }}
+        {{- end }}
+      {{- end }}
+      ports:
+        - name: grpc
+          containerPort: {{ $root.Values.ports.grpc }}
+        - name: admin
+          containerPort: {{ $root.Values.ports.admin }}
+      # Alive is who answers, ready is who can write. A server whose store does not work is not started anew:
+      # that would help nobody.
+      startupProbe:
+        {{- include "palimpsest.probe" (dict "root" $root "service" "palimpsest.liveness" "path" "/healthz") | nindent 8 }}
+        failureThreshold: {{ divf $root.Values.probes.startupSeconds $root.Values.probes.periodSeconds | ceil | int }}
+      livenessProbe:
+        {{- include "palimpsest.probe" (dict "root" $root "service" "palimpsest.liveness" "path" "/healthz") | nindent 8 }}
+        failureThreshold: {{ $root.Values.probes.failureThreshold }}
+      readinessProbe:
+        {{- include "palimpsest.probe" (dict "root" $root "service" "palimpsest.readiness" "path" "/readyz") | nindent 8 }}
+        failureThreshold: 1
+      {{- with .preStop }}
+      lifecycle:
+        preStop:
+          sleep:
+            seconds: {{ . }}
+      {{- end }}
+      resources:
+        {{- toYaml .resources | nindent 8 }}
+      securityContext:
+        {{- toYaml $root.Values.securityContext | nindent 8 }}
+      volumeMounts:
+        - name: data
+          mountPath: /var/lib/palimpsest
+        - name: config
+          mountPath: /etc/palimpsest/config
+          readOnly: true
+        {{- range $name, $secret := include "palimpsest.secrets" $root | fromYaml }}
+        # A folder and not a subPath, which Kubernetes would never bring up to date.
+        - name: {{ $name }}
+          mountPath: {{ include "palimpsest.secretsDir" $root }}/{{ $name }}
+          readOnly: true
+        {{- end }}
+        {{- with $root.Values.extraVolumeMounts }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+  volumes:
+    - name: config
+      configMap:
+        name: {{ include "palimpsest.fullname" $root }}
+    {{- range $name, $secret := include "palimpsest.secrets" $root | fromYaml }}
+    - name: {{ $name }}
+      secret:
+        secretName: {{ $secret }}
+        defaultMode: 0440
+    {{- end }}
+    {{- with .volume }}
+    - name: data
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+    {{- with $root.Values.extraVolumes }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with $root.Values.priorityClassName }}
+  priorityClassName: {{ . }}
+  {{- end }}
+  {{- with $root.Values.nodeSelector }}
+  nodeSelector:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $root.Values.tolerations }}
+  tolerations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $root.Values.affinity }}
+  affinity:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .spread }}
+  topologySpreadConstraints:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}

@@ -1,0 +1,333 @@
+//! An agent whose every call may reach another server, and who remembers what was acknowledged.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use palimpsest_core::validate::validate;
+use palimpsest_core::view::Target;
+use palimpsest_proto::context::v1::read_tool_result_request::Result as Which;
+use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
+use palimpsest_proto::context::v1::{
+    AppendMessagesRequest, CallRef, CompactRequest, GetSessionMemoryRequest, ListMessagesRequest,
+    MemoryState, ReadToolResultRequest, RewindSessionRequest, SessionMemory,
+};
+use palimpsest_tests::Array;
+use palimpsest_tests::chance;
+use palimpsest_tests::say::{append, assistant_call, prepare, result, user, uuid, with_id};
+use tonic::{Code, Request, Status};
+use tonic_types::StatusExt as _;
+
+use crate::house::House;
+
+/// How long a caller waits for a call.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long a summary may take to be there when all is quiet.
+const SUMMARY: Duration = Duration::from_mins(1);
+
+/// What was told of the calls that failed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counts {
+    /// Turns that were acknowledged.
+    pub(crate) acknowledged: u64,
+    /// Calls that were refused or failed.
+    pub(crate) failed: u64,
+    /// Compactions that took effect.
+    pub(crate) compacted: u64,
+    /// Rewinds that were acknowledged.
+    pub(crate) rewound: u64,
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.acknowledged += other.acknowledged;
+        self.failed += other.failed;
+        self.compacted += other.compacted;
+        self.rewound += other.rewound;
+    }
+}
+
+/// What one agent knows of its session.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    house: Arc<House>,
+    session: String,
+    random: u64,
+    /// The turns that are there, in order.
+    there: Vec<u64>,
+    /// The turn of which it is not known whether it happened.
+    pending: Option<u64>,
+    next: u64,
+    array: Array,
+    pub(crate) counts: Counts,
+}
+
+/// What the tool said in a turn: short or long, and never the same.
+fn said(turn: u64) -> String {
+    let lines = match turn % 5 {
+        0 => 300,
+        1 | 2 => 40,
+        _ => 3,
+    };
+    format!("line of the output of turn {turn}\n").repeat(lines)
+}
+
+fn call(turn: u64) -> String {
+    format!("call_{turn}")
+}
+
+impl Agent {
+    pub(crate) fn new(house: &Arc<House>, number: u64, seed: u64) -> Self {
+        Self {
+            house: Arc::clone(house),
+            session: palimpsest_tests::name(&format!("scale-{number}")),
+            random: seed ^ (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15),
+            there: Vec::new(),
+            pending: None,
+            next: 0,
+            array: Array::default(),
+            counts: Counts::default(),
+        }
+    }
+
+    fn server(&mut self) -> usize {
+        let servers = u64::try_from(self.house.servers()).unwrap();
+        usize::try_from(self.below(servers)).unwrap()
+    }
+
+    fn below(&mut self, most: u64) -> u64 {
+        (chance::next(&mut self.random) >> 8) % most
+    }
+
+    /// Takes a turn, and does more than that every now and then.
+    pub(crate) async fn act(&mut self) {
+        self.turn().await;
+        match self.below(24) {
+            0 => self.compact().await,
+            1 => self.rewind().await,
+            _ => {}
+        }
+    }
+
+    /// Takes one turn, the one that failed before or the next one: half of them in one call, the others in two that
+    /// may reach different servers.
+    async fn turn(&mut self) {
+        let turn = self.pending.unwrap_or(self.next);
+        let mut messages = vec![
+            with_id(&uuid(turn * 3), user(&format!("question {turn}"))),
+            with_id(&uuid(turn * 3 + 1), assistant_call(&call(turn))),
+            with_id(&uuid(turn * 3 + 2), result(&call(turn), &said(turn))),
+        ];
+        self.pending = Some(turn);
+        if turn.is_multiple_of(2) {
+            let request = AppendMessagesRequest {
+                request_id: format!("turn {turn}"),
+                ..append(&self.session, std::mem::take(&mut messages))
+            };
+            let server = self.server();
+            let mut client = self.house.context(server);
+            if let Err(status) = client.append_messages(limited(request)).await {
+                return self.bear(&status);
+            }
+        }
+        let mut request = prepare(&self.session, messages);
+        request.known_etag = self.array.etag.clone();
+        let server = self.server();
+        let mut client = self.house.context(server);
+        match client.prepare_context(limited(request)).await {
+            Ok(reply) => {
+                self.array.take(reply.get_ref());
+                self.there.push(turn);
+                (self.pending, self.next) = (None, turn + 1);
+                self.counts.acknowledged += 1;
+            }
+            Err(status) => self.bear(&status),
+        }
+    }
+
+    async fn compact(&mut self) {
+        let request = CompactRequest {
+            session: self.session.clone(),
+            ..CompactRequest::default()
+        };
+        let server = self.server();
+        let mut client = self.house.context(server);
+        match client.compact(limited(request)).await {
+            Ok(_) => self.counts.compacted += 1,
+            Err(status) if status.code() == Code::FailedPrecondition => {}
+            Err(status) if status.code() == Code::NotFound => assert!(self.there.is_empty()),
+            Err(status) => self.bear(&status),
+        }
+    }
+
+    /// Takes back nothing: to the last message that is there. What it tests is that a view changes on one server
+    /// and is asked for at another.
+    async fn rewind(&mut self) {
+        let Some(last) = self.there.last().filter(|_| self.pending.is_none()) else {
+            return;
+        };
+        let request = RewindSessionRequest {
+            session: self.session.clone(),
+            target_message: Some(TargetMessage::ToMessageId(uuid(last * 3 + 2))),
+            ..RewindSessionRequest::default()
+        };
+        let server = self.server();
+        let mut client = self.house.context(server);
+        match client.rewind_session(limited(request)).await {
+            Ok(_) => self.counts.rewound += 1,
+            Err(status) if status.code() == Code::FailedPrecondition => {}
+            Err(status) => self.bear(&status),
+        }
+    }
+
+    /// A call may fail, though only as a failure that a caller can act on.
+    fn bear(&mut self, status: &Status) {
+        self.counts.failed += 1;
+        let reason = status.get_details_error_info().map(|info| info.reason);
+        let is_expected = match status.code() {
+            Code::Unavailable
+            | Code::DeadlineExceeded
+            | Code::ResourceExhausted
+            | Code::Aborted => true,
+            // The connection broke: the client says so in various ways, and without our details.
+            Code::Unknown | Code::Cancelled | Code::Internal => reason.is_none(),
+            _ => false,
+        };
+        assert!(is_expected, "{}: {status:?}", self.session);
+    }
+
+    /// Checks what every server has against what was acknowledged, and that they all say the same.
+    pub(crate) async fn check(&mut self) {
+        if self.next == 0 && self.pending.is_none() {
+            return;
+        }
+        for server in 0..self.house.servers() {
+            let found = self.listed(server).await;
+            // What was not acknowledged happened wholly, or not at all.
+            if found != self.there {
+                let pending = self.pending.take().unwrap_or_else(|| {
+                    panic!("{}: {found:?} instead of {:?}", self.session, self.there)
+                });
+                self.there.push(pending);
+                self.next = pending + 1;
+                assert_eq!(found, self.there, "{}", self.session);
+            }
+        }
+        // The first serves what is there, the others show the same.
+        let mut views = Vec::new();
+        for server in 0..self.house.servers() {
+            let mut client = self.house.context(server);
+            let mut request = prepare(&self.session, Vec::new());
+            request.known_etag = self.array.etag.clone();
+            let delta = client.prepare_context(request).await.unwrap();
+            self.array.take(delta.get_ref());
+            let request = prepare(&self.session, Vec::new());
+            let whole = client.prepare_context(request).await.unwrap().into_inner();
+            assert_eq!(self.array.messages, whole.messages_json, "{}", self.session);
+            assert_eq!(self.array.etag, whole.etag, "{}", self.session);
+            views.push((whole.etag, whole.messages_json));
+        }
+        assert!(
+            views.iter().all(|view| *view == views[0]),
+            "{}",
+            self.session
+        );
+        let array: Vec<Vec<u8>> = views[0].1.iter().map(|json| json.to_vec()).collect();
+        let violations = validate(&Target::default(), &array);
+        assert!(violations.is_empty(), "{}: {violations:?}", self.session);
+        for turn in self.there.clone().into_iter().rev().take(4) {
+            let server = self.server();
+            assert_eq!(
+                self.read(server, turn).await,
+                said(turn),
+                "{}",
+                self.session
+            );
+        }
+    }
+
+    /// Waits for the summary, and says how it is on every server.
+    pub(crate) async fn summary(&self) -> Vec<SessionMemory> {
+        let mut found = Vec::new();
+        for server in 0..self.house.servers() {
+            let began = tokio::time::Instant::now();
+            loop {
+                let request = GetSessionMemoryRequest {
+                    session: self.session.clone(),
+                    ..GetSessionMemoryRequest::default()
+                };
+                let mut client = self.house.context(server);
+                let memory = client.get_session_memory(request).await.unwrap();
+                let memory = memory.into_inner().memory.unwrap();
+                if memory.state() != MemoryState::Behind && !memory.running {
+                    found.push(memory);
+                    break;
+                }
+                assert!(began.elapsed() < SUMMARY, "{}: {memory:?}", self.session);
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+        found
+    }
+
+    /// The turns that are in the transcript, each of which is whole.
+    async fn listed(&self, server: usize) -> Vec<u64> {
+        let mut sessions = self.house.sessions(server);
+        let mut request = ListMessagesRequest {
+            session: self.session.clone(),
+            page_size: 500,
+            ..ListMessagesRequest::default()
+        };
+        let mut ids = Vec::new();
+        loop {
+            let page = match sessions.list_messages(request.clone()).await {
+                Ok(page) => page.into_inner(),
+                Err(status) if status.code() == Code::NotFound => {
+                    assert!(self.there.is_empty(), "{} is lost", self.session);
+                    return Vec::new();
+                }
+                Err(status) => panic!("{}: {status:?}", self.session),
+            };
+            // What a compaction attached is no turn.
+            let ours = page.messages.into_iter().map(|message| message.id);
+            ids.extend(ours.filter(|id| id.starts_with(&uuid(0)[..20])));
+            if page.next_page_token.is_empty() {
+                break;
+            }
+            request.page_token = page.next_page_token;
+        }
+        let turns: Vec<u64> = (0..self.next.max(self.pending.map_or(0, |turn| turn + 1)))
+            .filter(|turn| ids.contains(&uuid(turn * 3)))
+            .collect();
+        let whole = turns
+            .iter()
+            .flat_map(|turn| (0..3).map(move |part| uuid(turn * 3 + part)));
+        assert!(ids.iter().cloned().eq(whole), "{}: {ids:?}", self.session);
+        turns
+    }
+
+    /// A result, all of it.
+    async fn read(&self, server: usize, turn: u64) -> String {
+        let request = ReadToolResultRequest {
+            session: self.session.clone(),
+            result: Some(Which::Call(CallRef {
+                tool_use_id: call(turn),
+                ..CallRef::default()
+            })),
+            ..ReadToolResultRequest::default()
+        };
+        let mut client = self.house.context(server);
+        let mut stream = client.read_tool_result(request).await.unwrap().into_inner();
+        let mut bytes = Vec::new();
+        while let Some(part) = stream.message().await.unwrap() {
+            bytes.extend_from_slice(&part.data);
+        }
+        String::from_utf8(bytes).unwrap()
+    }
+}
+
+/// The request of a caller that does not wait for ever.
+fn limited<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(PATIENCE);
+    request
+}

@@ -1,0 +1,157 @@
+//! Several servers and workers on one PostgreSQL and one place for blobs.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;
+use palimpsest_proto::context::v1::session_service_client::SessionServiceClient;
+use palimpsest_test_database::Cluster;
+use palimpsest_tests::{Context, Server, Sessions};
+use tempfile::TempDir;
+use tonic::transport::{Channel, Endpoint};
+
+/// How long a client waits for a connection, where a server is being started anew.
+const CONNECT: Duration = Duration::from_secs(2);
+
+/// One process, or the place where it will be again.
+#[derive(Debug)]
+struct Replica {
+    address: String,
+    arguments: Vec<String>,
+    folder: PathBuf,
+    running: Mutex<Option<Server>>,
+}
+
+impl Replica {
+    fn start(&self) -> Server {
+        let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+        Server::start_at(&self.address, &self.folder, &arguments)
+    }
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct House {
+    servers: Vec<Arc<Replica>>,
+    workers: Vec<Arc<Replica>>,
+    channels: Vec<Channel>,
+    /// The settings that all share, for one more.
+    shared: Vec<String>,
+    folder: TempDir,
+}
+
+/// Where the database is, for settings.
+pub(crate) fn at(clusters: &[&Cluster]) -> String {
+    let hosts = clusters
+        .iter()
+        .map(|cluster| format!("127.0.0.1:{}", cluster.port()));
+    let hosts = hosts.collect::<Vec<_>>().join(",");
+    format!("postgres://palimpsest@{hosts}/postgres")
+}
+
+impl House {
+    /// So many servers and workers on a database. Without workers, each server does all there is to do.
+    pub(crate) fn start(database: &str, servers: usize, workers: usize, extra: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut shared = vec![
+            format!("store.postgres.url={database}"),
+            format!("blobs.url=file://{}", folder.path().join("blobs").display()),
+        ];
+        shared.extend(extra.iter().map(|setting| (*setting).to_owned()));
+        let mut house = Self {
+            servers: Vec::new(),
+            workers: Vec::new(),
+            channels: Vec::new(),
+            shared,
+            folder,
+        };
+        let role = if workers == 0 { "all" } else { "server" };
+        for _ in 0..servers {
+            let server = house.replica(role);
+            let endpoint = Endpoint::from_shared(format!("http://{}", server.address)).unwrap();
+            let endpoint = endpoint.tcp_nodelay(true).connect_timeout(CONNECT);
+            house.channels.push(endpoint.connect_lazy());
+            house.servers.push(server);
+        }
+        for _ in 0..workers {
+            let worker = house.replica("worker");
+            house.workers.push(worker);
+        }
+        house
+    }
+
+    fn replica(&self, role: &str) -> Arc<Replica> {
+        let mut arguments = vec!["--role".to_owned(), role.to_owned()];
+        for setting in &self.shared {
+            arguments.extend(["--set".to_owned(), setting.clone()]);
+        }
+        let number = self.servers.len() + self.workers.len();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap();
+        let replica = Replica {
+            address: port.local_addr().unwrap().to_string(),
+            arguments,
+            folder: self.folder.path().join(format!("{role}-{number}")),
+            running: Mutex::default(),
+        };
+        drop(port);
+        *replica.running.lock().unwrap() = Some(replica.start());
+        Arc::new(replica)
+    }
+
+    /// How many servers there are.
+    pub(crate) fn servers(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// How many processes there are.
+    pub(crate) fn processes(&self) -> usize {
+        self.servers.len() + self.workers.len()
+    }
+
+    /// A client of one server.
+    pub(crate) fn context(&self, server: usize) -> Context {
+        ContextServiceClient::new(self.channels[server].clone())
+            .max_decoding_message_size(usize::MAX)
+    }
+
+    /// A client of one server.
+    pub(crate) fn sessions(&self, server: usize) -> Sessions {
+        SessionServiceClient::new(self.channels[server].clone())
+            .max_decoding_message_size(usize::MAX)
+    }
+
+    fn process(&self, number: usize) -> &Replica {
+        let mut all = self.servers.iter().chain(&self.workers);
+        all.nth(number).unwrap()
+    }
+
+    /// Ends a process as a power failure would.
+    pub(crate) fn kill(&self, number: usize) {
+        let running = self.process(number).running.lock().unwrap().take();
+        running.unwrap().kill();
+    }
+
+    /// Starts it again.
+    pub(crate) fn start_again(&self, number: usize) {
+        let process = self.process(number);
+        *process.running.lock().unwrap() = Some(process.start());
+    }
+
+    /// What all of them logged.
+    pub(crate) fn log(&self) -> Vec<String> {
+        let all = self.servers.iter().chain(&self.workers);
+        let logs = all.filter_map(|one| Some(one.running.lock().unwrap().as_ref()?.log()));
+        logs.flatten().collect()
+    }
+
+    /// Ends all of them in order.
+    pub(crate) fn stop(&self) {
+        for one in self.servers.iter().chain(&self.workers) {
+            if let Some(server) = one.running.lock().unwrap().take() {
+                server.stop();
+            }
+        }
+    }
+}

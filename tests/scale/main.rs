@@ -1,0 +1,122 @@
+//! Several servers and workers on one PostgreSQL: that they are as one, whatever happens to them.
+//!
+//! `make scale` runs `whatever_happens` against a release for `SCALE_MINUTES`; with every test it runs for seconds.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
+#![expect(clippy::disallowed_methods, reason = "a run takes real time")]
+
+mod agent;
+mod house;
+mod mishaps;
+mod refusals;
+mod replicas;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use palimpsest_test_database::Cluster;
+use palimpsest_tests::chance;
+
+use crate::agent::{Agent, Counts};
+use crate::house::{House, at};
+use crate::mishaps::Mishaps;
+
+/// How long it runs, unless `SCALE_MINUTES` says otherwise.
+const SHORT: Duration = Duration::from_secs(20);
+const SERVERS: usize = 3;
+const WORKERS: usize = 2;
+const AGENTS: u64 = 24;
+/// Looks at what is there, with nothing going on.
+const CHECKS: u32 = 4;
+
+fn duration() -> Duration {
+    let said = std::env::var("SCALE_MINUTES").ok();
+    let minutes = said.and_then(|text| text.parse().ok());
+    minutes.map_or(SHORT, |minutes: u64| Duration::from_secs(minutes * 60))
+}
+
+/// Sessions that have a summary soon, and are compacted now and then.
+const SETTINGS: [&str; 6] = [
+    "policy.autocompact.min_input_tokens=1000",
+    "policy.session_memory.start_tokens=4000",
+    "policy.session_memory.update_tokens=4000",
+    "store.postgres.connections=8",
+    "sessions.cache_bytes=33554432",
+    "worker.lease_ms=3000",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_happens() {
+    let seed = chance::seed();
+    eprintln!("PALIMPSEST_TEST_SEED={seed}");
+    let mut primary = Cluster::start();
+    let standby = primary.replica("standby");
+    primary.psql("ALTER SYSTEM SET synchronous_standby_names = 'standby'");
+    primary.reload();
+    let house = House::start(&at(&[&primary, &standby]), SERVERS, WORKERS, &SETTINGS);
+    let house = Arc::new(house);
+    let mut agents: Vec<_> = (0..AGENTS).map(|it| Agent::new(&house, it, seed)).collect();
+    let mut mishaps = Mishaps::new(seed, duration());
+    let began = Instant::now();
+    for number in 1..=CHECKS {
+        let until = began + duration() * number / CHECKS;
+        agents = run(agents, &house, &mut primary, &standby, &mut mishaps, until).await;
+        for agent in &mut agents {
+            agent.check().await;
+        }
+        let mut counts = Counts::default();
+        for agent in &agents {
+            counts += agent.counts;
+        }
+        eprintln!("{:>4} s: {counts:?} {mishaps:?}", began.elapsed().as_secs());
+    }
+    for agent in &agents {
+        let told = agent.summary().await;
+        assert!(told.iter().all(|memory| *memory == told[0]), "{told:#?}");
+    }
+    let log = house.log().join("\n");
+    assert!(!log.contains("panicked"), "{log}");
+    let acknowledged: u64 = agents.iter().map(|agent| agent.counts.acknowledged).sum();
+    assert!(
+        acknowledged > 20,
+        "hardly anything was done: {acknowledged}"
+    );
+    assert!(mishaps.happened(), "{mishaps:?}");
+    house.stop();
+}
+
+/// Lets the agents work while things go wrong, and waits until all is in order again.
+async fn run(
+    agents: Vec<Agent>,
+    house: &Arc<House>,
+    primary: &mut Cluster,
+    standby: &Cluster,
+    mishaps: &mut Mishaps,
+    until: Instant,
+) -> Vec<Agent> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let working: Vec<_> = agents
+        .into_iter()
+        .map(|mut agent| {
+            let stop = Arc::clone(&stop);
+            tokio::spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    agent.act().await;
+                }
+                agent
+            })
+        })
+        .collect();
+    while Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::task::block_in_place(|| mishaps.happen(house, primary, standby));
+    }
+    tokio::task::block_in_place(|| mishaps.mend(house));
+    stop.store(true, Ordering::Relaxed);
+    let mut agents = Vec::new();
+    for agent in working {
+        agents.push(agent.await.unwrap());
+    }
+    agents
+}

@@ -1,0 +1,85 @@
+//! What goes wrong, and when: processes end as by a power failure every few seconds, the database is restarted twice
+//! and fails over once.
+
+use std::time::{Duration, Instant};
+
+use palimpsest_test_database::Cluster;
+use palimpsest_tests::chance;
+
+use crate::house::House;
+
+/// How long a process stays away.
+const AWAY: Duration = Duration::from_millis(700);
+
+/// What happened so far, and what is still to happen.
+#[derive(Debug)]
+pub(crate) struct Mishaps {
+    random: u64,
+    began: Instant,
+    length: Duration,
+    next_kill: Instant,
+    away: Option<(usize, Instant)>,
+    kills: u32,
+    restarts: u32,
+    failovers: u32,
+}
+
+impl Mishaps {
+    pub(crate) fn new(seed: u64, length: Duration) -> Self {
+        let now = Instant::now();
+        Self {
+            random: seed,
+            began: now,
+            length,
+            next_kill: now + Duration::from_secs(1),
+            away: None,
+            kills: 0,
+            restarts: 0,
+            failovers: 0,
+        }
+    }
+
+    /// Whether all that should go wrong did.
+    pub(crate) fn happened(&self) -> bool {
+        self.kills > 2 && self.restarts == 2 && self.failovers == 1
+    }
+
+    /// Does what is due.
+    pub(crate) fn happen(&mut self, house: &House, primary: &mut Cluster, standby: &Cluster) {
+        let now = Instant::now();
+        if let Some((number, back)) = self.away
+            && back <= now
+        {
+            house.start_again(number);
+            self.away = None;
+        }
+        if self.away.is_none() && self.next_kill <= now {
+            let all = u64::try_from(house.processes()).unwrap();
+            let number = usize::try_from((chance::next(&mut self.random) >> 8) % all).unwrap();
+            house.kill(number);
+            self.kills += 1;
+            self.away = Some((number, now + AWAY));
+            let pause = 2_000 + chance::next(&mut self.random) % 2_000;
+            self.next_kill = now + Duration::from_millis(pause);
+        }
+        let passed = now - self.began;
+        // Once as for an upgrade, once as a crash.
+        if self.restarts < 2 && passed > self.length * (self.restarts + 1) / 5 {
+            primary.stop(["fast", "immediate"][self.restarts as usize]);
+            primary.start_again();
+            self.restarts += 1;
+        }
+        if self.failovers == 0 && passed > self.length * 3 / 5 {
+            primary.stop("immediate");
+            standby.promote();
+            self.failovers += 1;
+        }
+    }
+
+    /// Starts what is still away.
+    pub(crate) fn mend(&mut self, house: &House) {
+        if let Some((number, _)) = self.away.take() {
+            house.start_again(number);
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! A database that cannot be used: what is told, and that nothing of it is lost.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use palimpsest_test_database::{Cluster, Options};
+use palimpsest_tests::say::{append, user, uuid, with_id};
+use palimpsest_tests::{Server, binary, name, refused};
+use tonic::Code;
+use tonic_types::StatusExt as _;
+
+use crate::house::at;
+use crate::replicas::database;
+
+fn arguments(folder: &Path, url: &str, settings: &[&str]) -> Vec<String> {
+    let blobs = format!("blobs.url=file://{}", folder.join("blobs").display());
+    let url = format!("store.postgres.url={url}");
+    let all = [blobs.as_str(), url.as_str()]
+        .into_iter()
+        .chain(settings.iter().copied());
+    all.flat_map(|setting| ["--set".to_owned(), setting.to_owned()])
+        .collect()
+}
+
+/// What a server says that does not start.
+fn said(url: &str, settings: &[&str]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let done = Command::new(binary())
+        .args([
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--admin-listen",
+            "127.0.0.1:0",
+        ])
+        .arg("--data-dir")
+        .arg(folder.path().join("data"))
+        .args(arguments(folder.path(), url, settings))
+        .env_clear()
+        .env("DATABASE_PASSWORD", "wrong")
+        .output()
+        .unwrap();
+    assert!(!done.status.success());
+    let lines = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(!lines.contains("panicked"), "{lines}");
+    lines
+}
+
+#[track_caller]
+fn tells(said: &str, what: &[&str]) {
+    for what in what {
+        assert!(said.contains(what), "{what:?} is not in {said}");
+    }
+}
+
+/// A server on a database of its own.
+fn server(folder: &Path, url: &str, settings: &[&str]) -> Server {
+    let arguments = arguments(folder, url, settings);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    Server::start(&folder.join("data"), &arguments)
+}
+
+#[test]
+fn a_start_says_what_is_wrong_with_the_database() {
+    let cluster = database();
+    let url = at(&[&cluster]);
+    let nobody = "postgres://palimpsest@127.0.0.1:1/postgres";
+    tells(
+        &said(nobody, &[]),
+        &["the database cannot be used now", "refused"],
+    );
+    let other = url.replace("/postgres", "/elsewhere");
+    tells(
+        &said(&other, &[]),
+        &["database \"elsewhere\" does not exist"],
+    );
+    let stranger = url.replace("palimpsest@", "stranger@");
+    tells(&said(&stranger, &[]), &["role \"stranger\" does not exist"]);
+    let encrypted = format!("{url}?sslmode=require");
+    tells(&said(&encrypted, &[]), &["TLS"]);
+    let missing = ["store.postgres.ca_file=/nowhere/ca.crt"];
+    tells(
+        &said(&url, &missing),
+        &["the authorities in /nowhere/ca.crt cannot be used"],
+    );
+    // What is not even an address is told with all other mistakes of the settings.
+    tells(
+        &said("db.example.com", &[]),
+        &["store.postgres.url must be the address of a database"],
+    );
+    let password = url.replace("palimpsest@", "palimpsest:secret@");
+    let told = said(&password, &[]);
+    tells(&told, &["without a password in it", "password_file"]);
+    assert!(!told.contains("secret"), "{told}");
+}
+
+#[test]
+fn passwords_are_asked_for() {
+    let cluster = Cluster::with(&Options {
+        access: vec![
+            "host all palimpsest all trust".into(),
+            "host all all all scram-sha-256".into(),
+        ],
+        ..Options::default()
+    });
+    cluster.psql("CREATE ROLE app LOGIN PASSWORD 'right'");
+    cluster.psql("GRANT CREATE ON DATABASE postgres TO app");
+    let url = at(&[&cluster]).replace("palimpsest@", "app@");
+    tells(&said(&url, &[]), &["password"]);
+    let wrong = ["store.postgres.password_env=DATABASE_PASSWORD"];
+    tells(&said(&url, &wrong), &["password authentication failed"]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("password");
+    std::fs::write(&file, "right\n").unwrap();
+    let setting = format!("store.postgres.password_file={}", file.display());
+    server(folder.path(), &url, &[&setting]).stop();
+}
+
+#[test]
+fn a_start_says_which_rights_are_missing() {
+    let cluster = database();
+    cluster.psql("CREATE ROLE limited LOGIN");
+    let url = at(&[&cluster]).replace("palimpsest@", "limited@");
+    let own = "store.postgres.schema=rights";
+    let told = said(&url, &[own]);
+    tells(
+        &told,
+        &[
+            "its tables cannot be made",
+            "permission denied",
+            "palimpsest schema print",
+        ],
+    );
+    // Its owner makes them, and gives too little.
+    let folder = tempfile::tempdir().unwrap();
+    server(folder.path(), &at(&[&cluster]), &[own]).stop();
+    tells(
+        &said(&url, &[own]),
+        &["permission denied for schema rights"],
+    );
+    cluster.psql("GRANT USAGE ON SCHEMA rights TO limited; GRANT SELECT ON ALL TABLES IN SCHEMA rights TO limited");
+    tells(
+        &said(&url, &[own]),
+        &["may not INSERT on", "GRANT INSERT ON"],
+    );
+    cluster.psql("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA rights TO limited");
+    let folder = tempfile::tempdir().unwrap();
+    server(folder.path(), &url, &[own]).stop();
+}
+
+#[test]
+fn tables_of_another_release_are_told() {
+    let cluster = database();
+    let url = at(&[&cluster]);
+    let own = "store.postgres.schema=versions";
+    let told = said(&url, &[own, "store.postgres.migrate=false"]);
+    tells(
+        &told,
+        &["its tables have version 0", "palimpsest schema apply"],
+    );
+    let folder = tempfile::tempdir().unwrap();
+    server(folder.path(), &url, &[own]).stop();
+    // A later release has been here, and says that this one still works.
+    cluster.psql("INSERT INTO versions.versions (version, oldest) VALUES (2, 1)");
+    server(folder.path(), &url, &[own]).stop();
+    // One that says it does not.
+    cluster.psql("INSERT INTO versions.versions (version, oldest) VALUES (3, 2)");
+    tells(&said(&url, &[own]), &["format 3", "use a newer one"]);
+}
+
+#[test]
+fn a_database_that_would_lose_what_it_acknowledges_is_refused() {
+    let cluster = Cluster::start();
+    cluster.psql("ALTER ROLE palimpsest SET synchronous_commit = off");
+    let told = said(&at(&[&cluster]), &[]);
+    tells(&told, &["synchronous_commit is off", "could be lost"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_database_is_away_calls_are_unavailable_and_nothing_is_lost() {
+    let mut cluster = Cluster::start();
+    let folder = tempfile::tempdir().unwrap();
+    let settings = [
+        "store.postgres.retry_ms=300",
+        "store.postgres.connections=2",
+        "store.canary_every_ms=200",
+    ];
+    let server = server(folder.path(), &at(&[&cluster]), &settings);
+    let mut client = server.context().await;
+    let session = name("away");
+    let say = |number: u64| append(&session, vec![with_id(&uuid(number), user("here"))]);
+    client.append_messages(say(1)).await.unwrap();
+    cluster.stop("fast");
+    let status = client.append_messages(say(2)).await.unwrap_err();
+    refused(&status, Code::Unavailable, "STORE_UNAVAILABLE");
+    let retry = status
+        .get_details_retry_info()
+        .and_then(|info| info.retry_delay);
+    assert!(
+        retry.is_some_and(|delay| delay > Duration::ZERO),
+        "{status:?}"
+    );
+    cluster.start_again();
+    for _ in 0..50 {
+        if client.append_messages(say(2)).await.is_ok() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    client.append_messages(say(3)).await.unwrap();
+    let listed = palimpsest_proto::context::v1::ListMessagesRequest {
+        session: session.clone(),
+        ..Default::default()
+    };
+    let listed = server.sessions().await.list_messages(listed).await.unwrap();
+    let ids: Vec<_> = listed
+        .into_inner()
+        .messages
+        .into_iter()
+        .map(|it| it.id)
+        .collect();
+    assert_eq!(ids, [uuid(1), uuid(2), uuid(3)]);
+    server.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_pool_refuses_and_keeps_nobody_waiting() {
+    let cluster = Cluster::start();
+    let folder = tempfile::tempdir().unwrap();
+    let settings = ["store.postgres.connections=2", "store.postgres.wait_ms=100"];
+    let server = server(folder.path(), &at(&[&cluster]), &settings);
+    let client = server.context().await;
+    let say = |session: u64| append(&name(&format!("pool-{session}")), vec![user("here")]);
+    for session in 0..8 {
+        client.clone().append_messages(say(session)).await.unwrap();
+    }
+    // Somebody holds the tables, so that appends hold their connections.
+    let lock = "BEGIN; LOCK TABLE palimpsest.sessions IN SHARE MODE; SELECT pg_sleep(2); COMMIT";
+    let calls = std::thread::scope(|scope| {
+        let held = scope.spawn(|| cluster.psql(lock));
+        let runtime = tokio::runtime::Handle::current();
+        let calls = tokio::task::block_in_place(|| {
+            runtime.block_on(async {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                let calls: Vec<_> = (0..8)
+                    .map(|session| {
+                        let (mut client, request) = (client.clone(), say(session));
+                        tokio::spawn(async move { client.append_messages(request).await.map(drop) })
+                    })
+                    .collect();
+                let mut done = Vec::new();
+                for call in calls {
+                    done.push(call.await.unwrap());
+                }
+                done
+            })
+        });
+        held.join().unwrap();
+        calls
+    });
+    let refusals: Vec<_> = calls
+        .iter()
+        .filter_map(|call| call.as_ref().err())
+        .collect();
+    assert!(
+        !refusals.is_empty() && refusals.len() < calls.len(),
+        "{calls:?}"
+    );
+    for status in refusals {
+        refused(status, Code::Unavailable, "STORE_UNAVAILABLE");
+    }
+    server.stop();
+}

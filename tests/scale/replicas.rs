@@ -1,0 +1,336 @@
+//! Two servers on one database answer as one: whichever is asked, and whatever the other has in memory.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use palimpsest_proto::context::v1::commit_summary_request::Outcome;
+use palimpsest_proto::context::v1::{
+    CommitSummaryRequest, CompactRequest, CompactionStrategy, DeleteSessionRequest, EventKind,
+    ListMessagesRequest, SnipRequest, WatchSessionRequest,
+};
+use palimpsest_test_database::Cluster;
+use palimpsest_tests::say::{
+    append, assistant_call, prepare, result, summary, user, uuid, with_id,
+};
+use palimpsest_tests::{Array, name, refused};
+use tonic::Code;
+
+use crate::house::{House, at};
+
+/// One database for all tests here, each with a schema of its own.
+pub(crate) fn database() -> Arc<Cluster> {
+    static RUNNING: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
+    let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+    running.upgrade().unwrap_or_else(|| {
+        let cluster = Arc::new(Cluster::start());
+        *running = Arc::downgrade(&cluster);
+        cluster
+    })
+}
+
+fn pair(cluster: &Cluster, schema: &str, extra: &[&str]) -> House {
+    let schema = format!("store.postgres.schema={schema}");
+    let settings: Vec<&str> = [schema.as_str()]
+        .into_iter()
+        .chain(extra.iter().copied())
+        .collect();
+    House::start(&at(&[cluster]), 2, 0, &settings)
+}
+
+fn turn(number: u64, lines: usize) -> Vec<palimpsest_proto::context::v1::MessageInput> {
+    let call = format!("call_{number}");
+    let text = format!("what turn {number} found\n").repeat(lines);
+    vec![
+        with_id(&uuid(number * 3), user(&format!("question {number}"))),
+        with_id(&uuid(number * 3 + 1), assistant_call(&call)),
+        with_id(&uuid(number * 3 + 2), result(&call, &text)),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_turn_may_reach_another_server() {
+    let cluster = database();
+    let house = pair(&cluster, "turns", &[]);
+    let session = name("turns");
+    // One array kept from both servers' deltas, and each server's own.
+    let mut array = Array::default();
+    for number in 0..40 {
+        let server = usize::try_from(number % 2).unwrap();
+        let mut request = prepare(&session, turn(number, 10));
+        request.known_etag = array.etag.clone();
+        let reply = house
+            .context(server)
+            .prepare_context(request)
+            .await
+            .unwrap();
+        let reply = reply.into_inner();
+        // What the other server served is known here: only what is new comes, and the last message before it, which
+        // what is new goes on with.
+        let known = array.messages.len().saturating_sub(1);
+        assert_eq!(reply.keep_messages as usize, known, "{number}");
+        array.take(&reply);
+        if number % 10 == 5 {
+            let listed = house.sessions(1 - server);
+            let listed = list(listed, &session).await;
+            assert_eq!(listed.len() as u64, (number + 1) * 3, "a stale answer");
+        }
+        if number % 10 == 9 {
+            let request = SnipRequest {
+                session: session.clone(),
+                turn_ids: turn_ids(&array, 2),
+                ..SnipRequest::default()
+            };
+            house.context(server).snip(request).await.unwrap();
+            // Its view changed there; here the array is made anew.
+            let mut request = prepare(&session, Vec::new());
+            request.known_etag = array.etag.clone();
+            let reply = house.context(1 - server).prepare_context(request).await;
+            array.take(reply.unwrap().get_ref());
+        }
+        let mut views = Vec::new();
+        for server in 0..2 {
+            let whole = house.context(server);
+            let whole = { whole }
+                .prepare_context(prepare(&session, Vec::new()))
+                .await;
+            let whole = whole.unwrap().into_inner();
+            views.push((whole.etag, whole.messages_json));
+        }
+        assert_eq!(views[0], views[1], "{number}");
+        assert_eq!((&views[0].0, &views[0].1), (&array.etag, &array.messages));
+    }
+    house.stop();
+}
+
+/// The names of the turns of the array's first user messages.
+fn turn_ids(array: &Array, many: usize) -> Vec<String> {
+    let texts = array
+        .messages
+        .iter()
+        .map(|json| String::from_utf8_lossy(json).into_owned());
+    let ids = texts.filter_map(|text| {
+        let rest = text.split_once("[id:")?.1;
+        Some(rest.split_once(']')?.0.to_owned())
+    });
+    ids.take(many).collect()
+}
+
+async fn list(mut sessions: palimpsest_tests::Sessions, session: &str) -> Vec<String> {
+    let request = ListMessagesRequest {
+        session: session.to_owned(),
+        page_size: 1_000,
+        ..ListMessagesRequest::default()
+    };
+    let listed = sessions.list_messages(request).await.unwrap().into_inner();
+    listed
+        .messages
+        .into_iter()
+        .map(|message| message.id)
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_servers_append_to_one_session_at_once() {
+    let cluster = database();
+    let house = Arc::new(pair(&cluster, "together", &[]));
+    let session = name("together");
+    let first = append(&session, vec![with_id(&uuid(10_000), user("begin"))]);
+    house.context(0).append_messages(first).await.unwrap();
+    let writers: Vec<_> = (0..16_u64)
+        .map(|writer| {
+            let (house, session) = (Arc::clone(&house), session.clone());
+            tokio::spawn(async move {
+                let mut client = house.context(usize::try_from(writer % 2).unwrap());
+                for number in 0..20 {
+                    let id = uuid(writer * 100 + number);
+                    let message = with_id(&id, user(&format!("{writer} says {number}")));
+                    loop {
+                        let request = append(&session, vec![message.clone()]);
+                        match client.append_messages(request).await {
+                            Ok(_) => break,
+                            // So many at once that one came too late too often.
+                            Err(status) => {
+                                assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+                            }
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    let both = [
+        list(house.sessions(0), &session).await,
+        list(house.sessions(1), &session).await,
+    ];
+    assert_eq!(both[0], both[1]);
+    let mut ids = both[0].clone();
+    ids.sort();
+    ids.dedup();
+    assert_eq!((ids.len(), both[0].len()), (16 * 20 + 1, 16 * 20 + 1));
+    house.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_watches_at_one_server_sees_what_happens_at_the_other() {
+    let cluster = database();
+    let house = pair(&cluster, "watched", &[]);
+    let session = name("watched");
+    let request = append(&session, turn(0, 3));
+    house.context(0).append_messages(request).await.unwrap();
+    let watch = WatchSessionRequest {
+        session: session.clone(),
+        kinds: vec![EventKind::MessagesAppended.into()],
+        ..WatchSessionRequest::default()
+    };
+    let mut stream = house
+        .sessions(1)
+        .watch_session(watch)
+        .await
+        .unwrap()
+        .into_inner();
+    assert!(stream.message().await.unwrap().unwrap().caught_up);
+    let mut quick = 0;
+    for number in 1..=10 {
+        let request = append(&session, turn(number, 3));
+        let began = Instant::now();
+        house.context(0).append_messages(request).await.unwrap();
+        let told = tokio::time::timeout(Duration::from_secs(5), async {
+            loop {
+                let told = stream.message().await.unwrap().unwrap();
+                if told.event.is_some() {
+                    return told;
+                }
+            }
+        });
+        told.await.expect("it is told in time");
+        quick += u32::from(began.elapsed() < Duration::from_millis(500));
+    }
+    assert!(quick >= 8, "hints came {quick} times of 10");
+    let gone = DeleteSessionRequest {
+        session: session.clone(),
+        ..DeleteSessionRequest::default()
+    };
+    house.sessions(0).delete_session(gone).await.unwrap();
+    let ended = loop {
+        match stream.message().await {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("the watch ended without a word"),
+            Err(status) => break status,
+        }
+    };
+    refused(&ended, Code::NotFound, "SESSION_NOT_FOUND");
+    house.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_was_deleted_elsewhere_is_gone_and_a_new_one_is_another() {
+    let cluster = database();
+    let house = pair(&cluster, "deleted", &[]);
+    let session = name("again");
+    for round in 0..3_u64 {
+        let text = |server: usize| format!("round {round} at {server}");
+        for server in 0..2 {
+            let message = with_id(&uuid(server as u64), user(&text(server)));
+            let request = append(&session, vec![message]);
+            house
+                .context(server)
+                .append_messages(request)
+                .await
+                .unwrap();
+        }
+        let whole = house.context(1);
+        let whole = { whole }
+            .prepare_context(prepare(&session, Vec::new()))
+            .await;
+        let whole = whole.unwrap().into_inner();
+        let shown: Vec<_> = whole
+            .messages_json
+            .iter()
+            .map(|it| String::from_utf8_lossy(it))
+            .collect();
+        let shown = shown.join("\n");
+        assert!(
+            shown.contains(&text(0)) && shown.contains(&text(1)),
+            "{shown}"
+        );
+        assert!(round == 0 || !shown.contains("round 0"), "{shown}");
+        let gone = DeleteSessionRequest {
+            session: session.clone(),
+            ..DeleteSessionRequest::default()
+        };
+        let server = usize::try_from(round % 2).unwrap();
+        house.sessions(server).delete_session(gone).await.unwrap();
+        let asked = house.context(1 - server);
+        let asked = { asked }
+            .prepare_context(prepare(&session, Vec::new()))
+            .await;
+        // Whoever prepares creates; the other one has not kept what was there.
+        assert_eq!(asked.unwrap().into_inner().view_messages, 0);
+        let gone = DeleteSessionRequest {
+            session: session.clone(),
+            ..DeleteSessionRequest::default()
+        };
+        house.sessions(server).delete_session(gone).await.unwrap();
+    }
+    house.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_summary_that_was_asked_for_at_one_server_is_brought_to_the_other() {
+    let cluster = database();
+    let house = pair(
+        &cluster,
+        "delegated",
+        &["policy.autocompact.min_input_tokens=500"],
+    );
+    let session = name("delegated");
+    for number in 0..20 {
+        let request = prepare(&session, turn(number, 40));
+        house.context(0).prepare_context(request).await.unwrap();
+    }
+    let request = CompactRequest {
+        session: session.clone(),
+        strategy: CompactionStrategy::Delegated.into(),
+        ..CompactRequest::default()
+    };
+    let asked = house
+        .context(0)
+        .compact(request)
+        .await
+        .unwrap()
+        .into_inner();
+    let token = asked.delegated_request.expect("the caller is asked");
+    // Meanwhile the session goes on at both.
+    for number in 20..24 {
+        let server = usize::try_from(number % 2).unwrap();
+        let request = prepare(&session, turn(number, 5));
+        house
+            .context(server)
+            .prepare_context(request)
+            .await
+            .unwrap();
+    }
+    let request = CommitSummaryRequest {
+        session: session.clone(),
+        delegation_token: token.delegation_token,
+        outcome: Some(Outcome::Summary(summary("question after question"))),
+        ..CommitSummaryRequest::default()
+    };
+    house.context(1).commit_summary(request).await.unwrap();
+    let mut views = Vec::new();
+    for server in 0..2 {
+        let whole = house.context(server);
+        let whole = { whole }
+            .prepare_context(prepare(&session, Vec::new()))
+            .await;
+        let whole = whole.unwrap().into_inner();
+        let text = String::from_utf8_lossy(&whole.messages_json[0]).into_owned();
+        assert!(text.contains("question after question"), "{text}");
+        views.push(whole.messages_json);
+    }
+    assert_eq!(views[0], views[1]);
+    house.stop();
+}
