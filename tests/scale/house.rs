@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;
 use palimpsest_proto::context::v1::session_service_client::SessionServiceClient;
-use palimpsest_test_database::Cluster;
+use palimpsest_test_servers::{Bucket, Cluster};
 use palimpsest_tests::{Context, Server, Sessions};
 use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
@@ -20,6 +20,7 @@ const CONNECT: Duration = Duration::from_secs(2);
 struct Replica {
     address: String,
     arguments: Vec<String>,
+    variables: Vec<(&'static str, String)>,
     folder: PathBuf,
     running: Mutex<Option<Server>>,
 }
@@ -27,7 +28,11 @@ struct Replica {
 impl Replica {
     fn start(&self) -> Server {
         let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
-        Server::start_at(&self.address, &self.folder, &arguments)
+        let variables = self.variables.iter();
+        let variables: Vec<_> = variables
+            .map(|(name, value)| (*name, value.as_str()))
+            .collect();
+        Server::start_at(&self.address, &self.folder, &arguments, &variables)
     }
 }
 
@@ -39,6 +44,8 @@ pub(crate) struct House {
     channels: Vec<Channel>,
     /// The settings that all share, for one more.
     shared: Vec<String>,
+    /// Where blobs are, if it is not a folder.
+    bucket: Option<Bucket>,
     folder: TempDir,
 }
 
@@ -53,11 +60,20 @@ pub(crate) fn at(clusters: &[&Cluster]) -> String {
 
 impl House {
     /// So many servers and workers on a database. Without workers, each server does all there is to do.
-    pub(crate) fn start(database: &str, servers: usize, workers: usize, extra: &[&str]) -> Self {
+    pub(crate) fn start(
+        database: &str,
+        bucket: Option<Bucket>,
+        (servers, workers): (usize, usize),
+        extra: &[&str],
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        let blobs = bucket.as_ref().map_or_else(
+            || format!("file://{}", folder.path().join("blobs").display()),
+            Bucket::url,
+        );
         let mut shared = vec![
             format!("store.postgres.url={database}"),
-            format!("blobs.url=file://{}", folder.path().join("blobs").display()),
+            format!("blobs.url={blobs}"),
         ];
         shared.extend(extra.iter().map(|setting| (*setting).to_owned()));
         let mut house = Self {
@@ -65,6 +81,7 @@ impl House {
             workers: Vec::new(),
             channels: Vec::new(),
             shared,
+            bucket,
             folder,
         };
         let role = if workers == 0 { "all" } else { "server" };
@@ -92,6 +109,10 @@ impl House {
         let replica = Replica {
             address: port.local_addr().unwrap().to_string(),
             arguments,
+            variables: self
+                .bucket
+                .as_ref()
+                .map_or_else(Vec::new, Bucket::variables),
             folder: self.folder.path().join(format!("{role}-{number}")),
             running: Mutex::default(),
         };
@@ -137,6 +158,19 @@ impl House {
     pub(crate) fn start_again(&self, number: usize) {
         let process = self.process(number);
         *process.running.lock().unwrap() = Some(process.start());
+    }
+
+    /// Whether any result is in the bucket.
+    pub(crate) fn has_results(&self) -> bool {
+        let sessions = self
+            .bucket
+            .as_ref()
+            .map(|bucket| bucket.folder().join("blobs/p"));
+        let sessions = sessions.into_iter().flat_map(std::fs::read_dir).flatten();
+        let mut results = sessions
+            .flatten()
+            .map(|session| session.path().join("tool-results"));
+        results.any(|folder| folder.is_dir())
     }
 
     /// What all of them logged.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use palimpsest_test_database::Cluster;
+use palimpsest_test_servers::{Bucket, Cluster};
 use palimpsest_tests::chance;
 
 use crate::agent::{Agent, Counts};
@@ -28,7 +28,7 @@ const SERVERS: usize = 3;
 const WORKERS: usize = 2;
 const AGENTS: u64 = 24;
 /// Looks at what is there, with nothing going on.
-const CHECKS: u32 = 4;
+const CHECKS: u32 = 3;
 
 fn duration() -> Duration {
     let said = std::env::var("SCALE_MINUTES").ok();
@@ -54,14 +54,27 @@ async fn whatever_happens() {
     let standby = primary.replica("standby");
     primary.psql("ALTER SYSTEM SET synchronous_standby_names = 'standby'");
     primary.reload();
-    let house = House::start(&at(&[&primary, &standby]), SERVERS, WORKERS, &SETTINGS);
+    let database = at(&[&primary, &standby]);
+    let house = House::start(
+        &database,
+        Some(Bucket::start()),
+        (SERVERS, WORKERS),
+        &SETTINGS,
+    );
     let house = Arc::new(house);
     let mut agents: Vec<_> = (0..AGENTS).map(|it| Agent::new(&house, it, seed)).collect();
     let mut mishaps = Mishaps::new(seed, duration());
-    let began = Instant::now();
+    let mut worked = Duration::ZERO;
     for number in 1..=CHECKS {
-        let until = began + duration() * number / CHECKS;
-        agents = run(agents, &house, &mut primary, &standby, &mut mishaps, until).await;
+        let until = duration() * number / CHECKS;
+        let began = Instant::now();
+        let happen = |now: Duration| {
+            mishaps.happen(worked + now, &house, &mut primary, &standby);
+            worked + now < until
+        };
+        agents = run(agents, happen).await;
+        worked += began.elapsed();
+        mishaps.mend(&house);
         for agent in &mut agents {
             agent.check().await;
         }
@@ -69,7 +82,7 @@ async fn whatever_happens() {
         for agent in &agents {
             counts += agent.counts;
         }
-        eprintln!("{:>4} s: {counts:?} {mishaps:?}", began.elapsed().as_secs());
+        eprintln!("{:>4} s: {counts:?} {mishaps:?}", worked.as_secs());
     }
     for agent in &agents {
         let told = agent.summary().await;
@@ -83,18 +96,12 @@ async fn whatever_happens() {
         "hardly anything was done: {acknowledged}"
     );
     assert!(mishaps.happened(), "{mishaps:?}");
+    assert!(house.has_results(), "nothing was kept in the bucket");
     house.stop();
 }
 
-/// Lets the agents work while things go wrong, and waits until all is in order again.
-async fn run(
-    agents: Vec<Agent>,
-    house: &Arc<House>,
-    primary: &mut Cluster,
-    standby: &Cluster,
-    mishaps: &mut Mishaps,
-    until: Instant,
-) -> Vec<Agent> {
+/// Lets the agents work for as long as `happen` says, which is told how long that is and lets things go wrong.
+async fn run(agents: Vec<Agent>, mut happen: impl FnMut(Duration) -> bool) -> Vec<Agent> {
     let stop = Arc::new(AtomicBool::new(false));
     let working: Vec<_> = agents
         .into_iter()
@@ -108,11 +115,10 @@ async fn run(
             })
         })
         .collect();
-    while Instant::now() < until {
+    let began = Instant::now();
+    while tokio::task::block_in_place(|| happen(began.elapsed())) {
         tokio::time::sleep(Duration::from_millis(100)).await;
-        tokio::task::block_in_place(|| mishaps.happen(house, primary, standby));
     }
-    tokio::task::block_in_place(|| mishaps.mend(house));
     stop.store(true, Ordering::Relaxed);
     let mut agents = Vec::new();
     for agent in working {

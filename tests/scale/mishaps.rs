@@ -1,9 +1,9 @@
 //! What goes wrong, and when: processes end as by a power failure every few seconds, the database is restarted twice
 //! and fails over once.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use palimpsest_test_database::Cluster;
+use palimpsest_test_servers::Cluster;
 use palimpsest_tests::chance;
 
 use crate::house::House;
@@ -15,23 +15,21 @@ const AWAY: Duration = Duration::from_millis(700);
 #[derive(Debug)]
 pub(crate) struct Mishaps {
     random: u64,
-    began: Instant,
     length: Duration,
-    next_kill: Instant,
-    away: Option<(usize, Instant)>,
+    next_kill: Duration,
+    away: Option<(usize, Duration)>,
     kills: u32,
     restarts: u32,
     failovers: u32,
 }
 
 impl Mishaps {
+    /// What goes wrong in so long a time of work.
     pub(crate) fn new(seed: u64, length: Duration) -> Self {
-        let now = Instant::now();
         Self {
             random: seed,
-            began: now,
             length,
-            next_kill: now + Duration::from_secs(1),
+            next_kill: Duration::from_secs(1),
             away: None,
             kills: 0,
             restarts: 0,
@@ -44,9 +42,14 @@ impl Mishaps {
         self.kills > 2 && self.restarts == 2 && self.failovers == 1
     }
 
-    /// Does what is due.
-    pub(crate) fn happen(&mut self, house: &House, primary: &mut Cluster, standby: &Cluster) {
-        let now = Instant::now();
+    /// Does what is due after so long a time of work.
+    pub(crate) fn happen(
+        &mut self,
+        now: Duration,
+        house: &House,
+        primary: &mut Cluster,
+        standby: &Cluster,
+    ) {
         if let Some((number, back)) = self.away
             && back <= now
         {
@@ -62,14 +65,13 @@ impl Mishaps {
             let pause = 2_000 + chance::next(&mut self.random) % 2_000;
             self.next_kill = now + Duration::from_millis(pause);
         }
-        let passed = now - self.began;
         // Once as for an upgrade, once as a crash.
-        if self.restarts < 2 && passed > self.length * (self.restarts + 1) / 5 {
+        if self.restarts < 2 && now > self.length * (self.restarts + 1) / 5 {
             primary.stop(["fast", "immediate"][self.restarts as usize]);
             primary.start_again();
             self.restarts += 1;
         }
-        if self.failovers == 0 && passed > self.length * 3 / 5 {
+        if self.failovers == 0 && now > self.length * 3 / 5 {
             primary.stop("immediate");
             standby.promote();
             self.failovers += 1;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use palimpsest_test_database::{Cluster, Options};
+use palimpsest_test_servers::{Bucket, Cluster, Options};
 use palimpsest_tests::say::{append, user, uuid, with_id};
 use palimpsest_tests::{Server, binary, name, refused};
 use tonic::Code;
@@ -93,6 +93,37 @@ fn a_start_says_what_is_wrong_with_the_database() {
     let told = said(&password, &[]);
     tells(&told, &["without a password in it", "password_file"]);
     assert!(!told.contains("secret"), "{told}");
+}
+
+#[test]
+fn a_start_says_what_is_wrong_with_the_bucket() {
+    let bucket = Bucket::start();
+    let start = |url: &str, other: (&'static str, &str)| {
+        let folder = tempfile::tempdir().unwrap();
+        let done = Command::new(binary())
+            .args([
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--admin-listen",
+                "127.0.0.1:0",
+            ])
+            .args(["--blobs", url, "--data-dir"])
+            .arg(folder.path().join("data"))
+            .env_clear()
+            .envs(bucket.variables())
+            .env(other.0, other.1)
+            .output()
+            .unwrap();
+        assert!(!done.status.success());
+        String::from_utf8_lossy(&done.stderr).into_owned()
+    };
+    let url = bucket.url();
+    let rights = ["the credentials need the right to put"];
+    tells(&start(&url, ("AWS_SECRET_ACCESS_KEY", "wrong")), &rights);
+    tells(&start(&url, ("AWS_ACCESS_KEY_ID", "stranger")), &rights);
+    let told = start("s3://missing/blobs", ("AWS_REGION", "us-east-1"));
+    tells(&told, &["s3://missing/blobs", "its bucket has to be there"]);
 }
 
 #[test]

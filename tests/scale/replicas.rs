@@ -8,7 +8,7 @@ use palimpsest_proto::context::v1::{
     CommitSummaryRequest, CompactRequest, CompactionStrategy, DeleteSessionRequest, EventKind,
     ListMessagesRequest, SnipRequest, WatchSessionRequest,
 };
-use palimpsest_test_database::Cluster;
+use palimpsest_test_servers::Cluster;
 use palimpsest_tests::say::{
     append, assistant_call, prepare, result, summary, user, uuid, with_id,
 };
@@ -34,7 +34,7 @@ fn pair(cluster: &Cluster, schema: &str, extra: &[&str]) -> House {
         .into_iter()
         .chain(extra.iter().copied())
         .collect();
-    House::start(&at(&[cluster]), 2, 0, &settings)
+    House::start(&at(&[cluster]), None, (2, 0), &settings)
 }
 
 fn turn(number: u64, lines: usize) -> Vec<palimpsest_proto::context::v1::MessageInput> {

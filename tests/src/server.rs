@@ -74,8 +74,8 @@ impl Server {
     }
 
     /// The same, at an address that its clients know.
-    pub fn start_at(address: &str, data_dir: &Path, extra: &[&str]) -> Self {
-        Self::start_until("ready", address, data_dir, extra, &[])
+    pub fn start_at(address: &str, data_dir: &Path, extra: &[&str], vars: &[(&str, &str)]) -> Self {
+        Self::start_until("ready", address, data_dir, extra, vars)
     }
 
     /// The same, for one that is not ready and answers all the same.

@@ -43,7 +43,7 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
         policies,
         usize::try_from(context.config.sessions.cache_bytes)?,
     );
-    let blobs = Arc::new(store::open_blobs(&context.config)?);
+    let blobs = Arc::new(store::open_blobs(&context.config).await?);
     let clock = Arc::clone(&context.clock);
     let quotas = Arc::new(Quotas::new(context.config.quotas.clone(), clock));
     let sessions = sessions

@@ -4,17 +4,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palimpsest_store::SessionLog;
-use palimpsest_store::blobs::Blobs;
+use palimpsest_store::blobs::{BlobError, Blobs};
 use palimpsest_store::postgres::{PostgresLog, PostgresOptions};
 use palimpsest_store::sled::{InHand, Observers, SledLog, SledOptions};
 use palimpsest_summarize::SecretSource;
 use secrecy::ExposeSecret as _;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use crate::config::Config;
 use crate::errors::BoxError;
 use crate::metrics::Metrics;
+use crate::sessions::told;
 use crate::{BLOB_FOLDER, LOG_FOLDER};
+
+/// How long a start waits for the place of the blobs.
+const CHECK: Duration = Duration::from_secs(5);
 
 /// Which engine keeps the sessions: only for those who watch it.
 #[derive(Debug, Clone)]
@@ -97,12 +102,30 @@ pub fn process_name() -> String {
     format!("{host}/{}", std::process::id())
 }
 
-/// Opens the configured place of the blobs, or a folder beside the log.
-pub fn open_blobs(config: &Config) -> Result<Blobs, BoxError> {
+/// Opens the configured place of the blobs, or a folder beside the log. A place that does not let this process in
+/// is told at once; one that cannot be reached may be back when it is needed.
+pub async fn open_blobs(config: &Config) -> Result<Blobs, BoxError> {
     let folder = config.data_dir.join(BLOB_FOLDER);
     let location = match &config.blobs.url {
         Some(url) => url.clone(),
         None => folder.to_string_lossy().into_owned(),
     };
-    Ok(Blobs::open(&location)?)
+    let blobs = Blobs::open(&location)?;
+    match timeout(CHECK, blobs.check(&process_name())).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error @ BlobError::Refused(_))) => return Err(format!("{location}: {error}").into()),
+        Ok(Err(error)) => {
+            let error = told(&error);
+            tracing::warn!(
+                location,
+                error,
+                "blobs cannot be reached; results stay in views until they can"
+            );
+        }
+        Err(_) => tracing::warn!(
+            location,
+            "blobs do not answer; results stay in views until they do"
+        ),
+    }
+    Ok(blobs)
 }

@@ -11,14 +11,9 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, WriteMultipart};
 use sha2::{Digest, Sha256};
 
-use crate::blobs::{BlobError, lost};
+use crate::blobs::{BlobError, PART_BYTES, PARTS, lost};
 
 pub use crate::blobs::hex;
-
-/// Up to so many bytes a file is written in one request; larger ones are streamed in parts.
-const PART_BYTES: usize = 8 << 20;
-/// Parts that are on their way at one time.
-const PARTS: usize = 2;
 
 /// A place for files.
 #[derive(Debug, Clone)]

@@ -1,4 +1,4 @@
-//! The blobs, on a folder and in memory.
+//! The blobs: on a folder, in memory, and in a bucket.
 #![expect(
     clippy::unwrap_used,
     reason = "helpers outside of a test function fail by panicking too"
@@ -13,6 +13,7 @@ use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_store::blobs::{
     BlobError, BlobKind, Blobs, MIN_SWEEP_AGE_MILLIS, Replaced, SummaryFile, summary_path,
 };
+use palimpsest_test_servers::Bucket;
 
 /// Later than any blob that a test writes.
 const FUTURE: Timestamp = Timestamp::from_millis(i64::MAX);
@@ -135,6 +136,58 @@ async fn summaries(blobs: &Blobs) {
 #[tokio::test]
 async fn in_memory() {
     behaves(&Blobs::open("memory://").unwrap()).await;
+}
+
+/// Clients of S3 take how to reach it from their process's environment, so this is a process of its own.
+#[test]
+fn in_a_bucket() {
+    let bucket = Bucket::start();
+    let done = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "on_a_bucket", "--ignored"])
+        .envs(bucket.variables())
+        .env("PALIMPSEST_TEST_BUCKET", bucket.url())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success() && said.contains("1 passed"), "{said}");
+    let leftovers: Vec<_> = fs::read_dir(bucket.folder().join(".sgwtmp/multipart"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .flat_map(|object| fs::read_dir(object.path()).into_iter().flatten())
+        .collect();
+    assert!(leftovers.is_empty(), "uploads were left: {leftovers:?}");
+}
+
+#[tokio::test]
+#[ignore = "in_a_bucket runs it, with the variables that it needs"]
+async fn on_a_bucket() {
+    let blobs = Blobs::open(&std::env::var("PALIMPSEST_TEST_BUCKET").unwrap()).unwrap();
+    behaves(&blobs).await;
+    // Around the size at which one request becomes several, and what several can be.
+    let s = session("large");
+    for len in [8 << 20, (8 << 20) + 1, (16 << 20) + 5] {
+        let bytes: Bytes = (0..=250_u8).cycle().take(len).collect();
+        for _ in 0..2 {
+            let blob = blobs.put(&s, "large", BlobKind::Text, bytes.clone()).await;
+            let blob = blob.unwrap();
+            assert_eq!(blob.bytes, len as u64);
+            assert!(blobs.get_checked(&blob).await.unwrap() == bytes);
+            let end = (len as u64 - 3)..len as u64;
+            let part = blobs.get_range(&blob.path, end).await.unwrap();
+            assert_eq!(part, bytes.slice(len - 3..));
+        }
+    }
+    // Two at once are one: whoever comes second finds what the first has written.
+    let text = Bytes::from_static(b"the same");
+    let both = futures::future::join_all((0..8).map(|_| {
+        let (blobs, text) = (blobs.clone(), text.clone());
+        async move { blobs.put(&session("race"), "c", BlobKind::Text, text).await }
+    }));
+    for put in both.await {
+        put.unwrap();
+    }
+    assert_eq!(blobs.list(&session("race")).await.unwrap().len(), 1);
 }
 
 #[tokio::test]

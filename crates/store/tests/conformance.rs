@@ -15,7 +15,7 @@ use palimpsest_store::conformance::{self, Harness};
 use palimpsest_store::memory::MemoryLog;
 use palimpsest_store::postgres::{PostgresLog, PostgresOptions};
 use palimpsest_store::sled::{SledLog, SledOptions};
-use palimpsest_test_database::Cluster;
+use palimpsest_test_servers::Cluster;
 
 struct Memory;
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use palimpsest_proto::context::v1::{ListEventsRequest, SnipRequest};
-use palimpsest_test_database::Cluster;
+use palimpsest_test_servers::Cluster;
 use palimpsest_tests::Server;
 use promql_parser::parser::{Expr, LabelModifier, parse};
 use serde_json::Value;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, WriteMultipart};
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use sha2::{Digest, Sha256};
 use tokio::sync::RwLock;
@@ -31,6 +31,10 @@ use crate::crash_point;
 /// may not be written yet.
 pub const MIN_SWEEP_AGE_MILLIS: i64 = 24 * 60 * 60 * 1000;
 
+/// Up to so many bytes go to a bucket in one request; more of them go in parts of this size.
+pub(crate) const PART_BYTES: usize = 8 << 20;
+/// Parts that are on their way at one time.
+pub(crate) const PARTS: usize = 2;
 /// How many of a digest's hex digits a path holds.
 const DIGEST_IN_PATH: usize = 16;
 
@@ -52,6 +56,12 @@ pub enum BlobError {
         /// Its size.
         bytes: u64,
     },
+    /// The place does not let this process keep anything there, and will not until somebody sees to it.
+    #[error(
+        "blobs cannot be kept there: {0}; its bucket has to be there, and the credentials need the right to put, \
+         get, list and delete objects in it"
+    )]
+    Refused(String),
     /// The range is not within the blob.
     #[error("bytes {start} to {end} are not within the blob")]
     Range {
@@ -151,6 +161,37 @@ impl Blobs {
         })
     }
 
+    /// Whether a bucket takes, gives and removes objects: writes one that nobody reads. A folder is asked nothing,
+    /// because it was created or found when it was opened.
+    pub async fn check(&self, process: &str) -> Result<(), BlobError> {
+        if self.folders.is_some() {
+            return Ok(());
+        }
+        let name: String = process
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+            .collect();
+        // No project's name begins so.
+        let path = self.path(&format!("_check/{name}"))?;
+        let checked = async {
+            self.store
+                .put(&path, Bytes::from_static(b"-").into())
+                .await?;
+            self.store.get(&path).await?.bytes().await?;
+            let listed = self
+                .store
+                .list(Some(&self.path("_check").unwrap_or_default()));
+            listed.take(1).try_collect::<Vec<_>>().await?;
+            self.store.delete(&path).await
+        };
+        checked.await.map_err(|error| match error {
+            object_store::Error::PermissionDenied { .. }
+            | object_store::Error::Unauthenticated { .. }
+            | object_store::Error::NotFound { .. } => BlobError::Refused(told(&error)),
+            error => BlobError::Store(error),
+        })
+    }
+
     /// Keeps a tool result, durably. Its path follows from what it holds, so keeping it again is the
     /// same as keeping it once. `call` is the caller's name for the tool call, made fit for a path.
     pub async fn put(
@@ -189,6 +230,10 @@ impl Blobs {
         };
         let _not_swept = self.sweeping.read().await;
         let path = self.path(&blob.path)?;
+        if self.folders.is_none() && bytes.len() > PART_BYTES {
+            self.put_parts(&blob.path, &path, bytes).await?;
+            return Ok(blob);
+        }
         let create = PutMode::Create.into();
         match self
             .store
@@ -210,6 +255,30 @@ impl Blobs {
         // old enough for a sweep that runs right now. Writing the same bytes again settles both.
         self.overwrite(&blob.path, bytes).await?;
         Ok(blob)
+    }
+
+    /// Keeps what is too large for one request to a bucket. There is no creation of an object in parts that fails
+    /// when it is there; but whoever else writes it writes the same bytes.
+    async fn put_parts(&self, name: &str, path: &Path, bytes: Bytes) -> Result<(), BlobError> {
+        match self.store.head(path).await {
+            Ok(_) if self.get(name).await? != bytes => {
+                return Err(BlobError::Damaged(name.to_owned()));
+            }
+            Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
+            Err(error) => return Err(BlobError::Store(error)),
+        }
+        let upload = self.store.put_multipart(path).await;
+        let upload = upload.map_err(BlobError::Store)?;
+        let mut parts = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
+        for start in (0..bytes.len()).step_by(PART_BYTES) {
+            let room = parts.wait_for_capacity(PARTS).await;
+            room.map_err(BlobError::Store)?;
+            parts.put(bytes.slice(start..bytes.len().min(start + PART_BYTES)));
+        }
+        // What went wrong is taken away again by this.
+        parts.finish().await.map_err(BlobError::Store)?;
+        crash_point("blob.put");
+        Ok(())
     }
 
     /// All of a blob.
@@ -389,6 +458,13 @@ pub fn hex(digest: &[u8]) -> String {
         let _ = write!(out, "{byte:02x}");
     }
     out
+}
+
+/// What a bucket answered, on one line, as far as it fits in a message.
+fn told(error: &object_store::Error) -> String {
+    let text = error.to_string();
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    words.chars().take(400).collect()
 }
 
 pub(crate) fn lost(error: object_store::Error, path: &str) -> BlobError {

@@ -1,15 +1,7 @@
-//! PostgreSQL as Debian packages it, started for a test, with a folder and a port of its own.
-//!
-//! It ends with the test's process, however that ends: a shell stands between the two and takes the end of its
-//! own input for that.
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test whose database does not start should fail"
-)]
+//! PostgreSQL as Debian packages it.
 
 use std::fmt::Write as _;
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -18,6 +10,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use tempfile::TempDir;
+
+use crate::{free_port, leashed};
 
 /// The role that owns everything in it.
 pub const OWNER: &str = "palimpsest";
@@ -93,11 +87,9 @@ impl Cluster {
             .tempdir()
             .unwrap();
         own(folder.path());
-        let port = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = port.local_addr().unwrap().port();
         Self {
             folder,
-            port,
+            port: free_port(),
             running: None,
         }
     }
@@ -152,16 +144,8 @@ impl Cluster {
 
     /// Starts it after it was stopped.
     pub fn start_again(&mut self) {
-        let script = r#""$0" -D "$1" >>"$1/../log" 2>&1 </dev/null &
-            cat >/dev/null; kill -QUIT $! 2>/dev/null; wait"#;
-        let mut command = as_its_user(Command::new("sh"));
-        command
-            .args(["-c", script])
-            .arg(binary("postgres"))
-            .arg(self.data())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+        let mut command = as_its_user(leashed(&binary("postgres"), &self.log_file()));
+        command.arg("-D").arg(self.data());
         self.running = Some(command.spawn().unwrap());
         let look_every = Duration::from_millis(50);
         let mut waited = Duration::ZERO;
@@ -234,7 +218,11 @@ impl Cluster {
 
     /// What it has to say for itself.
     pub fn log(&self) -> String {
-        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+        fs::read_to_string(self.log_file()).unwrap_or_default()
+    }
+
+    fn log_file(&self) -> PathBuf {
+        self.folder.path().join("log")
     }
 }
 

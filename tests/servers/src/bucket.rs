@@ -1,0 +1,95 @@
+//! A server that speaks S3: `versitygw` over a folder, as `scripts/install-tools` builds it.
+
+use std::fs;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::thread::sleep;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::{free_port, leashed};
+
+/// How long starting may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+const SECRET: &str = "a-secret-of-tests";
+
+/// The server, with one bucket.
+#[derive(Debug)]
+pub struct Bucket {
+    folder: TempDir,
+    port: u16,
+    running: Option<Child>,
+}
+
+impl Bucket {
+    /// A new one, whose bucket is empty.
+    pub fn start() -> Self {
+        let folder = tempfile::Builder::new()
+            .prefix("bucket-")
+            .tempdir()
+            .unwrap();
+        fs::create_dir_all(folder.path().join("data/bucket")).unwrap();
+        let port = free_port();
+        let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/bin/versitygw");
+        assert!(
+            tool.exists(),
+            "scripts/install-tools builds {}",
+            tool.display()
+        );
+        let mut command = leashed(&tool, &folder.path().join("log"));
+        command
+            .args(["--access", "tests", "--secret", SECRET, "--quiet"])
+            .args(["--port", &format!("127.0.0.1:{port}"), "posix"])
+            .arg(folder.path().join("data"));
+        let running = Some(command.spawn().unwrap());
+        let bucket = Self {
+            folder,
+            port,
+            running,
+        };
+        let look_every = Duration::from_millis(20);
+        let mut waited = Duration::ZERO;
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            let log = fs::read_to_string(bucket.folder.path().join("log"));
+            assert!(waited < PATIENCE, "it does not start: {log:?}");
+            sleep(look_every);
+            waited += look_every;
+        }
+        bucket
+    }
+
+    /// Where blobs are kept in it.
+    pub fn url(&self) -> String {
+        "s3://bucket/blobs".into()
+    }
+
+    /// How it is reached, as variables that clients of S3 know.
+    pub fn variables(&self) -> Vec<(&'static str, String)> {
+        vec![
+            (
+                "AWS_ENDPOINT_URL",
+                format!("http://127.0.0.1:{}", self.port),
+            ),
+            ("AWS_ALLOW_HTTP", "true".into()),
+            ("AWS_REGION", "us-east-1".into()),
+            ("AWS_ACCESS_KEY_ID", "tests".into()),
+            ("AWS_SECRET_ACCESS_KEY", SECRET.into()),
+        ]
+    }
+
+    /// The folder that the bucket is.
+    pub fn folder(&self) -> PathBuf {
+        self.folder.path().join("data/bucket")
+    }
+}
+
+impl Drop for Bucket {
+    fn drop(&mut self) {
+        if let Some(mut running) = self.running.take() {
+            drop(running.stdin.take());
+            drop(running.wait());
+        }
+    }
+}
