@@ -21,7 +21,7 @@ docs:
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 
 # How fast, as ratios to limits that are measured in the same run; target/bench has the figures. Five minutes, or
-# `QUICK=1` for all rows in a moment; `ONLY=wire`, `inside` or `start` for a part.
+# `QUICK=1` for all rows in a moment; `ONLY=wire`, `inside`, `start` or `shared` for a part.
 bench:
 	cargo build --release --locked -p palimpsest-server -p palimpsest-bench
 	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest target/release/palimpsest-bench $(strip \
@@ -54,7 +54,7 @@ soak:
 scale: tools
 	cargo build --release --locked
 	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest SCALE_MINUTES=$(MINUTES) \
-		cargo test --locked --workspace --test scale -- --nocapture
+		cargo test --locked --workspace --test scale whatever_happens -- --nocapture
 
 # A release under load, with ghz: every call, agents at work, long transcripts, many sessions. Ten minutes, or
 # `QUICK=1` for one; `SECONDS=300 ONLY=append-json-1k/open RATE=500` for one run. Report and plots: target/load.

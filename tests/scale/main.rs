@@ -8,6 +8,7 @@
 mod agent;
 mod house;
 mod mishaps;
+mod moving;
 mod refusals;
 mod replicas;
 

@@ -15,6 +15,7 @@ pub mod grpc;
 pub mod hooks;
 pub mod memory;
 pub mod metrics;
+pub mod migrate;
 pub mod quotas;
 pub mod serve;
 pub mod services;

@@ -11,6 +11,7 @@
 
 mod inside;
 mod row;
+mod shared;
 mod start;
 mod table;
 mod wire;
@@ -52,6 +53,8 @@ enum Part {
     Inside,
     /// A server with many sessions.
     Start,
+    /// The engine on PostgreSQL, beside pgbench.
+    Shared,
 }
 
 /// What the harness that starts servers takes the binary from.
@@ -62,6 +65,7 @@ struct Extent {
     wire: wire::Extent,
     inside: inside::Extent,
     sessions: usize,
+    shared: shared::Extent,
 }
 
 const WHOLE: Extent = Extent {
@@ -79,6 +83,10 @@ const WHOLE: Extent = Extent {
         long: 10_000,
     },
     sessions: 100_000,
+    shared: shared::Extent {
+        rounds: 5,
+        time: Duration::from_secs(4),
+    },
 };
 
 const QUICK: Extent = Extent {
@@ -96,6 +104,10 @@ const QUICK: Extent = Extent {
         long: 200,
     },
     sessions: 100,
+    shared: shared::Extent {
+        rounds: 1,
+        time: Duration::from_secs(1),
+    },
 };
 
 fn main() -> Result<()> {
@@ -144,6 +156,9 @@ fn rows(options: &Options, out: &Path) -> Result<Vec<Row>> {
     }
     if wanted(Part::Start) {
         rows.extend(start::rows(out, extent.sessions, tell)?);
+    }
+    if wanted(Part::Shared) {
+        rows.extend(shared::rows(&extent.shared, tell)?);
     }
     Ok(rows)
 }

@@ -42,6 +42,7 @@ fn every_row_is_measured_beside_a_limit() {
         "memory of an idle session",
         "start with 100 sessions, ready",
         "memory then, while nothing goes on",
+        "append to PostgreSQL, 1 KB frame",
     ];
     assert_eq!(rows.len(), expected.len(), "{said}");
     for (row, expected) in rows.iter().zip(expected) {

@@ -14,6 +14,7 @@ mod health;
 mod import;
 mod inspect;
 mod keys;
+mod migrate;
 mod output;
 mod replay;
 mod restore;
@@ -60,6 +61,7 @@ enum Command {
     VerifyStore(verify_store::VerifyStore),
     CompactStore(compact_store::CompactStore),
     Schema(schema::Schema),
+    Migrate(migrate::Migrate),
     Config(config::Print),
     Completions(completions::Completions),
 }
@@ -85,6 +87,7 @@ impl Cli {
             Command::VerifyStore(command) => command.run(),
             Command::CompactStore(command) => command.run(),
             Command::Schema(command) => command.run(),
+            Command::Migrate(command) => command.run(),
             Command::Config(command) => command.run(),
             Command::Completions(command) => command.run(),
         }

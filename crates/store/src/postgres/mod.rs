@@ -41,6 +41,7 @@ use crate::{
 
 pub use self::pool::is_address;
 pub use self::schema::{SchemaState, apply, print, state};
+pub use self::statements::append_statement;
 
 /// How a store is reached.
 #[derive(Clone)]

@@ -159,3 +159,8 @@ statements! {
          INSERT INTO {schema}.replicas (name, seen) VALUES ($1, now())
          ON CONFLICT (name) DO UPDATE SET seen = now()";
 }
+
+/// The statement of an append, for who measures it beside others.
+pub fn append_statement(schema: &str) -> String {
+    Statements::new(&super::pool::quoted(schema)).append
+}

@@ -1,0 +1,137 @@
+//! `palimpsest migrate`: sessions from the embedded store into a database, and back.
+
+use std::sync::Arc;
+
+use anyhow::{anyhow, bail};
+use clap::{Args, ValueEnum};
+use palimpsest_core::ids::ProjectId;
+use palimpsest_server::clock::{Clock, SystemClock};
+use palimpsest_server::config::Config;
+use palimpsest_server::migrate::{Side, migrate};
+use palimpsest_server::{BLOB_FOLDER, LOG_FOLDER, store};
+use palimpsest_store::SessionLog;
+use palimpsest_store::blobs::Blobs;
+use palimpsest_store::postgres::PostgresLog;
+use palimpsest_store::sled::{SledLog, SledOptions};
+
+use super::client::block_on;
+use super::output::{bytes, number, print};
+use super::settings::Settings;
+
+/// Move all sessions from the embedded store into a database that servers share, or back
+#[derive(Debug, Args)]
+#[command(
+    after_help = "No server and no worker may work on either of the two meanwhile. The embedded store is in data_dir,
+and its stored results beside it; store.postgres.url says where the database is, and blobs.url where its
+results are. Each session is copied with its whole log and all its results, and counts when both stores
+give the same views, by their digests. Nothing of the source is changed. What was cut off is gone on with
+when it is run again.
+
+Examples:
+  palimpsest migrate --from sled --to postgres --data-dir /var/lib/palimpsest --config palimpsest.toml
+  palimpsest migrate --from postgres --to sled --data-dir /tmp/back --config palimpsest.toml"
+)]
+#[expect(
+    clippy::doc_markdown,
+    reason = "the comments are shown by --help as they are"
+)]
+pub(super) struct Migrate {
+    /// The store that has the sessions
+    #[arg(long, value_name = "STORE")]
+    from: Engine,
+    /// The store that gets them
+    #[arg(long, value_name = "STORE")]
+    to: Engine,
+    /// Where the embedded store's results are, such as s3://bucket/prefix [default: in data_dir]
+    #[arg(long, value_name = "URL")]
+    embedded_blobs: Option<String>,
+    /// Move the sessions of this project alone
+    #[arg(long, value_name = "NAME")]
+    project: Option<String>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Engine {
+    /// The embedded one, in the data folder
+    Sled,
+    /// A database, at store.postgres.url
+    Postgres,
+}
+
+impl Migrate {
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        block_on(self.migrate())
+    }
+
+    async fn migrate(self) -> anyhow::Result<()> {
+        if self.from == self.to {
+            bail!(
+                "--from and --to name the same store: say sled for one and postgres for the other"
+            );
+        }
+        let project = self.project.as_deref().map(ProjectId::new).transpose();
+        let project = project.map_err(|error| anyhow!("--project {error}"))?;
+        let config = self.settings.load()?.config;
+        let embedded = self.embedded_blobs.unwrap_or_else(|| {
+            let folder = config.data_dir.join(BLOB_FOLDER);
+            folder.to_string_lossy().into_owned()
+        });
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let (from_log, from_blobs) = open(&config, self.from, &embedded, true).await?;
+        let (to_log, to_blobs) = open(&config, self.to, &embedded, false).await?;
+        let side = |log: &Arc<dyn SessionLog>, blobs| {
+            let side = Side::new(Arc::clone(log), Arc::new(blobs), Arc::clone(&clock));
+            side.map_err(|error| anyhow!("{error}"))
+        };
+        let (from, to) = (side(&from_log, from_blobs)?, side(&to_log, to_blobs)?);
+        let moved = migrate(&from, &to, project.as_ref(), clock.now()).await;
+        drop((from, to));
+        from_log.close().await?;
+        to_log.close().await?;
+        let moved = moved?;
+        print(&format!(
+            "{} sessions are in both stores, and each gives the same views in both. Moved now: {} sessions, \
+             {} events, {} stored files, {}.\n",
+            number(moved.sessions),
+            number(moved.moved),
+            number(moved.events),
+            number(moved.files),
+            bytes(moved.bytes)
+        ))
+    }
+}
+
+async fn open(
+    config: &Config,
+    engine: Engine,
+    embedded_blobs: &str,
+    is_source: bool,
+) -> anyhow::Result<(Arc<dyn SessionLog>, Blobs)> {
+    match engine {
+        Engine::Sled => {
+            let folder = config.data_dir.join(LOG_FOLDER);
+            if is_source && !folder.is_dir() {
+                bail!("there is no store in {}", config.data_dir.display());
+            }
+            tokio::fs::create_dir_all(&config.data_dir).await?;
+            let options = SledOptions::new(folder);
+            let opened = tokio::task::spawn_blocking(move || SledLog::open(&options)).await??;
+            Ok((Arc::new(opened), Blobs::open(embedded_blobs)?))
+        }
+        Engine::Postgres => {
+            let options = store::database(config)
+                .await
+                .map_err(|error| anyhow!("{error}"))?;
+            let options = options.ok_or_else(|| {
+                anyhow!("store.postgres.url is not set: it says where the database is")
+            })?;
+            let opened = PostgresLog::open(&options).await?;
+            let blobs = store::open_blobs(config)
+                .await
+                .map_err(|error| anyhow!("{error}"))?;
+            Ok((Arc::new(opened), blobs))
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Moves sessions from one store into another: the same log, the same results, the same views.
+//!
+//! It can be cut off anywhere and begun again: what is in the target must be the beginning of what is in the
+//! source, and the rest is added. A session counts when the views that both stores give are the same bytes.
+
+use std::sync::Arc;
+
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use palimpsest_core::codec;
+use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
+use palimpsest_core::limits::Limits;
+use palimpsest_core::policy::Overlay;
+use palimpsest_core::session::Session;
+use palimpsest_core::view::{Provider, Target};
+use palimpsest_store::blobs::{BlobError, Blobs, Replaced};
+use palimpsest_store::{
+    Batch, DueChange, Frame, Head, MAX_LIST, Position, SessionLog, StoreError, crash_point,
+};
+use sha2::{Digest as _, Sha256};
+
+use crate::clock::Clock;
+use crate::sessions::{Policies, READ_BYTES, Sessions, SessionsError};
+
+/// Sessions that are moved at one time.
+const PARALLEL: usize = 8;
+/// What verifies the views may keep of sessions in memory.
+const CACHE_BYTES: usize = 64 << 20;
+
+/// Why a store was not moved.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrateError {
+    /// A log could not be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A result could not be read or written.
+    #[error("a stored result of {0} cannot be moved: {1}")]
+    Blobs(SessionKey, #[source] BlobError),
+    /// A session could not be read to compare its views.
+    #[error("{0} cannot be read: {1}")]
+    Session(SessionKey, #[source] SessionsError),
+    /// The target has a session of that name that is no copy.
+    #[error(
+        "{0} is in the target and is not the beginning of what is in the source: delete one of them, or move into \
+         an empty store"
+    )]
+    Diverged(SessionKey),
+    /// Somebody works on the source.
+    #[error(
+        "{0} changed while it was moved: stop the servers and workers on the source, then go on"
+    )]
+    Changed(SessionKey),
+    /// The views of the two differ.
+    #[error(
+        "{0} gives another view in the target: nothing of the source was changed, and this is a defect"
+    )]
+    Differs(SessionKey),
+}
+
+/// One of the two stores.
+pub struct Side {
+    log: Arc<dyn SessionLog>,
+    blobs: Arc<Blobs>,
+    sessions: Sessions,
+}
+
+impl Side {
+    /// A store, with what is needed to read its sessions.
+    pub fn new(
+        log: Arc<dyn SessionLog>,
+        blobs: Arc<Blobs>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, crate::errors::BoxError> {
+        let policies = Policies::new(&Overlay::default(), &std::collections::BTreeMap::new())?;
+        let limits = Arc::new(Limits::default());
+        Ok(Self {
+            sessions: Sessions::new(Arc::clone(&log), clock, limits, policies, CACHE_BYTES),
+            log,
+            blobs,
+        })
+    }
+}
+
+/// What was moved, and what was there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Migrated {
+    /// Sessions of the source, all of which are in the target now.
+    pub sessions: u64,
+    /// Those that had to be moved, wholly or in part.
+    pub moved: u64,
+    /// Events that were added.
+    pub events: u64,
+    /// Results and summaries that were added.
+    pub files: u64,
+    /// Bytes of both.
+    pub bytes: u64,
+}
+
+impl std::ops::AddAssign for Migrated {
+    fn add_assign(&mut self, other: Self) {
+        self.sessions += other.sessions;
+        self.moved += other.moved;
+        self.events += other.events;
+        self.files += other.files;
+        self.bytes += other.bytes;
+    }
+}
+
+/// Moves every session, of one project or of all.
+pub async fn migrate(
+    from: &Side,
+    to: &Side,
+    project: Option<&ProjectId>,
+    now: Timestamp,
+) -> Result<Migrated, MigrateError> {
+    let mut all = Migrated::default();
+    let mut after: Option<SessionKey> = None;
+    loop {
+        let page = from.log.list(project, after.as_ref(), MAX_LIST).await?;
+        let Some((last, _)) = page.last() else {
+            return Ok(all);
+        };
+        after = Some(last.clone());
+        let moves = page.into_iter().map(|(key, head)| async move {
+            let moved = Move {
+                from,
+                to,
+                key: &key,
+                head: &head,
+                now,
+            };
+            moved.run().await
+        });
+        let mut done = stream::iter(moves).buffer_unordered(PARALLEL);
+        while let Some(one) = done.try_next().await? {
+            all += one;
+        }
+        tracing::info!(sessions = all.sessions, moved = all.moved, "moving");
+    }
+}
+
+/// One session on its way.
+struct Move<'a> {
+    from: &'a Side,
+    to: &'a Side,
+    key: &'a SessionKey,
+    head: &'a Head,
+    now: Timestamp,
+}
+
+impl Move<'_> {
+    async fn run(self) -> Result<Migrated, MigrateError> {
+        let mut done = Migrated {
+            sessions: 1,
+            ..Migrated::default()
+        };
+        let there = self.to.log.head(self.key).await?;
+        let at = there.as_ref().map_or(Position::START, Head::position);
+        self.continues(at).await?;
+        // The results first, as everywhere: an event names what is there.
+        self.files(&mut done).await?;
+        crash_point("migrate.files");
+        let counted = there.as_ref().map_or(0, |head| head.blob_bytes);
+        let at = self.log(at, counted, &mut done).await?;
+        self.snapshot(at, there.as_ref()).await?;
+        crash_point("migrate.session");
+        let now = self.from.log.head(self.key).await?;
+        if now.map(|head| head.position()) != Some(self.head.position()) {
+            return Err(MigrateError::Changed(self.key.clone()));
+        }
+        let both = [self.views(self.from).await?, self.views(self.to).await?];
+        if both[0] != both[1] {
+            return Err(MigrateError::Differs(self.key.clone()));
+        }
+        done.moved = u64::from(done.events + done.files > 0);
+        Ok(done)
+    }
+
+    /// Whether what is in the target is the beginning of what is in the source.
+    async fn continues(&self, at: Position) -> Result<(), MigrateError> {
+        if at.revision == Revision::ZERO {
+            return Ok(());
+        }
+        let last = async |side: &Side, incarnation: u64| {
+            let before = Revision::new(at.revision.get() - 1);
+            let frames = side.log.read(self.key, incarnation, before, 1).await?;
+            let last = frames.into_iter().next();
+            Ok::<_, StoreError>(last.filter(|frame| frame.last() == at.revision))
+        };
+        let source = last(self.from, self.head.incarnation).await?;
+        let target = last(self.to, at.incarnation).await?;
+        if source.is_none() || source != target {
+            return Err(MigrateError::Diverged(self.key.clone()));
+        }
+        Ok(())
+    }
+
+    async fn files(&self, done: &mut Migrated) -> Result<(), MigrateError> {
+        let wrong = |error| MigrateError::Blobs(self.key.clone(), error);
+        let there = self.to.blobs.results(self.key).await.map_err(wrong)?;
+        for (file, bytes) in self.from.blobs.results(self.key).await.map_err(wrong)? {
+            // Its name ends with its digest.
+            if there
+                .iter()
+                .any(|(name, size)| *name == file && *size == bytes)
+            {
+                continue;
+            }
+            let path = palimpsest_store::blobs::result_path(self.key, &file).map_err(wrong)?;
+            let content = self.from.blobs.get(&path).await.map_err(wrong)?;
+            done.bytes += content.len() as u64;
+            done.files += 1;
+            let put = self.to.blobs.put_file(self.key, &file, content);
+            put.await.map_err(wrong)?;
+        }
+        let found = self.from.blobs.summary(self.key).await.map_err(wrong)?;
+        let there = self.to.blobs.summary(self.key).await.map_err(wrong)?;
+        if let Some(found) = found
+            && there.as_ref().is_none_or(|there| there.text != found.text)
+        {
+            let text = found.text.clone();
+            done.bytes += text.len() as u64;
+            let put = self
+                .to
+                .blobs
+                .replace_summary(self.key, there.as_ref(), text);
+            if put.await.map_err(wrong)? == Replaced::Changed {
+                return Err(MigrateError::Changed(self.key.clone()));
+            }
+            done.files += 1;
+        }
+        Ok(())
+    }
+
+    /// Adds what is missing of the log, and says where the copy stands then.
+    async fn log(
+        &self,
+        mut at: Position,
+        counted: u64,
+        done: &mut Migrated,
+    ) -> Result<Position, MigrateError> {
+        while at.revision < self.head.revision {
+            let frames =
+                self.from
+                    .log
+                    .read(self.key, self.head.incarnation, at.revision, READ_BYTES);
+            let frames = frames.await?;
+            if frames.is_empty() {
+                return Err(MigrateError::Changed(self.key.clone()));
+            }
+            for frame in frames {
+                let is_last = frame.last() == self.head.revision;
+                done.events += u64::from(frame.events);
+                done.bytes += frame.bytes.len() as u64;
+                at = self.append(at, frame, is_last, counted).await?;
+            }
+        }
+        Ok(at)
+    }
+
+    /// With the last of all the worker is told to look at the session, and the store how much its results hold.
+    async fn append(
+        &self,
+        at: Position,
+        frame: Frame,
+        is_last: bool,
+        counted: u64,
+    ) -> Result<Position, MigrateError> {
+        let changed = || MigrateError::Changed(self.key.clone());
+        let batch = Batch {
+            expected: at,
+            events: frame.events.try_into().map_err(|_| changed())?,
+            frame: frame.bytes,
+            summary: self.head.summary.clone(),
+            due: if is_last {
+                DueChange::At(self.now)
+            } else {
+                DueChange::Keep
+            },
+            blob_bytes: if is_last {
+                self.head.blob_bytes.saturating_sub(counted)
+            } else {
+                0
+            },
+        };
+        match self.to.log.append(self.key, batch).await {
+            Err(StoreError::Conflict { .. }) => Err(MigrateError::Diverged(self.key.clone())),
+            appended => Ok(appended?),
+        }
+    }
+
+    /// Without it the first load would fold the whole log.
+    async fn snapshot(&self, at: Position, there: Option<&Head>) -> Result<(), MigrateError> {
+        let Some(mark) = self.head.snapshot else {
+            return Ok(());
+        };
+        let known = there.and_then(|head| head.snapshot);
+        if known.is_some_and(|known| known.at >= mark.at) {
+            return Ok(());
+        }
+        let snapshot = self.from.log.snapshot(self.key, self.head.incarnation);
+        if let Some(snapshot) = snapshot.await? {
+            self.to
+                .log
+                .put_snapshot(self.key, at.incarnation, snapshot)
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// The digests of the views that a store gives, one for each provider.
+    async fn views(&self, side: &Side) -> Result<Vec<Option<[u8; 32]>>, MigrateError> {
+        let digest = |session: &Session| {
+            let providers = [Provider::Anthropic, Provider::OpenAi, Provider::Bedrock];
+            let of = |provider| {
+                let target = Target {
+                    provider,
+                    ..Target::default()
+                };
+                let view = session.view(&target, None).ok()?;
+                let mut digest = Sha256::new();
+                let mut bytes = Vec::new();
+                for message in &view.messages {
+                    bytes.clear();
+                    codec::write(provider, message, &mut bytes);
+                    digest.update((bytes.len() as u64).to_be_bytes());
+                    digest.update(&bytes);
+                }
+                Some(digest.finalize().into())
+            };
+            providers.into_iter().map(of).collect()
+        };
+        let read = side.sessions.read_whole(self.key, digest).await;
+        read.map_err(|error| MigrateError::Session(self.key.clone(), error))
+    }
+}

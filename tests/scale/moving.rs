@@ -1,0 +1,148 @@
+//! `palimpsest migrate`: sessions into a database and back, cut off and gone on with.
+
+use std::path::Path;
+
+use palimpsest_proto::context::v1::ListMessagesRequest;
+use palimpsest_test_servers::Bucket;
+use palimpsest_tests::say::{append, assistant_call, prepare, result, user, uuid, with_id};
+use palimpsest_tests::{Server, name, palimpsest_with};
+
+use crate::house::at;
+use crate::replicas::database;
+
+const SESSIONS: u64 = 12;
+
+/// What a caller would see of a session: its view, and its transcript.
+type Seen = (Vec<bytes::Bytes>, Vec<String>);
+
+async fn seen(server: &Server, session: &str) -> Seen {
+    let view = prepare(session, Vec::new());
+    let view = server.context().await.prepare_context(view).await.unwrap();
+    let listed = ListMessagesRequest {
+        session: session.to_owned(),
+        page_size: 1_000,
+        ..ListMessagesRequest::default()
+    };
+    let listed = server.sessions().await.list_messages(listed).await.unwrap();
+    let ids = listed.into_inner().messages.into_iter().map(|it| it.id);
+    (view.into_inner().messages_json, ids.collect())
+}
+
+async fn all(server: &Server) -> Vec<Seen> {
+    let mut all = Vec::new();
+    for number in 0..SESSIONS {
+        all.push(seen(server, &name(&format!("moved-{number}"))).await);
+    }
+    all
+}
+
+/// Sessions with results that are kept in files, of different lengths.
+async fn fill(server: &Server) {
+    let mut client = server.context().await;
+    for number in 0..SESSIONS {
+        let session = name(&format!("moved-{number}"));
+        for turn in 0..=number {
+            let call = format!("call_{turn}");
+            let lines = if turn % 3 == 0 { 2_500 } else { 20 };
+            let text = format!("what {session} found in turn {turn}\n").repeat(lines);
+            let messages = vec![
+                with_id(&uuid(turn * 3), user(&format!("question {turn}"))),
+                with_id(&uuid(turn * 3 + 1), assistant_call(&call)),
+                with_id(&uuid(turn * 3 + 2), result(&call, &text)),
+            ];
+            client
+                .prepare_context(prepare(&session, messages))
+                .await
+                .unwrap();
+        }
+    }
+}
+
+/// Runs the command, and says what it printed.
+fn migrate(arguments: &[&str], bucket: &Bucket, more: &[(&str, &str)]) -> Result<String, String> {
+    let variables = bucket.variables();
+    let variables = variables
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()));
+    let variables: Vec<_> = variables.chain(more.iter().copied()).collect();
+    let mut all = vec!["migrate"];
+    all.extend(arguments);
+    let done = palimpsest_with(&all, &variables);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if done.status.success() {
+        Ok(text(&done.stdout))
+    } else {
+        Err(text(&done.stderr))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_move_into_a_database_and_back() {
+    let (cluster, bucket) = (database(), Bucket::start());
+    let folder = tempfile::tempdir().unwrap();
+    let (old, back) = (folder.path().join("old"), folder.path().join("back"));
+    let path = |path: &Path| path.to_str().unwrap().to_owned();
+    let (old_dir, back_dir) = (path(&old), path(&back));
+    let url = format!("store.postgres.url={}", at(&[&cluster]));
+    let blobs = format!("blobs.url={}", bucket.url());
+    let shared = [
+        "--set",
+        &url,
+        "--set",
+        &blobs,
+        "--set",
+        "store.postgres.schema=moved",
+    ];
+    let variables = bucket.variables();
+    let variables: Vec<_> = variables
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()))
+        .collect();
+
+    let server = Server::start(&old, &[]);
+    fill(&server).await;
+    let before = all(&server).await;
+    let there = ["--from", "sled", "--to", "postgres", "--data-dir", &old_dir];
+    let there = [&there[..], &shared].concat();
+    let said = migrate(&there, &bucket, &[]).unwrap_err();
+    assert!(said.contains("in use by another process"), "{said}");
+    server.stop();
+
+    // Cut off twice, then gone on with.
+    for point in ["migrate.files:4", "migrate.session:3"] {
+        let crash = [("CRASH_AT", point)];
+        migrate(&there, &bucket, &crash).unwrap_err();
+    }
+    let said = migrate(&there, &bucket, &[]).unwrap();
+    assert!(said.contains("12 sessions are in both stores"), "{said}");
+    let said = migrate(&there, &bucket, &[]).unwrap();
+    assert!(said.contains("Moved now: 0 sessions"), "{said}");
+    let server = Server::start_with(&folder.path().join("new"), &shared, &variables);
+    assert_eq!(all(&server).await, before);
+    // One goes on in its new home: the old one is only its beginning now, and nothing to move.
+    let grown = name("moved-3");
+    let more = append(&grown, vec![with_id(&uuid(900), user("and on it goes"))]);
+    server.context().await.append_messages(more).await.unwrap();
+    let after = all(&server).await;
+    server.stop();
+    let said = migrate(&there, &bucket, &[]).unwrap_err();
+    assert!(
+        said.contains("moved-3 is in the target and is not the beginning"),
+        "{said}"
+    );
+
+    let home = [
+        "--from",
+        "postgres",
+        "--to",
+        "sled",
+        "--data-dir",
+        &back_dir,
+    ];
+    let home = [&home[..], &shared].concat();
+    let said = migrate(&home, &bucket, &[]).unwrap();
+    assert!(said.contains("12 sessions are in both stores"), "{said}");
+    let server = Server::start(&back, &[]);
+    assert_eq!(all(&server).await, after);
+    server.stop();
+}
