@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_methods, reason = "a run takes real time")]
 
 mod agent;
+mod cost;
 mod house;
 mod mishaps;
 mod moving;

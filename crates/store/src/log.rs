@@ -239,11 +239,16 @@ pub trait SessionLog: Send + Sync + 'static {
         limit: usize,
     ) -> Result<Vec<(SessionKey, Head)>, StoreError>;
 
-    /// Deletes a session: its log, its snapshot, its row and its place in the queue; false when there
-    /// was none. A crash never leaves half of it to be seen. A [`Tombstone`] stays until
+    /// Deletes a session if it still stands where it is expected to: its log, its snapshot, its row and its place in
+    /// the queue. A crash never leaves half of it to be seen. A [`Tombstone`] stays until
     /// [`Self::forget`], and as long as it does, an append that would create a session of that name is
     /// refused with [`StoreError::Deleting`]: what is still to be removed elsewhere is found by name.
-    async fn delete(&self, key: &SessionKey, at: Timestamp) -> Result<bool, StoreError>;
+    async fn delete(
+        &self,
+        key: &SessionKey,
+        expected: Position,
+        at: Timestamp,
+    ) -> Result<(), StoreError>;
 
     /// The tombstone of that name.
     async fn tombstone(&self, key: &SessionKey) -> Result<Option<Tombstone>, StoreError>;

@@ -182,14 +182,20 @@ impl SessionLog for MemoryLog {
             .collect())
     }
 
-    async fn delete(&self, key: &SessionKey, at: Timestamp) -> Result<bool, StoreError> {
+    async fn delete(
+        &self,
+        key: &SessionKey,
+        expected: Position,
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
         let mut state = self.open()?;
-        let Some(session) = state.sessions.remove(key) else {
-            return Ok(false);
-        };
-        let tombstone = session.record.tombstone(key, at);
-        state.tombstones.insert(key.clone(), tombstone);
-        Ok(true)
+        let record = state.sessions.get(key).map(|session| &session.record);
+        check_position(record, expected)?;
+        if let Some(session) = state.sessions.remove(key) {
+            let tombstone = session.record.tombstone(key, at);
+            state.tombstones.insert(key.clone(), tombstone);
+        }
+        Ok(())
     }
 
     async fn tombstone(&self, key: &SessionKey) -> Result<Option<Tombstone>, StoreError> {

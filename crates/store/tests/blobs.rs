@@ -166,7 +166,13 @@ async fn on_a_bucket() {
     behaves(&blobs).await;
     // Around the size at which one request becomes several, and what several can be.
     let s = session("large");
-    for len in [8 << 20, (8 << 20) + 1, (16 << 20) + 5] {
+    for len in [
+        64 << 10,
+        (64 << 10) + 1,
+        8 << 20,
+        (8 << 20) + 1,
+        (16 << 20) + 5,
+    ] {
         let bytes: Bytes = (0..=250_u8).cycle().take(len).collect();
         for _ in 0..2 {
             let blob = blobs.put(&s, "large", BlobKind::Text, bytes.clone()).await;

@@ -216,7 +216,7 @@ async fn a_copy_has_everything_and_is_smaller() {
         log.put_snapshot_of(&key(session), snapshot).await.unwrap();
     }
     for session in 3..12 {
-        log.delete(&key(session), Timestamp::default())
+        log.delete_of(&key(session), Timestamp::default())
             .await
             .unwrap();
     }

@@ -67,6 +67,14 @@ impl Loaded {
             snapshot_bytes: Arc::default(),
         }
     }
+
+    /// Where it stands.
+    pub(super) fn position(&self) -> Position {
+        Position {
+            incarnation: self.incarnation,
+            revision: self.session.revision(),
+        }
+    }
 }
 
 impl Handle {

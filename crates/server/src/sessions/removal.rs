@@ -12,7 +12,7 @@ use palimpsest_store::blobs::{BlobError, Removed};
 use palimpsest_store::{Lease, StoreError, Tombstone, crash_point};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Sessions, SessionsError};
+use super::{MAX_ATTEMPTS, Sessions, SessionsError};
 
 /// How often it is looked whether what stands in the way of a removal is gone.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -48,25 +48,32 @@ impl Drop for Held<'_> {
 
 impl Sessions {
     /// Deletes a session and its log, and begins the removal of everything else; false when there was
-    /// none. `check` is asked about the session as it is then.
+    /// none. `check` is asked about the session as it is then, and again when somebody else has changed it.
     pub async fn delete(
         &self,
         key: &SessionKey,
-        check: impl FnOnce(&Session) -> Result<(), Rejection>,
+        mut check: impl FnMut(&Session) -> Result<(), Rejection>,
     ) -> Result<bool, SessionsError> {
         let handle = self.cache.handle(key);
         let mut state = handle.lock().await;
-        let Some(loaded) = state.load(&self.reader, key).await? else {
-            return Ok(false);
-        };
-        check(&loaded.session)?;
-        state.forget();
-        let deleted = self.log.delete(key, self.clock.now()).await?;
-        crash_point("delete.begun");
-        self.cache.weigh(key, 0);
-        handle.announce_deletion();
-        self.deletions.notify_one();
-        Ok(deleted)
+        for _ in 0..MAX_ATTEMPTS {
+            let Some(loaded) = state.load(&self.reader, key).await? else {
+                return Ok(false);
+            };
+            check(&loaded.session)?;
+            let stands = loaded.position();
+            state.forget();
+            match self.log.delete(key, stands, self.clock.now()).await {
+                Err(StoreError::Conflict { .. }) => continue,
+                deleted => deleted?,
+            }
+            crash_point("delete.begun");
+            self.cache.weigh(key, 0);
+            handle.announce_deletion();
+            self.deletions.notify_one();
+            return Ok(true);
+        }
+        Err(SessionsError::Contended)
     }
 
     /// Whether somebody follows the session's changes or works on it right now.

@@ -105,8 +105,13 @@ impl<L: SessionLog> SessionLog for CountingLog<L> {
         self.log.usage(project).await
     }
 
-    async fn delete(&self, key: &SessionKey, at: Timestamp) -> Result<bool, StoreError> {
-        self.log.delete(key, at).await
+    async fn delete(
+        &self,
+        key: &SessionKey,
+        expected: Position,
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.log.delete(key, expected, at).await
     }
 
     async fn tombstone(&self, key: &SessionKey) -> Result<Option<Tombstone>, StoreError> {

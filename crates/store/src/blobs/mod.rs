@@ -31,6 +31,8 @@ use crate::crash_point;
 /// may not be written yet.
 pub const MIN_SWEEP_AGE_MILLIS: i64 = 24 * 60 * 60 * 1000;
 
+/// Up to so many bytes are sent to a bucket without asking whether they are there.
+const SMALL_BYTES: usize = 64 << 10;
 /// Up to so many bytes go to a bucket in one request; more of them go in parts of this size.
 pub(crate) const PART_BYTES: usize = 8 << 20;
 /// Parts that are on their way at one time.
@@ -230,8 +232,8 @@ impl Blobs {
         };
         let _not_swept = self.sweeping.read().await;
         let path = self.path(&blob.path)?;
-        if self.folders.is_none() && bytes.len() > PART_BYTES {
-            self.put_parts(&blob.path, &path, bytes).await?;
+        if self.folders.is_none() && bytes.len() > SMALL_BYTES {
+            self.put_large(&blob.path, &path, bytes).await?;
             return Ok(blob);
         }
         let create = PutMode::Create.into();
@@ -257,9 +259,10 @@ impl Blobs {
         Ok(blob)
     }
 
-    /// Keeps what is too large for one request to a bucket. There is no creation of an object in parts that fails
-    /// when it is there; but whoever else writes it writes the same bytes.
-    async fn put_parts(&self, name: &str, path: &Path, bytes: Bytes) -> Result<(), BlobError> {
+    /// Keeps what is large in a bucket. It is asked for first: what is there need not be sent to learn that, and a
+    /// server that refuses a condition before it has read a body may close the connection under it. Whoever else
+    /// writes it at the same time writes the same bytes.
+    async fn put_large(&self, name: &str, path: &Path, bytes: Bytes) -> Result<(), BlobError> {
         match self.store.head(path).await {
             Ok(_) if self.get(name).await? != bytes => {
                 return Err(BlobError::Damaged(name.to_owned()));
@@ -267,16 +270,21 @@ impl Blobs {
             Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
             Err(error) => return Err(BlobError::Store(error)),
         }
-        let upload = self.store.put_multipart(path).await;
-        let upload = upload.map_err(BlobError::Store)?;
-        let mut parts = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
-        for start in (0..bytes.len()).step_by(PART_BYTES) {
-            let room = parts.wait_for_capacity(PARTS).await;
-            room.map_err(BlobError::Store)?;
-            parts.put(bytes.slice(start..bytes.len().min(start + PART_BYTES)));
+        if bytes.len() <= PART_BYTES {
+            let put = self.store.put(path, bytes.into()).await;
+            put.map_err(BlobError::Store)?;
+        } else {
+            let upload = self.store.put_multipart(path).await;
+            let upload = upload.map_err(BlobError::Store)?;
+            let mut parts = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
+            for start in (0..bytes.len()).step_by(PART_BYTES) {
+                let room = parts.wait_for_capacity(PARTS).await;
+                room.map_err(BlobError::Store)?;
+                parts.put(bytes.slice(start..bytes.len().min(start + PART_BYTES)));
+            }
+            // What went wrong is taken away again by this.
+            parts.finish().await.map_err(BlobError::Store)?;
         }
-        // What went wrong is taken away again by this.
-        parts.finish().await.map_err(BlobError::Store)?;
         crash_point("blob.put");
         Ok(())
     }

@@ -196,7 +196,7 @@ async fn look_alike_names_are_apart(log: &Log) {
         assert_eq!(frames.len(), 1, "{name}");
         assert_eq!(frames[0].bytes, bytes(seed, 64), "{name}");
     }
-    assert!(log.delete(&key("p/a"), time(1)).await.expect("deletes"));
+    assert!(log.delete_of(&key("p/a"), time(1)).await.expect("deletes"));
     for name in &names[1..] {
         assert_eq!(read_all(log, &key(name), 1 << 20).await.len(), 1, "{name}");
     }

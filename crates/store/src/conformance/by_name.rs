@@ -1,7 +1,7 @@
 //! Calls upon whichever session has a name now: what tests want in which no two of one name meet.
 
 use async_trait::async_trait;
-use palimpsest_core::ids::{Revision, SessionKey};
+use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 
 use crate::{Batch, Frame, Position, SessionLog, Snapshot, StoreError};
 
@@ -44,6 +44,14 @@ pub trait ByName: SessionLog {
     async fn snapshot_of(&self, key: &SessionKey) -> Result<Option<Snapshot>, StoreError> {
         let incarnation = self.incarnation(key).await?;
         self.snapshot(key, incarnation).await
+    }
+
+    /// Deletes what is there; false when nothing is.
+    async fn delete_of(&self, key: &SessionKey, at: Timestamp) -> Result<bool, StoreError> {
+        match self.head(key).await? {
+            Some(head) => self.delete(key, head.position(), at).await.map(|()| true),
+            None => Ok(false),
+        }
     }
 
     /// Replaces the snapshot that is there.

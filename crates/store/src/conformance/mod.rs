@@ -136,7 +136,7 @@ fn conflict_at<T: std::fmt::Debug>(result: Result<T, StoreError>) -> u64 {
 /// Deletes a session and takes its tombstone away, as soon as the engine has let go of its records;
 /// false when there was no session.
 async fn erase(log: &Log, key: &SessionKey) -> bool {
-    if !log.delete(key, time(7)).await.expect("deletes") {
+    if !log.delete_of(key, time(7)).await.expect("deletes") {
         return false;
     }
     let tombstone = log.tombstone(key).await.expect("reads");

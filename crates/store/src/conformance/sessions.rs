@@ -6,7 +6,7 @@ use super::{
     ByName as _, Harness, Log, batch, batch_due, bytes, conflict_at, erase, head, key, read_all,
     time,
 };
-use crate::{Batch, DueChange, MAX_LIST, Snapshot, SnapshotMark, StoreError};
+use crate::{Batch, DueChange, MAX_LIST, Position, Snapshot, SnapshotMark, StoreError};
 
 pub(super) async fn run(harness: &dyn Harness) {
     snapshots(harness).await;
@@ -188,7 +188,7 @@ async fn lists(log: &Log) {
 async fn deletes(harness: &dyn Harness) {
     let mut log = harness.fresh().await;
     let a = key("p/a");
-    assert!(!log.delete(&a, time(1)).await.expect("nothing to delete"));
+    assert!(!log.delete_of(&a, time(1)).await.expect("nothing to delete"));
     let mut incarnations = Vec::new();
     for round in 0..3_u64 {
         for revision in 0..3 {
@@ -218,7 +218,7 @@ async fn deletes(harness: &dyn Harness) {
             conflict_at(log.append_to(&a, batch(4, 1, bytes(0, 1))).await),
             0
         );
-        assert!(!log.delete(&a, time(1)).await.expect("nothing to delete"));
+        assert!(!log.delete_of(&a, time(1)).await.expect("nothing to delete"));
     }
     incarnations.dedup();
     assert_eq!(incarnations.len(), 3, "each life is told from the others");
@@ -264,6 +264,17 @@ async fn two_of_one_name_are_apart(log: &Log) {
     assert_eq!(frames.await.expect("reads"), []);
     let kept = log.snapshot(&a, before.incarnation).await.expect("reads");
     assert_eq!(kept, None);
+    let conflict = log.delete(&a, before, time(9)).await;
+    assert_eq!(conflict_at(conflict), 2);
+    let earlier = Position {
+        revision: Revision::new(1),
+        ..now
+    };
+    assert_eq!(conflict_at(log.delete(&a, earlier, time(9)).await), 2);
+    assert_eq!(
+        conflict_at(log.delete(&key("p/none"), now, time(9)).await),
+        0
+    );
     let put = log.put_snapshot(&a, before.incarnation, snapshot(2, 77, 50));
     assert!(matches!(put.await, Err(StoreError::NotFound(_))));
     let frames = log.read(&a, now.incarnation, Revision::ZERO, 1 << 20);

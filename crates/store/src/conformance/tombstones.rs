@@ -28,7 +28,7 @@ async fn a_name_is_kept_until_all_is_gone(harness: &dyn Harness) {
     create(&log, &b).await;
     assert_eq!(found(&log, &a).await, None);
     let incarnation = super::head(&log, &a).await.incarnation;
-    assert!(log.delete(&a, time(42)).await.expect("deletes"));
+    assert!(log.delete_of(&a, time(42)).await.expect("deletes"));
     for again in [false, true] {
         if again {
             log = harness.reopen(log).await;
@@ -65,7 +65,7 @@ async fn a_lease_outlives_its_session(harness: &dyn Harness) {
     log.append_to(&a, due).await.expect("appends");
     let claimed = log.claim(&a, lease("w", 90), time(6)).await;
     assert!(claimed.expect("claims"));
-    assert!(log.delete(&a, time(42)).await.expect("deletes"));
+    assert!(log.delete_of(&a, time(42)).await.expect("deletes"));
     let renewed = log.claim(&a, lease("w", 190), time(50)).await;
     assert!(!renewed.expect("there is nothing to claim"));
     let log = harness.reopen(log).await;
@@ -93,7 +93,7 @@ async fn one_removes_at_a_time(harness: &dyn Harness) {
     log.append_to(&a, due).await.expect("appends");
     let worked = log.claim(&a, lease("w", 90), time(6)).await;
     assert!(worked.expect("claims"));
-    assert!(log.delete(&a, time(42)).await.expect("deletes"));
+    assert!(log.delete_of(&a, time(42)).await.expect("deletes"));
     assert!(!claim(&log, incarnation, "x", 150, 89).await, "a worker's");
     assert!(!claim(&log, incarnation + 1, "x", 150, 90).await, "another");
     assert!(claim(&log, incarnation, "x", 150, 90).await);
@@ -114,7 +114,7 @@ async fn lists(harness: &dyn Harness) {
     let mut names: Vec<_> = ["a/x", "a/x.y", "a-b/x", "b/0", "A/x"].map(key).into();
     for key in &names {
         create(&log, key).await;
-        assert!(log.delete(key, time(1)).await.expect("deletes"));
+        assert!(log.delete_of(key, time(1)).await.expect("deletes"));
     }
     create(&log, &key("a/y")).await;
     names.sort();

@@ -214,11 +214,16 @@ impl SessionLog for PostgresLog {
         read::list(pool, budget, project, after, limit).await
     }
 
-    async fn delete(&self, key: &SessionKey, at: Timestamp) -> Result<bool, StoreError> {
+    async fn delete(
+        &self,
+        key: &SessionKey,
+        expected: Position,
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
         let (pool, budget) = self.call()?;
-        let deleted = removal::delete(pool, budget, key, at).await?;
+        removal::delete(pool, budget, (key, expected), at).await?;
         self.hints.changed(key);
-        Ok(deleted)
+        Ok(())
     }
 
     async fn tombstone(&self, key: &SessionKey) -> Result<Option<Tombstone>, StoreError> {

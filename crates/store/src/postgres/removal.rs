@@ -1,14 +1,14 @@
 //! How a session ends: its row says that it is deleted and stays as its tombstone, what belongs to it goes in
 //! parts, and the row last.
 
-use palimpsest_core::ids::{SessionKey, Timestamp};
+use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use tokio_postgres::Row;
 
 use super::pool::Pool;
 use super::read::{get, lease_of, limited, unsigned};
 use super::retry::{Budget, Tried, retry};
 use super::{error, names, read};
-use crate::{Lease, StoreError, Tombstone};
+use crate::{Lease, Position, StoreError, Tombstone};
 
 /// How many frames go in one statement, so that none holds the database up for long.
 const FRAMES: i64 = 512;
@@ -26,26 +26,41 @@ fn tombstone_of(row: &Row) -> Result<Tombstone, StoreError> {
 pub(super) async fn delete(
     pool: &Pool,
     budget: Budget,
-    key: &SessionKey,
+    (key, expected): (&SessionKey, Position),
     at: Timestamp,
-) -> Result<bool, StoreError> {
+) -> Result<(), StoreError> {
     let stored = names::key(key);
     let deleted_at = at.as_millis();
-    retry!(budget, tried, {
+    let incarnation = error::number(expected.incarnation)?;
+    let revision = error::number(expected.revision.get())?;
+    let deleted = retry!(budget, tried, {
         let client = pool.client().await?;
         let statements = pool.statements();
         let deleted = client
-            .execute(&statements.delete, &[&stored, &deleted_at])
+            .execute(
+                &statements.delete,
+                &[&stored, &deleted_at, &incarnation, &revision],
+            )
             .await?;
-        if deleted == 1 {
-            return Ok(true);
+        let mut is_done = deleted == 1;
+        if !is_done && tried == Tried::Before {
+            let ours = client
+                .query_opt(
+                    &statements.was_deleted,
+                    &[&stored, &deleted_at, &incarnation],
+                )
+                .await?;
+            is_done = ours.is_some();
         }
-        if tried == Tried::Before {
-            let found = client.query_opt(&statements.stands, &[&stored]).await?;
-            let found = found.and_then(|row| row.try_get::<_, Option<i64>>("deleted_at").ok());
-            return Ok(found.flatten() == Some(deleted_at));
-        }
-        Ok(false)
+        Ok(is_done)
+    })?;
+    if deleted {
+        return Ok(());
+    }
+    let found = read::stands(pool, budget, key).await?;
+    let found = found.filter(|found| !found.is_deleted);
+    Err(StoreError::Conflict {
+        current: found.map_or(Revision::ZERO, |found| found.position.revision),
     })
 }
 

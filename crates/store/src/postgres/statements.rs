@@ -102,8 +102,11 @@ statements! {
     list: "SELECT {head} FROM {schema}.sessions
          WHERE key > $1 AND key < $2 AND deleted_at IS NULL
          ORDER BY key LIMIT $3";
+    // $1 key, $2 when, $3 incarnation, $4 revision.
     delete: "UPDATE {schema}.sessions SET deleted_at = $2, due = NULL
-         WHERE key = $1 AND deleted_at IS NULL";
+         WHERE key = $1 AND incarnation = $3 AND revision = $4 AND deleted_at IS NULL";
+    was_deleted: "SELECT 1 FROM {schema}.sessions
+         WHERE key = $1 AND deleted_at = $2 AND incarnation = $3";
     tombstone: "SELECT {tombstone} FROM {schema}.sessions
          WHERE key = $1 AND deleted_at IS NOT NULL";
     tombstones: "SELECT {tombstone} FROM {schema}.sessions

@@ -32,7 +32,7 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 pub(super) enum Job {
     Append(SessionKey, Batch, Reply<Position>),
     PutSnapshot(SessionKey, u64, Snapshot, Reply<()>),
-    Delete(SessionKey, Timestamp, Reply<bool>),
+    Delete(SessionKey, Position, Timestamp, Reply<()>),
     ClaimRemoval(SessionKey, u64, Lease, Timestamp, Reply<bool>),
     Forget(SessionKey, u64, Reply<bool>),
     Claim(SessionKey, Lease, Timestamp, Reply<bool>),
@@ -57,7 +57,9 @@ impl Job {
             Self::PutSnapshot(key, incarnation, snapshot, reply) => {
                 answer(reply, group.put_snapshot(&key, incarnation, &snapshot))
             }
-            Self::Delete(key, at, reply) => answer(reply, group.delete(&key, at)),
+            Self::Delete(key, expected, at, reply) => {
+                answer(reply, group.delete(&key, expected, at))
+            }
             Self::ClaimRemoval(key, incarnation, lease, now, reply) => {
                 answer(reply, group.claim_removal(&key, incarnation, lease, now))
             }
@@ -82,9 +84,10 @@ impl Job {
         let failed = trouble.error();
         match self {
             Self::Append(_, _, reply) => drop(reply.send(Err(failed))),
-            Self::PutSnapshot(_, _, _, reply) | Self::Check(reply) => drop(reply.send(Err(failed))),
-            Self::Delete(_, _, reply)
-            | Self::Forget(_, _, reply)
+            Self::PutSnapshot(_, _, _, reply)
+            | Self::Delete(_, _, _, reply)
+            | Self::Check(reply) => drop(reply.send(Err(failed))),
+            Self::Forget(_, _, reply)
             | Self::ClaimRemoval(_, _, _, _, reply)
             | Self::Claim(_, _, _, reply)
             | Self::Release(_, _, _, reply) => {

@@ -139,9 +139,16 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    pub(super) fn delete(&mut self, key: &SessionKey, at: Timestamp) -> Result<bool, Stop> {
-        let Some(old) = self.record(key)? else {
-            return Ok(false);
+    pub(super) fn delete(
+        &mut self,
+        key: &SessionKey,
+        expected: Position,
+        at: Timestamp,
+    ) -> Result<(), Stop> {
+        let old = self.record(key)?;
+        check_position(old.as_ref(), expected)?;
+        let Some(old) = old else {
+            return Ok(());
         };
         self.reserve(0)?;
         for prefix in keys::belongings(old.incarnation) {
@@ -149,7 +156,7 @@ impl<'a> Group<'a> {
         }
         self.set_record(key, Some(&old), None);
         self.set_tombstone(key, Some(old.tombstone(key, at)));
-        Ok(true)
+        Ok(())
     }
 
     pub(super) fn claim_removal(

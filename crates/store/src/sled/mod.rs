@@ -262,9 +262,15 @@ impl SessionLog for SledLog {
             .await
     }
 
-    async fn delete(&self, key: &SessionKey, at: Timestamp) -> Result<bool, StoreError> {
+    async fn delete(
+        &self,
+        key: &SessionKey,
+        expected: Position,
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
         let key = key.clone();
-        self.submit(|reply| Job::Delete(key, at, reply)).await
+        self.submit(|reply| Job::Delete(key, expected, at, reply))
+            .await
     }
 
     async fn tombstone(&self, key: &SessionKey) -> Result<Option<Tombstone>, StoreError> {

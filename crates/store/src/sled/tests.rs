@@ -84,7 +84,8 @@ fn nothing_is_shown_before_it_is_durable() {
     assert_eq!((head(&a), head(&b)), (Some(3), Some(1)));
     assert_eq!(frames(), 3);
     let mut group = Group::new(&shared, &db, &mut counts);
-    assert!(group.delete(&a, Timestamp::default()).ok().unwrap());
+    let stands = batch(3, b"").expected;
+    group.delete(&a, stands, Timestamp::default()).ok().unwrap();
     group.apply().unwrap();
     assert_eq!((head(&a), frames()), (Some(3), 3));
     shared.reveal();
@@ -162,7 +163,11 @@ async fn a_deletion_is_finished_after_a_crash() {
         }
         group.apply().unwrap();
         let mut group = Group::new(&shared, &db, &mut counts);
-        group.delete(&key("a"), Timestamp::default()).ok().unwrap();
+        let stands = batch(4, b"").expected;
+        group
+            .delete(&key("a"), stands, Timestamp::default())
+            .ok()
+            .unwrap();
         group.apply().unwrap();
         assert!(db.len() > 1900);
         assert_eq!(garbage::journal(&db).unwrap().len(), 2);
