@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use palimpsest_test_servers::{Bucket, Cluster, Options};
+use palimpsest_tests::authority::Authority;
 use palimpsest_tests::say::{append, user, uuid, with_id};
 use palimpsest_tests::{Server, binary, name, refused};
 use tonic::Code;
@@ -124,6 +125,55 @@ fn a_start_says_what_is_wrong_with_the_bucket() {
     tells(&start(&url, ("AWS_ACCESS_KEY_ID", "stranger")), &rights);
     let told = start("s3://missing/blobs", ("AWS_REGION", "us-east-1"));
     tells(&told, &["s3://missing/blobs", "its bucket has to be there"]);
+}
+
+#[test]
+fn a_connection_is_encrypted_and_the_database_is_who_it_says() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let mut cluster = Cluster::start();
+    let (certificate, key) = authority.sign("127.0.0.1");
+    cluster.put("server.crt", &certificate);
+    cluster.put("server.key", &key);
+    cluster.put("clients.crt", &authority.pem());
+    cluster.append_to("postgresql.conf", "ssl = on\nssl_ca_file = 'clients.crt'\n");
+    let only = "hostssl all all all trust clientcert=verify-full\n";
+    cluster.put("pg_hba.conf", only);
+    cluster.stop("fast");
+    cluster.start_again();
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path.display().to_string()
+    };
+    let (own_certificate, own_key) = authority.sign("palimpsest");
+    let trusted = format!(
+        "store.postgres.ca_file={}",
+        file("ca.crt", &authority.pem())
+    );
+    let other = format!(
+        "store.postgres.ca_file={}",
+        file("other.crt", &stranger.pem())
+    );
+    let certificate = file("client.crt", &own_certificate);
+    let certificate = format!("store.postgres.client_cert_file={certificate}");
+    let key = format!(
+        "store.postgres.client_key_file={}",
+        file("client.key", &own_key)
+    );
+    let url = format!("{}?sslmode=require", at(&[&cluster]));
+    tells(&said(&url, &[]), &["invalid peer certificate"]);
+    tells(
+        &said(&url, &[&other, &certificate, &key]),
+        &["invalid peer certificate"],
+    );
+    tells(&said(&url, &[&trusted]), &["client certificate"]);
+    let plain = url.replace("require", "disable");
+    tells(
+        &said(&plain, &[]),
+        &["no pg_hba.conf entry", "no encryption"],
+    );
+    server(folder.path(), &url, &[&trusted, &certificate, &key]).stop();
 }
 
 #[test]

@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::Path;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyPair,
 };
 
 /// An authority, and what it signs.
@@ -39,6 +40,9 @@ impl Authority {
     /// A certificate and its key, as PEM.
     pub fn sign(&self, name: &str) -> (String, String) {
         let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+        // Where clients' names are looked at, it is here.
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages = vec![
             ExtendedKeyUsagePurpose::ServerAuth,
             ExtendedKeyUsagePurpose::ClientAuth,

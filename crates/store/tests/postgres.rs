@@ -1,0 +1,169 @@
+//! What only a database over a network can do to a log: answers that get lost, a head that moves elsewhere, hints.
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers outside of a test function fail by panicking too"
+)]
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
+use palimpsest_store::postgres::{PostgresLog, PostgresOptions};
+use palimpsest_store::{Batch, DueChange, Position, SessionLog};
+use palimpsest_test_servers::Cluster;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+fn key(name: &str) -> SessionKey {
+    SessionKey::parse(&format!("projects/p/sessions/{name}")).unwrap()
+}
+
+fn batch(expected: Position, frame: impl Into<Bytes>) -> Batch {
+    Batch {
+        expected,
+        events: NonZeroU32::MIN,
+        frame: frame.into(),
+        summary: Bytes::from_static(b"s"),
+        due: DueChange::Keep,
+        blob_bytes: 0,
+    }
+}
+
+/// Stands between a client and the database, and loses answers: of every few it passes on only the question.
+struct Lossy {
+    port: u16,
+    lost: Arc<AtomicU64>,
+}
+
+impl Lossy {
+    async fn before(upstream: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let lost = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&lost);
+        tokio::spawn(async move {
+            let mut seed = 0x9E37_79B9_7F4A_7C15_u64;
+            loop {
+                let (client, _) = listener.accept().await.unwrap();
+                let server = TcpStream::connect(("127.0.0.1", upstream)).await.unwrap();
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                // The first answers are of the connection itself.
+                let answers = 12 + (seed >> 40) % 40;
+                tokio::spawn(pass_on(client, server, answers, Arc::clone(&counted)));
+            }
+        });
+        Self { port, lost }
+    }
+}
+
+async fn pass_on(client: TcpStream, server: TcpStream, mut answers: u64, lost: Arc<AtomicU64>) {
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let asking = tokio::spawn(async move {
+        // It fails when the other half has gone away.
+        let _ = tokio::io::copy(&mut from_client, &mut to_server).await;
+    });
+    let mut answer = vec![0; 64 << 10];
+    loop {
+        match from_server.read(&mut answer).await {
+            Ok(len) if len > 0 => {
+                if answers == 0 {
+                    // The database has done it, and nobody hears of it.
+                    lost.fetch_add(1, Ordering::Relaxed);
+                    break;
+                }
+                answers -= 1;
+                if to_client.write_all(&answer[..len]).await.is_err() {
+                    break;
+                }
+            }
+            _ => break,
+        }
+    }
+    asking.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_append_whose_answer_was_lost_happened_once() {
+    let cluster = Cluster::start();
+    let lossy = Lossy::before(cluster.port()).await;
+    let url = cluster
+        .url()
+        .replace(&cluster.port().to_string(), &lossy.port.to_string());
+    let options = PostgresOptions {
+        retry: Duration::from_secs(20),
+        connections: 8,
+        ..PostgresOptions::new(url)
+    };
+    let log = Arc::new(PostgresLog::open(&options).await.unwrap());
+    let writers = (0..8).map(|writer| {
+        let log = Arc::clone(&log);
+        tokio::spawn(async move {
+            let key = key(&format!("s{writer}"));
+            let mut at = Position::START;
+            for number in 0..60_u64 {
+                let frame = format!("{writer} says {number}");
+                at = log.append(&key, batch(at, frame)).await.unwrap();
+                assert_eq!(at.revision.get(), number + 1);
+            }
+            at
+        })
+    });
+    let ends = join_all(writers).await;
+    // A deletion too is asked for again, and knows that it was its own.
+    for end in ends.iter().take(4).enumerate() {
+        let (writer, at) = (end.0, *end.1.as_ref().unwrap());
+        let at_time = Timestamp::from_millis(7);
+        log.delete(&key(&format!("s{writer}")), at, at_time)
+            .await
+            .unwrap();
+    }
+    let direct = PostgresLog::open(&PostgresOptions::new(cluster.url()))
+        .await
+        .unwrap();
+    for (writer, end) in ends.into_iter().enumerate().skip(4) {
+        let at = end.unwrap();
+        let of = key(&format!("s{writer}"));
+        let frames = direct
+            .read(&of, at.incarnation, Revision::ZERO, 1 << 20)
+            .await
+            .unwrap();
+        assert_eq!(frames.len(), 60);
+        for (number, frame) in frames.iter().enumerate() {
+            assert_eq!(frame.bytes, format!("{writer} says {number}"));
+        }
+    }
+    let lost = lossy.lost.load(Ordering::Relaxed);
+    assert!(lost > 10, "only {lost} answers were lost");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn others_are_told_of_changes_and_nobody_of_his_own() {
+    let cluster = Cluster::start();
+    let open = || async {
+        PostgresLog::open(&PostgresOptions::new(cluster.url()))
+            .await
+            .unwrap()
+    };
+    let (one, other) = (open().await, open().await);
+    let (mut own, mut heard) = (one.hints().unwrap(), other.hints().unwrap());
+    // Both have to listen first.
+    let mut told = false;
+    for number in 0..100 {
+        let of = key(&format!("hint-{number}"));
+        one.append(&of, batch(Position::START, "x")).await.unwrap();
+        let news = tokio::time::timeout(Duration::from_millis(300), heard.recv()).await;
+        if let Ok(news) = news {
+            assert!(news.unwrap().session.as_str().starts_with("hint-"));
+            told = true;
+            break;
+        }
+    }
+    assert!(told, "nobody was told of anything");
+    let silence = tokio::time::timeout(Duration::from_millis(200), own.recv()).await;
+    assert!(silence.is_err(), "{silence:?}");
+}
