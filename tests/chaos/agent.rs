@@ -8,13 +8,13 @@ use palimpsest_proto::context::v1::read_tool_result_request::Result as Which;
 use palimpsest_proto::context::v1::{
     CallRef, CompactRequest, ListMessagesRequest, ReadToolResultRequest,
 };
+use palimpsest_tests::passing::{is_passing, whole};
 use palimpsest_tests::say::{assistant_call, prepare, result, uuid, with_id};
 use palimpsest_tests::server::{Context, Server};
 use palimpsest_tests::tenant::with;
 use palimpsest_tests::{Array, refused};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
-use tonic_types::StatusExt as _;
 
 use crate::intruder::Intruder;
 
@@ -142,18 +142,7 @@ impl Agent {
     /// A call may fail, though only as a failure that a caller can act on.
     fn bear(&mut self, status: &Status) {
         self.failed += 1;
-        let reason = status.get_details_error_info().map(|info| info.reason);
-        let is_expected = match status.code() {
-            // Aborted: another compaction of the same session is under way, or has just ended.
-            Code::Unavailable
-            | Code::DeadlineExceeded
-            | Code::ResourceExhausted
-            | Code::Aborted => true,
-            // The connection broke: the client says so in various ways, and without our details.
-            Code::Unknown | Code::Cancelled | Code::Internal => reason.is_none(),
-            _ => false,
-        };
-        assert!(is_expected, "{}: {status:?}", self.session);
+        assert!(is_passing(status), "{}: {status:?}", self.session);
     }
 
     /// Checks what the server has against what was acknowledged.
@@ -253,16 +242,12 @@ impl Agent {
             })),
             ..ReadToolResultRequest::default()
         };
-        let mut stream = client
+        let stream = client
             .read_tool_result(with(&self.key, request))
             .await
             .unwrap()
             .into_inner();
-        let mut bytes = Vec::new();
-        while let Some(part) = stream.message().await.unwrap() {
-            bytes.extend_from_slice(&part.data);
-        }
-        String::from_utf8(bytes).unwrap()
+        whole(stream).await
     }
 
     /// The request of a caller that does not wait for ever.

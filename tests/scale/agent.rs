@@ -13,9 +13,9 @@ use palimpsest_proto::context::v1::{
 };
 use palimpsest_tests::Array;
 use palimpsest_tests::chance;
+use palimpsest_tests::passing::{is_passing, whole};
 use palimpsest_tests::say::{append, assistant_call, prepare, result, user, uuid, with_id};
 use tonic::{Code, Request, Status};
-use tonic_types::StatusExt as _;
 
 use crate::house::House;
 
@@ -183,17 +183,7 @@ impl Agent {
     /// A call may fail, though only as a failure that a caller can act on.
     fn bear(&mut self, status: &Status) {
         self.counts.failed += 1;
-        let reason = status.get_details_error_info().map(|info| info.reason);
-        let is_expected = match status.code() {
-            Code::Unavailable
-            | Code::DeadlineExceeded
-            | Code::ResourceExhausted
-            | Code::Aborted => true,
-            // The connection broke: the client says so in various ways, and without our details.
-            Code::Unknown | Code::Cancelled | Code::Internal => reason.is_none(),
-            _ => false,
-        };
-        assert!(is_expected, "{}: {status:?}", self.session);
+        assert!(is_passing(status), "{}: {status:?}", self.session);
     }
 
     /// Checks what every server has against what was acknowledged, and that they all say the same.
@@ -317,12 +307,8 @@ impl Agent {
             ..ReadToolResultRequest::default()
         };
         let mut client = self.house.context(server);
-        let mut stream = client.read_tool_result(request).await.unwrap().into_inner();
-        let mut bytes = Vec::new();
-        while let Some(part) = stream.message().await.unwrap() {
-            bytes.extend_from_slice(&part.data);
-        }
-        String::from_utf8(bytes).unwrap()
+        let stream = client.read_tool_result(request).await.unwrap().into_inner();
+        whole(stream).await
     }
 }
 

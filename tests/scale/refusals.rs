@@ -1,13 +1,12 @@
 //! A database that cannot be used: what is told, and that nothing of it is lost.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use palimpsest_test_servers::{Bucket, Cluster, Options};
 use palimpsest_tests::authority::Authority;
 use palimpsest_tests::say::{append, user, uuid, with_id};
-use palimpsest_tests::{Server, binary, name, refused};
+use palimpsest_tests::{Server, name, palimpsest_with, refused};
 use tonic::Code;
 use tonic_types::StatusExt as _;
 
@@ -24,24 +23,21 @@ fn arguments(folder: &Path, url: &str, settings: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// What a server says that does not start.
+/// What a server says that does not start on this database.
 fn said(url: &str, settings: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
-    let done = Command::new(binary())
-        .args([
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--admin-listen",
-            "127.0.0.1:0",
-        ])
-        .arg("--data-dir")
-        .arg(folder.path().join("data"))
-        .args(arguments(folder.path(), url, settings))
-        .env_clear()
-        .env("DATABASE_PASSWORD", "wrong")
-        .output()
-        .unwrap();
+    let arguments = arguments(folder.path(), url, settings);
+    refusal(&arguments, &[("DATABASE_PASSWORD", "wrong")])
+}
+
+/// What a server says that does not start.
+fn refusal(arguments: &[String], variables: &[(&str, &str)]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data").display().to_string();
+    let mut all = vec!["serve", "--listen", "127.0.0.1:0", "--data-dir", &data];
+    all.extend(["--admin-listen", "127.0.0.1:0"]);
+    all.extend(arguments.iter().map(String::as_str));
+    let done = palimpsest_with(&all, variables);
     assert!(!done.status.success());
     let lines = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(!lines.contains("panicked"), "{lines}");
@@ -99,25 +95,15 @@ fn a_start_says_what_is_wrong_with_the_database() {
 #[test]
 fn a_start_says_what_is_wrong_with_the_bucket() {
     let bucket = Bucket::start();
-    let start = |url: &str, other: (&'static str, &str)| {
-        let folder = tempfile::tempdir().unwrap();
-        let done = Command::new(binary())
-            .args([
-                "serve",
-                "--listen",
-                "127.0.0.1:0",
-                "--admin-listen",
-                "127.0.0.1:0",
-            ])
-            .args(["--blobs", url, "--data-dir"])
-            .arg(folder.path().join("data"))
-            .env_clear()
-            .envs(bucket.variables())
-            .env(other.0, other.1)
-            .output()
-            .unwrap();
-        assert!(!done.status.success());
-        String::from_utf8_lossy(&done.stderr).into_owned()
+    let start = |url: &str, (name, value): (&'static str, &str)| {
+        let mut variables = bucket.variables();
+        variables.retain(|(known, _)| *known != name);
+        variables.push((name, value.to_owned()));
+        let variables = variables.iter();
+        let variables: Vec<_> = variables
+            .map(|(name, value)| (*name, value.as_str()))
+            .collect();
+        refusal(&["--blobs".to_owned(), url.to_owned()], &variables)
     };
     let url = bucket.url();
     let rights = ["the credentials need the right to put"];
