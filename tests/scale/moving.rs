@@ -119,6 +119,14 @@ async fn sessions_move_into_a_database_and_back() {
     assert!(said.contains("Moved now: 0 sessions"), "{said}");
     let server = Server::start_with(&folder.path().join("new"), &shared, &variables);
     assert_eq!(all(&server).await, before);
+    let verify = [&["verify-store", "--contents"][..], &shared].concat();
+    let verified = palimpsest_with(&verify, &variables);
+    let said = String::from_utf8_lossy(&verified.stdout).into_owned();
+    assert!(verified.status.success(), "{said}");
+    assert!(
+        said.contains("12 sessions") && said.contains("0 things are damaged"),
+        "{said}"
+    );
     // One goes on in its new home: the old one is only its beginning now, and nothing to move.
     let grown = name("moved-3");
     let more = append(&grown, vec![with_id(&uuid(900), user("and on it goes"))]);

@@ -1,22 +1,25 @@
 //! `palimpsest verify-store`: whether what is stored holds together.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use clap::Args;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::Session;
+use palimpsest_server::config::Config;
+use palimpsest_server::errors::BoxError;
 use palimpsest_server::upkeep::names::{self, Names};
-use palimpsest_server::{BLOB_FOLDER, LOG_FOLDER};
+use palimpsest_server::{LOG_FOLDER, store};
 use palimpsest_store::blobs::{BlobError, Blobs};
 use palimpsest_store::encoding::decode_frame;
+use palimpsest_store::postgres::{PostgresLog, PostgresOptions};
 use palimpsest_store::sled::{SledLog, SledOptions};
 use palimpsest_store::{Head, MAX_LIST, SessionLog};
 use serde_json::json;
 
 use super::client::block_on;
 use super::output::{bytes, number, print};
+use super::settings::Settings;
 
 /// How much of a log is read at a time.
 const READ_BYTES: usize = 4 << 20;
@@ -24,31 +27,25 @@ const READ_BYTES: usize = 4 << 20;
 /// Check every stored session: its log, and the stored results that its events name
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The server must be stopped: the embedded store belongs to one process at a time. Nothing is changed.
+    after_help = "The embedded store belongs to one process at a time, so that its server must be stopped; a database, which
+store.postgres.url names, may be in use. Nothing is changed.
 Files that no event names are counted and are no fault: a running server sweeps them. The exit code
 is 1 when a log cannot be read or a result that an event names is missing.
 
 Examples:
   palimpsest verify-store --data-dir /var/lib/palimpsest
-  palimpsest verify-store --data-dir /var/lib/palimpsest --contents"
-)]
-#[expect(
-    clippy::doc_markdown,
-    reason = "the comments are shown by --help as they are"
+  palimpsest verify-store --data-dir /var/lib/palimpsest --contents
+  palimpsest verify-store --config palimpsest.toml"
 )]
 pub(super) struct VerifyStore {
-    /// The folder that the server keeps its data in
-    #[arg(long, value_name = "FOLDER", default_value = "data")]
-    data_dir: PathBuf,
-    /// Where stored results are, such as s3://bucket/prefix [default: in the data folder]
-    #[arg(long, value_name = "URL")]
-    blobs: Option<String>,
     /// Read every stored result and compare it with what its event says
     #[arg(long)]
     contents: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    settings: Settings,
 }
 
 /// What was found.
@@ -83,23 +80,9 @@ impl VerifyStore {
         block_on(self.verify())
     }
 
-    async fn verify(&self) -> anyhow::Result<()> {
-        let folder = self.data_dir.join(LOG_FOLDER);
-        if !folder.is_dir() {
-            bail!("there is no store in {}", self.data_dir.display());
-        }
-        let location = match &self.blobs {
-            Some(url) => url.clone(),
-            None => self
-                .data_dir
-                .join(BLOB_FOLDER)
-                .to_string_lossy()
-                .into_owned(),
-        };
-        let blobs = Blobs::open(&location)?;
-        let options = SledOptions::new(&folder);
-        let log: Arc<dyn SessionLog> =
-            Arc::new(tokio::task::spawn_blocking(move || SledLog::open(&options)).await??);
+    async fn verify(self) -> anyhow::Result<()> {
+        let config = self.settings.load()?.config;
+        let (log, blobs) = open(&config).await?;
         let mut found = Found::default();
         let mut from: Option<SessionKey> = None;
         loop {
@@ -107,98 +90,125 @@ impl VerifyStore {
             let Some((last, _)) = page.last() else { break };
             from = Some(last.clone());
             for (key, head) in &page {
-                self.session(&*log, &blobs, (key, head), &mut found).await?;
+                session(&*log, &blobs, (key, head), self.contents, &mut found).await?;
             }
         }
         homeless(&*log, &blobs, &mut found).await?;
         log.close().await?;
-        self.report(&found)
+        report(&found, self.json)
     }
+}
 
-    async fn session(
-        &self,
-        log: &dyn SessionLog,
-        blobs: &Blobs,
-        (key, head): (&SessionKey, &Head),
-        found: &mut Found,
-    ) -> anyhow::Result<()> {
-        found.sessions += 1;
-        let named = match events(log, key, head).await {
-            Ok(named) => named,
-            Err(error) => {
-                found.damaged += 1;
-                found.fault(format!("{key}: {error}"));
+/// The store that the settings name, as it is.
+async fn open(config: &Config) -> anyhow::Result<(Arc<dyn SessionLog>, Blobs)> {
+    let told = |error: BoxError| anyhow!("{error}");
+    if let Some(options) = store::database(config).await.map_err(told)? {
+        let options = PostgresOptions {
+            migrate: false,
+            ..options
+        };
+        let log = Arc::new(PostgresLog::open(&options).await?);
+        return Ok((log, store::open_blobs(config).await.map_err(told)?));
+    }
+    let folder = config.data_dir.join(LOG_FOLDER);
+    if !folder.is_dir() {
+        bail!("there is no store in {}", config.data_dir.display());
+    }
+    let blobs = store::open_blobs(config).await.map_err(told)?;
+    let options = SledOptions::new(&folder);
+    let log = tokio::task::spawn_blocking(move || SledLog::open(&options)).await??;
+    Ok((Arc::new(log), blobs))
+}
+
+async fn session(
+    log: &dyn SessionLog,
+    blobs: &Blobs,
+    (key, head): (&SessionKey, &Head),
+    contents: bool,
+    found: &mut Found,
+) -> anyhow::Result<()> {
+    let named = match events(log, key, head).await {
+        Ok(named) => named,
+        Err(error) => {
+            // Somebody may have deleted it meanwhile.
+            let now = log.head(key).await?;
+            if now.is_none_or(|now| now.incarnation != head.incarnation) {
                 return Ok(());
             }
-        };
-        found.events += head.revision.get();
-        let mut missing = named.clone();
-        for (file, size) in blobs.results(key).await? {
-            if missing.remove(&*file).is_some() {
-                found.results += 1;
-                found.result_bytes += size;
-            } else {
-                found.orphans += 1;
-                found.orphan_bytes += size;
-            }
+            found.sessions += 1;
+            found.damaged += 1;
+            found.fault(format!("{key}: {error}"));
+            return Ok(());
         }
-        for file in missing.keys() {
-            found.missing += 1;
-            found.fault(format!("{key}: the stored result {file} is missing"));
-        }
-        for (file, sha256) in named.iter().filter(|_| self.contents) {
-            match blobs.get_result(key, file, sha256).await {
-                Ok(_) | Err(BlobError::NotFound(_)) => {}
-                Err(BlobError::Damaged(_)) => {
-                    found.damaged += 1;
-                    found.fault(format!(
-                        "{key}: the stored result {file} is not what its event says"
-                    ));
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
-    }
-
-    fn report(&self, found: &Found) -> anyhow::Result<()> {
-        if self.json {
-            let line = json!({
-                "sessions": found.sessions,
-                "events": found.events,
-                "results": found.results,
-                "result_bytes": found.result_bytes,
-                "deleting": found.deleting,
-                "orphans": found.orphans,
-                "orphan_bytes": found.orphan_bytes,
-                "missing": found.missing,
-                "damaged": found.damaged,
-                "faults": found.faults,
-            });
-            print(&format!("{line}\n"))?;
+    };
+    found.sessions += 1;
+    found.events += head.revision.get();
+    let mut missing = named.clone();
+    for (file, size) in blobs.results(key).await? {
+        if missing.remove(&*file).is_some() {
+            found.results += 1;
+            found.result_bytes += size;
         } else {
-            for fault in &found.faults {
-                print(&format!("{fault}\n"))?;
-            }
-            print(&format!(
-                "{} sessions with {} events and {} stored results ({}); {} deleted ones are being removed.\n\
-                 {} files ({}) are named by no event. {} results are missing, {} things are damaged.\n",
-                number(found.sessions),
-                number(found.events),
-                number(found.results),
-                bytes(found.result_bytes),
-                number(found.deleting),
-                number(found.orphans),
-                bytes(found.orphan_bytes),
-                number(found.missing),
-                number(found.damaged)
-            ))?;
+            found.orphans += 1;
+            found.orphan_bytes += size;
         }
-        if found.missing + found.damaged > 0 {
-            bail!("the store does not hold together: restore what is missing from a backup");
-        }
-        Ok(())
     }
+    for file in missing.keys() {
+        found.missing += 1;
+        found.fault(format!("{key}: the stored result {file} is missing"));
+    }
+    for (file, sha256) in named.iter().filter(|_| contents) {
+        match blobs.get_result(key, file, sha256).await {
+            Ok(_) | Err(BlobError::NotFound(_)) => {}
+            Err(BlobError::Damaged(_)) => {
+                found.damaged += 1;
+                found.fault(format!(
+                    "{key}: the stored result {file} is not what its event says"
+                ));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn report(found: &Found, as_json: bool) -> anyhow::Result<()> {
+    if as_json {
+        let line = json!({
+            "sessions": found.sessions,
+            "events": found.events,
+            "results": found.results,
+            "result_bytes": found.result_bytes,
+            "deleting": found.deleting,
+            "orphans": found.orphans,
+            "orphan_bytes": found.orphan_bytes,
+            "missing": found.missing,
+            "damaged": found.damaged,
+            "faults": found.faults,
+        });
+        print(&format!("{line}\n"))?;
+    } else {
+        for fault in &found.faults {
+            print(&format!("{fault}\n"))?;
+        }
+        print(&format!(
+            "{} sessions with {} events and {} stored results ({}); {} deleted ones are being removed.\n\
+                 {} files ({}) are named by no event. {} results are missing, {} things are damaged.\n",
+            number(found.sessions),
+            number(found.events),
+            number(found.results),
+            bytes(found.result_bytes),
+            number(found.deleting),
+            number(found.orphans),
+            bytes(found.orphan_bytes),
+            number(found.missing),
+            number(found.damaged)
+        ))?;
+    }
+    if found.missing + found.damaged > 0 {
+        bail!("the store does not hold together: restore what is missing from a backup");
+    }
+    Ok(())
 }
 
 /// Reads a log from its beginning to its end and folds it, and says what its events name.

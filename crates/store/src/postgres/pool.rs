@@ -1,6 +1,7 @@
 //! The connections: so many at most, each as this engine needs it, and none that is in doubt given to anybody.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use deadpool_postgres::{
     TimeoutType, Timeouts,
 };
 use tokio::time::timeout;
-use tokio_postgres::config::TargetSessionAttrs;
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, Row, Socket};
@@ -149,6 +150,17 @@ pub(super) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
+/// Whether the way to a host may be listened on.
+fn is_elsewhere(host: &Host) -> bool {
+    match host {
+        Host::Tcp(name) => {
+            let address = name.parse::<IpAddr>();
+            name != "localhost" && !address.is_ok_and(|address| address.is_loopback())
+        }
+        Host::Unix(_) => false,
+    }
+}
+
 /// Whether a text says where a database is, and holds no password.
 pub fn is_address(text: &str) -> bool {
     let config = text.parse::<Config>();
@@ -168,6 +180,12 @@ fn config(options: &PostgresOptions) -> Result<Config, StoreError> {
     })?;
     if let Some(password) = &options.password {
         config.password(password);
+    }
+    if config.get_ssl_mode() == SslMode::Prefer && config.get_hosts().iter().any(is_elsewhere) {
+        tracing::warn!(
+            "sslmode is not said in the database's address: the connection is in the clear where the database \
+             offers no TLS, and whoever answers may be it. Say sslmode=require"
+        );
     }
     if config.get_application_name().is_none() {
         config.application_name("palimpsest");
