@@ -6,9 +6,11 @@
 run:
 	cargo run --release -- serve
 
-# Installs what is missing, then runs everything: format, lints, tests, documentation, contract.
+# Installs what is missing, then runs everything: format, lints, tests, those from end to end on a database too,
+# documentation, contract.
 test: tools lint
 	cargo test --workspace --locked
+	PALIMPSEST_TEST_STORE=postgres cargo test --workspace --locked --test e2e
 	$(MAKE) docs
 
 lint: tools

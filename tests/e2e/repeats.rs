@@ -195,6 +195,9 @@ async fn a_repeat_is_told_the_same_failure_even_after_a_restart() {
 
 #[tokio::test]
 async fn a_repeat_after_a_crash_learns_at_once_that_it_came_to_nothing() {
+    if palimpsest_tests::is_on_a_database() {
+        return;
+    }
     let world = World::at_work().await;
     let slow = || request("slow", "+delay=60000");
     let call = {

@@ -25,7 +25,7 @@ use tonic_types::StatusExt as _;
 
 pub use array::Array;
 pub use command::{palimpsest, palimpsest_with};
-pub use server::{Context, Server, Sessions, Shared, binary};
+pub use server::{Context, Server, Sessions, Shared, binary, is_on_a_database};
 
 /// The resource name of a session of the project that tests use.
 pub fn name(session: &str) -> String {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;
 use palimpsest_proto::context::v1::session_service_client::SessionServiceClient;
+use palimpsest_test_servers::Cluster;
 use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 
@@ -56,6 +57,36 @@ pub fn binary() -> &'static Path {
     })
 }
 
+/// Whether servers keep their sessions in a database, which `PALIMPSEST_TEST_STORE=postgres` says, and not in their
+/// data folder. A test that is about the embedded store has nothing to say then.
+pub fn is_on_a_database() -> bool {
+    std::env::var("PALIMPSEST_TEST_STORE").is_ok_and(|store| store == "postgres")
+}
+
+/// The settings of a server that keeps its sessions in a database, in a schema for each data folder; none where it
+/// says itself what it uses.
+fn on_a_database(data_dir: &Path, extra: &[&str]) -> Vec<String> {
+    if !is_on_a_database() || extra.iter().any(|it| it.starts_with("store.postgres.url=")) {
+        return Vec::new();
+    }
+    let folder = data_dir.display().to_string();
+    let schema: String = folder.chars().filter(char::is_ascii_alphanumeric).collect();
+    let mut settings = vec![
+        format!("store.postgres.url={}", Cluster::of_this_process().url()),
+        format!("store.postgres.schema={schema}"),
+        "store.postgres.connections=3".into(),
+    ];
+    let has_blobs = extra
+        .iter()
+        .any(|it| *it == "--blobs" || it.starts_with("blobs.url="));
+    if !has_blobs {
+        let folder = std::path::absolute(data_dir).unwrap().join("blobs");
+        settings.push(format!("blobs.url=file://{}", folder.display()));
+    }
+    let settings = settings.into_iter().flat_map(|it| ["--set".to_owned(), it]);
+    settings.collect()
+}
+
 fn text_of<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     let start = format!("\"{key}\":\"");
     let rest = &line[line.find(&start)? + start.len()..];
@@ -90,11 +121,13 @@ impl Server {
         extra: &[&str],
         vars: &[(&str, &str)],
     ) -> Self {
+        let store = on_a_database(data_dir, extra);
         let mut child = Command::new(binary())
             .args(["serve", "--listen", address, "--log-format", "json"])
             .args(["--admin-listen", ANY_PORT, "--data-dir"])
             .arg(data_dir)
             .args(extra)
+            .args(store)
             .env_clear()
             .envs(vars.iter().copied())
             .stdin(Stdio::null())

@@ -66,6 +66,9 @@ fn restore(place: &Path, data_dir: &Path, extra: &[&str]) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_under_load_restores_to_the_same_views() {
+    if palimpsest_tests::is_on_a_database() {
+        return;
+    }
     let root = tempfile::tempdir().unwrap();
     let (data, place) = (root.path().join("data"), root.path().join("backups"));
     let server = Arc::new(Server::start(&data, SETTINGS));
@@ -188,6 +191,9 @@ async fn a_backup_under_load_restores_to_the_same_views() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_that_was_cut_off_is_none() {
+    if palimpsest_tests::is_on_a_database() {
+        return;
+    }
     let root = tempfile::tempdir().unwrap();
     let (data, place) = (root.path().join("data"), root.path().join("backups"));
     let server = Server::start(&data, SETTINGS);

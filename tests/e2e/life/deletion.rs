@@ -53,6 +53,12 @@ async fn a_deletion_that_was_cut_off_is_finished() {
         "delete.removed",
         "delete.forgotten",
     ] {
+        // Some are the embedded log's own; and after the others nobody else removes anything until the claim of
+        // the process that ended is over, so that one of them has to do.
+        let is_shared = palimpsest_tests::is_on_a_database();
+        if is_shared && point != "blob.deleted:2" {
+            continue;
+        }
         let folder = tempfile::tempdir().unwrap();
         let server = Server::start(folder.path(), SETTINGS);
         fill(&server, &name("gone"), 3).await;
@@ -86,10 +92,8 @@ async fn a_deletion_that_was_cut_off_is_finished() {
                 refused(&status, Code::NotFound, "SESSION_NOT_FOUND");
                 let began = Instant::now();
                 while folder.path().join("blobs/p/gone").exists() {
-                    assert!(
-                        began.elapsed() < Duration::from_secs(10),
-                        "{point}: files are left"
-                    );
+                    let patience = Duration::from_secs(if is_shared { 40 } else { 10 });
+                    assert!(began.elapsed() < patience, "{point}: files are left");
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
             }

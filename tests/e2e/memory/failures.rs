@@ -100,6 +100,9 @@ async fn a_file_that_was_not_written_before_a_kill_is_written_after_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_worker_it_falls_behind_until_a_worker_runs_on_the_store() {
+    if palimpsest_tests::is_on_a_database() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let session = named("alone");
     let server = own(folder.path(), &["--set", "worker.enabled=false"]);

@@ -154,6 +154,9 @@ fn rules() -> Vec<Value> {
 
 #[tokio::test]
 async fn every_query_of_the_dashboard_and_the_alerts_is_answered() {
+    if palimpsest_tests::is_on_a_database() {
+        return;
+    }
     let (mut told, _) = told().await;
     let mut found = Vec::new();
     let dashboard = fs::read_to_string(file("deploy/grafana/palimpsest.json")).unwrap();
@@ -209,6 +212,9 @@ fn every_alert_says_what_it_means_and_where_its_runbook_is() {
 
 #[tokio::test]
 async fn what_is_told_is_what_is_documented() {
+    if palimpsest_tests::is_on_a_database() {
+        return;
+    }
     let (_, text) = told().await;
     let documented = fs::read_to_string(file("docs/metrics.md")).unwrap();
     let rows = documented

@@ -43,6 +43,9 @@ fn way(spans: &[Span], from: &Span) -> Vec<String> {
 
 #[tokio::test]
 async fn a_call_is_seen_from_the_callers_span_to_the_disk() {
+    if palimpsest_tests::is_on_a_database() {
+        return;
+    }
     let mut world = World::new(&[]).await;
     let request = within(prepare(&name("s"), work("lamp")), TRACE, true);
     world.client.prepare_context(request).await.unwrap();

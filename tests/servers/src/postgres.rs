@@ -6,6 +6,7 @@ use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -34,6 +35,7 @@ pub struct Cluster {
     folder: TempDir,
     port: u16,
     running: Option<Child>,
+    goes_with_process: bool,
 }
 
 impl Cluster {
@@ -53,6 +55,18 @@ impl Cluster {
         cluster.configure(options);
         cluster.start_again();
         cluster
+    }
+
+    /// One that all tests of a process share, and that nobody drops: its folder goes with the process.
+    pub fn of_this_process() -> &'static Self {
+        static RUNNING: OnceLock<Cluster> = OnceLock::new();
+        RUNNING.get_or_init(|| {
+            let mut cluster = Self::start();
+            cluster.stop("fast");
+            cluster.goes_with_process = true;
+            cluster.start_again();
+            cluster
+        })
     }
 
     /// A copy of this one that follows it. `name` is what this one knows it by, as in
@@ -91,6 +105,7 @@ impl Cluster {
             folder,
             port: free_port(),
             running: None,
+            goes_with_process: false,
         }
     }
 
@@ -146,6 +161,9 @@ impl Cluster {
     pub fn start_again(&mut self) {
         let mut command = as_its_user(leashed(&binary("postgres"), &self.log_file()));
         command.arg("-D").arg(self.data());
+        if self.goes_with_process {
+            command.env("LEASH_FOLDER", self.folder.path());
+        }
         self.running = Some(command.spawn().unwrap());
         let look_every = Duration::from_millis(50);
         let mut waited = Duration::ZERO;

@@ -21,8 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long the right to remove what is left of a session is one process's, where several share a store; and how
 /// long it works under it, so that it has stopped well before.
-const CLAIM_MS: i64 = 60_000;
-const WORK: Duration = Duration::from_secs(40);
+const CLAIM_MS: i64 = 20_000;
+const WORK: Duration = Duration::from_secs(12);
 
 /// Removals that are under way in this process, so that none of them works on a name that another has
 /// just given free.
