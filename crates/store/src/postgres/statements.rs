@@ -153,8 +153,8 @@ statements! {
                  WHEN $3 AND lease_due_changes = due_changes AND deleted_at IS NULL THEN $4
                  ELSE due END
          WHERE key = $1 AND lease_owner = $2";
-    usage: "SELECT count(*),
-             coalesce(sum(log_bytes + snapshot_bytes + blob_bytes), 0)::bigint
+    usage: "SELECT count(*) AS sessions,
+             coalesce(sum(log_bytes + snapshot_bytes + blob_bytes), 0)::bigint AS bytes
          FROM {schema}.sessions
          WHERE key > $1 AND key < $2 AND deleted_at IS NULL";
     canary: "WITH gone AS (

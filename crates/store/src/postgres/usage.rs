@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::names;
 use super::pool::Pool;
+use super::read::unsigned;
 use super::retry::{Budget, retry};
 use crate::{StoreError, Usage};
 
@@ -56,16 +57,11 @@ impl Counted {
             let statement = &pool.statements().usage;
             client.query_opt(statement, &[&from, &to]).await
         })?;
-        let counted = |column| {
-            let number = row
-                .as_ref()
-                .and_then(|row| row.try_get::<_, i64>(column).ok());
-            number.and_then(|number| u64::try_from(number).ok())
+        let row = row.ok_or_else(|| StoreError::Read("a count without a number".into()))?;
+        let usage = Usage {
+            sessions: unsigned(&row, "sessions")?,
+            bytes: unsigned(&row, "bytes")?,
         };
-        let usage = counted(0)
-            .zip(counted(1))
-            .map(|(sessions, bytes)| Usage { sessions, bytes });
-        let usage = usage.ok_or_else(|| StoreError::Read("a count is not a number".into()))?;
         let good_for = (begun.elapsed() * WORTH).min(self.longest);
         *known = Some((Instant::now() + good_for, usage));
         Ok(usage)
