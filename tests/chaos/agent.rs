@@ -5,14 +5,13 @@ use std::time::Duration;
 use palimpsest_core::validate::validate;
 use palimpsest_core::view::Target;
 use palimpsest_proto::context::v1::read_tool_result_request::Result as Which;
-use palimpsest_proto::context::v1::{
-    CallRef, CompactRequest, ListMessagesRequest, ReadToolResultRequest,
-};
+use palimpsest_proto::context::v1::{CallRef, CompactRequest, ReadToolResultRequest};
+use palimpsest_tests::Array;
 use palimpsest_tests::passing::{is_passing, whole};
-use palimpsest_tests::say::{assistant_call, prepare, result, uuid, with_id};
+use palimpsest_tests::say::{assistant_call, prepare, result, with_id};
 use palimpsest_tests::server::{Context, Server};
 use palimpsest_tests::tenant::with;
-use palimpsest_tests::{Array, refused};
+use palimpsest_tests::turns::Turns;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
@@ -30,16 +29,11 @@ const READ_BACK: usize = 4;
 /// What one agent knows of its session.
 #[derive(Debug)]
 pub(crate) struct Agent {
-    session: String,
+    turns: Turns,
     /// Its tenant's key.
     key: String,
     /// What it does to the other tenant.
     pub(crate) intruder: Intruder,
-    /// The turns that are there, in order.
-    there: Vec<u64>,
-    /// The turn that it does not know of whether it happened.
-    pending: Option<u64>,
-    next: u64,
     array: Array,
     /// Acknowledged in all.
     pub(crate) acknowledged: u64,
@@ -76,12 +70,9 @@ impl Agent {
 
     fn new(session: &str, key: &str, intruder: Intruder) -> Self {
         Self {
-            session: session.to_owned(),
+            turns: Turns::new(session, 2),
             key: key.to_owned(),
             intruder,
-            there: Vec::new(),
-            pending: None,
-            next: 0,
             array: Array::default(),
             acknowledged: 0,
             failed: 0,
@@ -91,32 +82,32 @@ impl Agent {
 
     /// The session's name.
     pub(crate) fn name(&self) -> &str {
-        &self.session
+        self.turns.session()
     }
 
     /// Takes one turn, and does more than that every now and then.
     pub(crate) async fn act(&mut self, client: &mut Context, channel: &Channel) {
         self.turn(client).await;
-        if self.next.is_multiple_of(INTRUDE_EVERY) {
+        if self.acknowledged.is_multiple_of(INTRUDE_EVERY) {
             self.intruder.intrude(client, channel).await;
         }
     }
 
     /// Takes one turn, the one that failed before or the next one.
     async fn turn(&mut self, client: &mut Context) {
-        let turn = self.pending.unwrap_or(self.next);
-        let messages = vec![
-            with_id(&uuid(turn * 2), assistant_call(&call(turn))),
-            with_id(&uuid(turn * 2 + 1), result(&call(turn), &said(turn))),
+        let turn = self.turns.begin();
+        let says = [
+            assistant_call(&call(turn)),
+            result(&call(turn), &said(turn)),
         ];
-        let mut request = prepare(&self.session, messages);
+        let ids = self.turns.ids(turn);
+        let messages = ids.zip(says).map(|(id, it)| with_id(&id, it)).collect();
+        let mut request = prepare(self.turns.session(), messages);
         request.known_etag = self.array.etag.clone();
-        self.pending = Some(turn);
         match client.prepare_context(self.limited(request)).await {
             Ok(reply) => {
                 self.array.take(reply.get_ref());
-                self.there.push(turn);
-                (self.pending, self.next) = (None, turn + 1);
+                self.turns.done(turn);
                 self.acknowledged += 1;
             }
             Err(status) => self.bear(&status),
@@ -128,7 +119,7 @@ impl Agent {
 
     async fn compact(&mut self, client: &mut Context) {
         let request = CompactRequest {
-            session: self.session.clone(),
+            session: self.turns.session().to_owned(),
             ..CompactRequest::default()
         };
         if let Err(status) = client.compact(self.limited(request)).await {
@@ -142,100 +133,69 @@ impl Agent {
     /// A call may fail, though only as a failure that a caller can act on.
     fn bear(&mut self, status: &Status) {
         self.failed += 1;
-        assert!(is_passing(status), "{}: {status:?}", self.session);
+        assert!(is_passing(status), "{}: {status:?}", self.turns.session());
     }
 
     /// Checks what the server has against what was acknowledged.
     pub(crate) async fn check(&mut self, server: &Server) {
-        let Some(found) = self.listed(server).await else {
+        let mut sessions = server.sessions().await;
+        if !self.turns.check(&mut sessions, Some(&self.key)).await {
             return;
-        };
-        // What was not acknowledged happened wholly, or not at all.
-        if found != self.there {
-            let pending = self.pending.take().unwrap_or_else(|| {
-                panic!("{}: {found:?} instead of {:?}", self.session, self.there)
-            });
-            self.there.push(pending);
-            self.next = pending + 1;
-            assert_eq!(found, self.there, "{}", self.session);
         }
         let mut client = server.context().await;
         self.check_view(&mut client).await;
-        for turn in self.there.clone().into_iter().rev().take(READ_BACK) {
+        for turn in self
+            .turns
+            .there()
+            .to_vec()
+            .into_iter()
+            .rev()
+            .take(READ_BACK)
+        {
             assert_eq!(self.read(&mut client, turn).await, said(turn));
             self.read_back += 1;
         }
         self.intruder.steal(&server.channel().await).await;
     }
 
-    /// The turns that are in the transcript, each of which is whole.
-    async fn listed(&self, server: &Server) -> Option<Vec<u64>> {
-        let mut sessions = server.sessions().await;
-        let mut request = ListMessagesRequest {
-            session: self.session.clone(),
-            page_size: 500,
-            ..ListMessagesRequest::default()
-        };
-        let mut ids = Vec::new();
-        loop {
-            let page = match sessions
-                .list_messages(with(&self.key, request.clone()))
-                .await
-            {
-                Ok(page) => page.into_inner(),
-                Err(status) => {
-                    refused(&status, Code::NotFound, "SESSION_NOT_FOUND");
-                    assert!(self.there.is_empty(), "{} is lost", self.session);
-                    return None;
-                }
-            };
-            // What a compaction attached is no turn.
-            let ours = page.messages.into_iter().map(|message| message.id);
-            ids.extend(ours.filter(|id| id.starts_with(&uuid(0)[..20])));
-            if page.next_page_token.is_empty() {
-                break;
-            }
-            request.page_token = page.next_page_token;
-        }
-        let turns: Vec<u64> = (0..self.next.max(self.pending.map_or(0, |turn| turn + 1)))
-            .filter(|turn| ids.contains(&uuid(turn * 2)))
-            .collect();
-        let whole = turns
-            .iter()
-            .flat_map(|turn| [uuid(turn * 2), uuid(turn * 2 + 1)]);
-        assert!(ids.iter().cloned().eq(whole), "{}: {ids:?}", self.session);
-        Some(turns)
-    }
-
     /// The delta to the array that was acknowledged gives the whole view, and a provider takes it.
     async fn check_view(&mut self, client: &mut Context) {
-        let mut request = prepare(&self.session, Vec::new());
+        let mut request = prepare(self.turns.session(), Vec::new());
         request.known_etag = self.array.etag.clone();
         let reply = client
             .prepare_context(with(&self.key, request))
             .await
             .unwrap();
         self.array.take(reply.get_ref());
-        let request = prepare(&self.session, Vec::new());
+        let request = prepare(self.turns.session(), Vec::new());
         let whole = client
             .prepare_context(with(&self.key, request))
             .await
             .unwrap()
             .into_inner();
-        assert_eq!(self.array.messages, whole.messages_json, "{}", self.session);
+        assert_eq!(
+            self.array.messages,
+            whole.messages_json,
+            "{}",
+            self.turns.session()
+        );
         let array: Vec<Vec<u8>> = whole
             .messages_json
             .iter()
             .map(|json| json.to_vec())
             .collect();
         let violations = validate(&Target::default(), &array);
-        assert!(violations.is_empty(), "{}: {violations:?}", self.session);
+        assert!(
+            violations.is_empty(),
+            "{}: {violations:?}",
+            self.turns.session()
+        );
     }
 
     /// A result, all of it.
     async fn read(&self, client: &mut Context, turn: u64) -> String {
         let request = ReadToolResultRequest {
-            session: self.session.clone(),
+            session: self.turns.session().to_owned(),
             result: Some(Which::Call(CallRef {
                 tool_use_id: call(turn),
                 ..CallRef::default()

@@ -8,13 +8,14 @@ use palimpsest_core::view::Target;
 use palimpsest_proto::context::v1::read_tool_result_request::Result as Which;
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{
-    AppendMessagesRequest, CallRef, CompactRequest, GetSessionMemoryRequest, ListMessagesRequest,
-    MemoryState, ReadToolResultRequest, RewindSessionRequest, SessionMemory,
+    AppendMessagesRequest, CallRef, CompactRequest, GetSessionMemoryRequest, MemoryState,
+    ReadToolResultRequest, RewindSessionRequest, SessionMemory,
 };
 use palimpsest_tests::Array;
-use palimpsest_tests::chance;
 use palimpsest_tests::passing::{is_passing, whole};
-use palimpsest_tests::say::{append, assistant_call, prepare, result, user, uuid, with_id};
+use palimpsest_tests::say::{append, assistant_call, prepare, result, user, with_id};
+use palimpsest_tests::turns::Turns;
+use palimpsest_tests::{chance, name};
 use tonic::{Code, Request, Status};
 
 use crate::house::House;
@@ -50,13 +51,8 @@ impl std::ops::AddAssign for Counts {
 #[derive(Debug)]
 pub(crate) struct Agent {
     house: Arc<House>,
-    session: String,
+    turns: Turns,
     random: u64,
-    /// The turns that are there, in order.
-    there: Vec<u64>,
-    /// The turn of which it is not known whether it happened.
-    pending: Option<u64>,
-    next: u64,
     array: Array,
     pub(crate) counts: Counts,
 }
@@ -80,11 +76,8 @@ impl Agent {
     pub(crate) fn new(house: &Arc<House>, number: u64, seed: u64) -> Self {
         Self {
             house: Arc::clone(house),
-            session: palimpsest_tests::name(&format!("scale-{number}")),
+            turns: Turns::new(&name(&format!("scale-{number}")), 3),
             random: seed ^ (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15),
-            there: Vec::new(),
-            pending: None,
-            next: 0,
             array: Array::default(),
             counts: Counts::default(),
         }
@@ -112,17 +105,18 @@ impl Agent {
     /// Takes one turn, the one that failed before or the next one: half of them in one call, the others in two that
     /// may reach different servers.
     async fn turn(&mut self) {
-        let turn = self.pending.unwrap_or(self.next);
-        let mut messages = vec![
-            with_id(&uuid(turn * 3), user(&format!("question {turn}"))),
-            with_id(&uuid(turn * 3 + 1), assistant_call(&call(turn))),
-            with_id(&uuid(turn * 3 + 2), result(&call(turn), &said(turn))),
+        let turn = self.turns.begin();
+        let says = [
+            user(&format!("question {turn}")),
+            assistant_call(&call(turn)),
+            result(&call(turn), &said(turn)),
         ];
-        self.pending = Some(turn);
+        let ids = self.turns.ids(turn);
+        let mut messages: Vec<_> = ids.zip(says).map(|(id, it)| with_id(&id, it)).collect();
         if turn.is_multiple_of(2) {
             let request = AppendMessagesRequest {
                 request_id: format!("turn {turn}"),
-                ..append(&self.session, std::mem::take(&mut messages))
+                ..append(self.turns.session(), std::mem::take(&mut messages))
             };
             let server = self.server();
             let mut client = self.house.context(server);
@@ -130,15 +124,14 @@ impl Agent {
                 return self.bear(&status);
             }
         }
-        let mut request = prepare(&self.session, messages);
+        let mut request = prepare(self.turns.session(), messages);
         request.known_etag = self.array.etag.clone();
         let server = self.server();
         let mut client = self.house.context(server);
         match client.prepare_context(limited(request)).await {
             Ok(reply) => {
                 self.array.take(reply.get_ref());
-                self.there.push(turn);
-                (self.pending, self.next) = (None, turn + 1);
+                self.turns.done(turn);
                 self.counts.acknowledged += 1;
             }
             Err(status) => self.bear(&status),
@@ -147,7 +140,7 @@ impl Agent {
 
     async fn compact(&mut self) {
         let request = CompactRequest {
-            session: self.session.clone(),
+            session: self.turns.session().to_owned(),
             ..CompactRequest::default()
         };
         let server = self.server();
@@ -155,7 +148,9 @@ impl Agent {
         match client.compact(limited(request)).await {
             Ok(_) => self.counts.compacted += 1,
             Err(status) if status.code() == Code::FailedPrecondition => {}
-            Err(status) if status.code() == Code::NotFound => assert!(self.there.is_empty()),
+            Err(status) if status.code() == Code::NotFound => {
+                assert!(self.turns.there().is_empty());
+            }
             Err(status) => self.bear(&status),
         }
     }
@@ -163,12 +158,17 @@ impl Agent {
     /// Takes back nothing: to the last message that is there. What it tests is that a view changes on one server
     /// and is asked for at another.
     async fn rewind(&mut self) {
-        let Some(last) = self.there.last().filter(|_| self.pending.is_none()) else {
+        let last = self
+            .turns
+            .there()
+            .last()
+            .filter(|_| !self.turns.is_pending());
+        let Some(last) = last.and_then(|turn| self.turns.ids(*turn).last()) else {
             return;
         };
         let request = RewindSessionRequest {
-            session: self.session.clone(),
-            target_message: Some(TargetMessage::ToMessageId(uuid(last * 3 + 2))),
+            session: self.turns.session().to_owned(),
+            target_message: Some(TargetMessage::ToMessageId(last)),
             ..RewindSessionRequest::default()
         };
         let server = self.server();
@@ -183,55 +183,56 @@ impl Agent {
     /// A call may fail, though only as a failure that a caller can act on.
     fn bear(&mut self, status: &Status) {
         self.counts.failed += 1;
-        assert!(is_passing(status), "{}: {status:?}", self.session);
+        assert!(is_passing(status), "{}: {status:?}", self.turns.session());
     }
 
     /// Checks what every server has against what was acknowledged, and that they all say the same.
     pub(crate) async fn check(&mut self) {
-        if self.next == 0 && self.pending.is_none() {
+        if !self.turns.has_begun() {
             return;
         }
         for server in 0..self.house.servers() {
-            let found = self.listed(server).await;
-            // What was not acknowledged happened wholly, or not at all.
-            if found != self.there {
-                let pending = self.pending.take().unwrap_or_else(|| {
-                    panic!("{}: {found:?} instead of {:?}", self.session, self.there)
-                });
-                self.there.push(pending);
-                self.next = pending + 1;
-                assert_eq!(found, self.there, "{}", self.session);
-            }
+            let mut sessions = self.house.sessions(server);
+            self.turns.check(&mut sessions, None).await;
         }
         // The first serves what is there, the others show the same.
         let mut views = Vec::new();
         for server in 0..self.house.servers() {
             let mut client = self.house.context(server);
-            let mut request = prepare(&self.session, Vec::new());
+            let mut request = prepare(self.turns.session(), Vec::new());
             request.known_etag = self.array.etag.clone();
             let delta = client.prepare_context(request).await.unwrap();
             self.array.take(delta.get_ref());
-            let request = prepare(&self.session, Vec::new());
+            let request = prepare(self.turns.session(), Vec::new());
             let whole = client.prepare_context(request).await.unwrap().into_inner();
-            assert_eq!(self.array.messages, whole.messages_json, "{}", self.session);
-            assert_eq!(self.array.etag, whole.etag, "{}", self.session);
+            assert_eq!(
+                self.array.messages,
+                whole.messages_json,
+                "{}",
+                self.turns.session()
+            );
+            assert_eq!(self.array.etag, whole.etag, "{}", self.turns.session());
             views.push((whole.etag, whole.messages_json));
         }
         assert!(
             views.iter().all(|view| *view == views[0]),
             "{}",
-            self.session
+            self.turns.session()
         );
         let array: Vec<Vec<u8>> = views[0].1.iter().map(|json| json.to_vec()).collect();
         let violations = validate(&Target::default(), &array);
-        assert!(violations.is_empty(), "{}: {violations:?}", self.session);
-        for turn in self.there.clone().into_iter().rev().take(4) {
+        assert!(
+            violations.is_empty(),
+            "{}: {violations:?}",
+            self.turns.session()
+        );
+        for turn in self.turns.there().to_vec().into_iter().rev().take(4) {
             let server = self.server();
             assert_eq!(
                 self.read(server, turn).await,
                 said(turn),
                 "{}",
-                self.session
+                self.turns.session()
             );
         }
     }
@@ -243,7 +244,7 @@ impl Agent {
             let began = tokio::time::Instant::now();
             loop {
                 let request = GetSessionMemoryRequest {
-                    session: self.session.clone(),
+                    session: self.turns.session().to_owned(),
                     ..GetSessionMemoryRequest::default()
                 };
                 let mut client = self.house.context(server);
@@ -253,53 +254,21 @@ impl Agent {
                     found.push(memory);
                     break;
                 }
-                assert!(began.elapsed() < SUMMARY, "{}: {memory:?}", self.session);
+                assert!(
+                    began.elapsed() < SUMMARY,
+                    "{}: {memory:?}",
+                    self.turns.session()
+                );
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         }
         found
     }
 
-    /// The turns that are in the transcript, each of which is whole.
-    async fn listed(&self, server: usize) -> Vec<u64> {
-        let mut sessions = self.house.sessions(server);
-        let mut request = ListMessagesRequest {
-            session: self.session.clone(),
-            page_size: 500,
-            ..ListMessagesRequest::default()
-        };
-        let mut ids = Vec::new();
-        loop {
-            let page = match sessions.list_messages(request.clone()).await {
-                Ok(page) => page.into_inner(),
-                Err(status) if status.code() == Code::NotFound => {
-                    assert!(self.there.is_empty(), "{} is lost", self.session);
-                    return Vec::new();
-                }
-                Err(status) => panic!("{}: {status:?}", self.session),
-            };
-            // What a compaction attached is no turn.
-            let ours = page.messages.into_iter().map(|message| message.id);
-            ids.extend(ours.filter(|id| id.starts_with(&uuid(0)[..20])));
-            if page.next_page_token.is_empty() {
-                break;
-            }
-            request.page_token = page.next_page_token;
-        }
-        let turns: Vec<u64> = (0..self.next.max(self.pending.map_or(0, |turn| turn + 1)))
-            .filter(|turn| ids.contains(&uuid(turn * 3)))
-            .collect();
-        let whole = turns
-            .iter()
-            .flat_map(|turn| (0..3).map(move |part| uuid(turn * 3 + part)));
-        assert!(ids.iter().cloned().eq(whole), "{}: {ids:?}", self.session);
-        turns
-    }
-
     /// A result, all of it.
     async fn read(&self, server: usize, turn: u64) -> String {
         let request = ReadToolResultRequest {
-            session: self.session.clone(),
+            session: self.turns.session().to_owned(),
             result: Some(Which::Call(CallRef {
                 tool_use_id: call(turn),
                 ..CallRef::default()

@@ -1,26 +1,57 @@
-//! What a turn costs a server and its database: the figures that docs/capacity.md is made of, on the machine that this
-//! runs on.
+//! What a turn costs servers and their database, and what it costs more where each call reaches any server: the figures
+//! that docs/capacity.md is made of, on the machine that this runs on.
 //!
 //! ```text
 //! cargo build --release
 //! PALIMPSEST_TEST_BINARY=$PWD/target/release/palimpsest \
-//!     cargo test -p palimpsest-tests --test scale cost -- --ignored --nocapture
+//!     cargo test -p palimpsest-tests --test scale cost -- --ignored --nocapture --test-threads 1
 //! ```
 
+use std::fmt;
 use std::fs;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use palimpsest_test_servers::Cluster;
 use palimpsest_tests::say::{assistant_call, noise, prepare, result, user};
-use palimpsest_tests::{Array, Server, name};
+use palimpsest_tests::{Array, chance, name};
 
-use crate::house::at;
+use crate::house::{House, at};
 
 const RUN: Duration = Duration::from_secs(20);
 const AGENTS: usize = 32;
 /// What a tool returns in a turn: it hardly compresses.
 const BYTES: usize = 4_000;
+/// After so many turns a session is over, and another one begins.
+const TURNS: usize = 100;
+
+/// What was taken so far, by all of them.
+struct Taken {
+    servers: f64,
+    database: f64,
+    wal: f64,
+    kept: f64,
+    transactions: f64,
+}
+
+impl Taken {
+    fn now(cluster: &Cluster, house: &House) -> Self {
+        let figure = |query: &str| cluster.psql(query).parse::<f64>().unwrap();
+        Self {
+            servers: house
+                .pids()
+                .iter()
+                .map(|pid| processor(&pid.to_string()))
+                .sum(),
+            database: database(),
+            wal: figure("SELECT wal_bytes FROM pg_stat_wal"),
+            kept: figure("SELECT pg_database_size('postgres')"),
+            transactions: figure(
+                "SELECT xact_commit FROM pg_stat_database WHERE datname = 'postgres'",
+            ),
+        }
+    }
+}
 
 /// Processor time of a process, and of all that it has waited for.
 fn processor(pid: &str) -> f64 {
@@ -38,90 +69,140 @@ fn database() -> f64 {
         let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
         name.trim() == "postgres"
     });
-    let parents = its.map(|entry| processor(entry.file_name().to_str().unwrap()));
-    parents.sum()
+    its.map(|entry| processor(entry.file_name().to_str().unwrap()))
+        .sum()
 }
 
-fn figure(cluster: &Cluster, query: &str) -> f64 {
-    cluster.psql(query).parse().unwrap()
+/// The memory of all processes of a house, in megabytes.
+fn memory(house: &House) -> f64 {
+    let of = |pid: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<f64>().ok());
+        kib.unwrap_or_default() / 1_024.0
+    };
+    house.pids().iter().map(of).sum()
+}
+
+/// What agents were given, for each turn.
+struct Cost {
+    each_second: f64,
+    median: Duration,
+    p99: Duration,
+    servers_us: f64,
+    database_us: f64,
+    wal_kb: f64,
+    kept_kb: f64,
+    transactions: f64,
+    memory_mb: f64,
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:.0} turns a second, median {:.1?}, p99 {:.1?}; a turn: {:.0} µs of servers' processors, {:.0} µs of the \
+             database's, {:.1} KB of WAL, {:.1} KB kept, {:.1} transactions; servers' memory: {:.0} MB",
+            self.each_second,
+            self.median,
+            self.p99,
+            self.servers_us,
+            self.database_us,
+            self.wal_kb,
+            self.kept_kb,
+            self.transactions,
+            self.memory_mb
+        )
+    }
+}
+
+/// Agents at work, each of which goes round so many sessions. `place` says which server a call is sent to, by the
+/// session's number and a random one.
+async fn measure(
+    cluster: &Cluster,
+    house: &House,
+    sessions: usize,
+    place: impl Fn(usize, usize) -> usize + Copy,
+) -> Cost {
+    let before = Taken::now(cluster, house);
+    let began = Instant::now();
+    let agents = (0..AGENTS).map(async |agent| {
+        let mut random = agent as u64 + 1;
+        let mut arrays: Vec<_> = (0..sessions).map(|_| Array::default()).collect();
+        let (mut turn, mut took) = (0, Vec::new());
+        while began.elapsed() < RUN {
+            let (round, own) = (turn / sessions, turn % sessions);
+            if round % TURNS == 0 {
+                arrays[own] = Array::default();
+            }
+            let session = name(&format!("cost-{agent}-{own}-{}", round / TURNS));
+            let call = format!("call_{round}");
+            let text = noise((turn * 1_000 + agent) as u64, BYTES);
+            let messages = vec![user("go on"), assistant_call(&call), result(&call, &text)];
+            let mut request = prepare(&session, messages);
+            request.known_etag = arrays[own].etag.clone();
+            let any = usize::try_from(chance::next(&mut random) >> 40).unwrap();
+            let mut client = house.context(place(agent * sessions + own, any) % house.servers());
+            let asked = Instant::now();
+            let reply = client.prepare_context(request).await.unwrap();
+            took.push(asked.elapsed());
+            arrays[own].take(reply.get_ref());
+            turn += 1;
+        }
+        took
+    });
+    let mut took: Vec<_> = join_all(agents).await.concat();
+    let seconds = began.elapsed().as_secs_f64();
+    let after = Taken::now(cluster, house);
+    took.sort();
+    #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+    let turns = took.len() as f64;
+    Cost {
+        each_second: turns / seconds,
+        median: took[took.len() / 2],
+        p99: took[took.len() * 99 / 100],
+        servers_us: (after.servers - before.servers) * 1e6 / turns,
+        database_us: (after.database - before.database) * 1e6 / turns,
+        wal_kb: (after.wal - before.wal) / 1e3 / turns,
+        kept_kb: (after.kept - before.kept) / 1e3 / turns,
+        transactions: (after.transactions - before.transactions) / turns,
+        memory_mb: memory(house),
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement of half a minute"]
 async fn cost_of_a_turn() {
     let cluster = Cluster::start();
-    let folder = tempfile::tempdir_in(".").unwrap();
-    let url = format!("store.postgres.url={}", at(&[&cluster]));
-    let blobs = format!(
-        "blobs.url=file://{}",
-        fs::canonicalize(&folder).unwrap().join("blobs").display()
-    );
-    let settings = [
-        "--set",
-        &url,
-        "--set",
-        &blobs,
-        "--set",
-        "sessions.cache_bytes=2000000000",
-    ];
-    let server = Server::start(&folder.path().join("data"), &settings);
-    let look = || {
-        (
-            processor(&server.pid().to_string()),
-            database(),
-            figure(&cluster, "SELECT wal_bytes FROM pg_stat_wal"),
-            figure(
-                &cluster,
-                "SELECT xact_commit FROM pg_stat_database WHERE datname = 'postgres'",
-            ),
-            figure(&cluster, "SELECT pg_database_size('postgres')"),
-        )
-    };
-    let before = look();
-    let began = Instant::now();
-    let agents = (0..AGENTS).map(|agent| {
-        let server = &server;
-        async move {
-            let mut client = server.context().await;
-            let (mut array, mut turn, mut took) = (Array::default(), 0_u64, Vec::new());
-            while began.elapsed() < RUN {
-                // A session is begun anew now and then, as agents do.
-                let session = name(&format!("cost-{agent}-{}", turn / 100));
-                if turn % 100 == 0 {
-                    array = Array::default();
-                }
-                let call = format!("call_{turn}");
-                let text = noise(turn * 1_000 + agent as u64, BYTES);
-                let messages = vec![user("go on"), assistant_call(&call), result(&call, &text)];
-                let mut request = prepare(&session, messages);
-                request.known_etag = array.etag.clone();
-                let asked = Instant::now();
-                let reply = client.prepare_context(request).await.unwrap();
-                took.push(asked.elapsed());
-                array.take(reply.get_ref());
-                turn += 1;
-            }
-            took
+    let room = ["sessions.cache_bytes=2000000000"];
+    let house = House::start(&at(&[&cluster]), None, (1, 0), &room);
+    let cost = measure(&cluster, &house, 1, |_, _| 0).await;
+    println!("{AGENTS} agents, one server: {cost}");
+    house.stop();
+}
+
+/// The same turns twice, with room in memory for all sessions of one server and then for a part of them: each session's
+/// at a server of its own, or each at any.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement of two minutes"]
+async fn cost_of_calls_at_random() {
+    let cluster = Cluster::start();
+    let sessions = 32;
+    for (bytes, room) in [(2_000_000_000_u64, "for all"), (32 << 20, "32 MiB each")] {
+        for (number, routed) in [true, false].into_iter().enumerate() {
+            let settings = [
+                format!("sessions.cache_bytes={bytes}"),
+                format!("store.postgres.schema=s{bytes}_{number}"),
+            ];
+            let settings: Vec<_> = settings.iter().map(String::as_str).collect();
+            let house = House::start(&at(&[&cluster]), None, (3, 0), &settings);
+            let place = |session, any| if routed { session } else { any };
+            let cost = measure(&cluster, &house, sessions, place).await;
+            let how = if routed { "by session" } else { "at random" };
+            println!(
+                "{AGENTS} agents of {sessions} sessions, 3 servers, room {room}, {how}: {cost}"
+            );
+            house.stop();
         }
-    });
-    let mut all: Vec<_> = join_all(agents).await.concat();
-    let seconds = began.elapsed().as_secs_f64();
-    let after = look();
-    all.sort();
-    #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-    let turns = all.len() as f64;
-    println!(
-        "{AGENTS} agents: {:.0} turns a second, median {:.1?}, p99 {:.1?}\n\
-         a turn: {:.0} µs of the server's processor, {:.0} µs of the database's, {:.1} KB of WAL, {:.1} KB kept, \
-         {:.1} transactions",
-        turns / seconds,
-        all[all.len() / 2],
-        all[all.len() * 99 / 100],
-        (after.0 - before.0) * 1e6 / turns,
-        (after.1 - before.1) * 1e6 / turns,
-        (after.2 - before.2) / 1e3 / turns,
-        (after.4 - before.4) / 1e3 / turns,
-        (after.3 - before.3) / turns,
-    );
-    server.stop();
+    }
 }

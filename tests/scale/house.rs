@@ -126,6 +126,13 @@ impl House {
         self.servers.len()
     }
 
+    /// The numbers of the processes that run.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        let all = self.servers.iter().chain(&self.workers);
+        all.filter_map(|one| Some(one.running.lock().unwrap().as_ref()?.pid()))
+            .collect()
+    }
+
     /// How many processes there are.
     pub(crate) fn processes(&self) -> usize {
         self.servers.len() + self.workers.len()

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use palimpsest_proto::context::v1::commit_summary_request::Outcome;
 use palimpsest_proto::context::v1::{
     CommitSummaryRequest, CompactRequest, CompactionStrategy, DeleteSessionRequest, EventKind,
-    ListMessagesRequest, SnipRequest, WatchSessionRequest,
+    ListMessagesRequest, PrepareContextResponse, SnipRequest, WatchSessionRequest,
 };
 use palimpsest_test_servers::Cluster;
 use palimpsest_tests::say::{
@@ -35,6 +35,22 @@ fn pair(cluster: &Cluster, schema: &str, extra: &[&str]) -> House {
         .chain(extra.iter().copied())
         .collect();
     House::start(&at(&[cluster]), None, (2, 0), &settings)
+}
+
+/// All that a server shows of a session.
+async fn whole(house: &House, server: usize, session: &str) -> PrepareContextResponse {
+    let mut client = house.context(server);
+    let request = prepare(session, Vec::new());
+    client.prepare_context(request).await.unwrap().into_inner()
+}
+
+async fn delete(house: &House, server: usize, session: &str) {
+    let request = DeleteSessionRequest {
+        session: session.to_owned(),
+        ..DeleteSessionRequest::default()
+    };
+    let mut client = house.sessions(server);
+    client.delete_session(request).await.unwrap();
 }
 
 fn turn(number: u64, lines: usize) -> Vec<palimpsest_proto::context::v1::MessageInput> {
@@ -89,11 +105,7 @@ async fn each_turn_may_reach_another_server() {
         }
         let mut views = Vec::new();
         for server in 0..2 {
-            let whole = house.context(server);
-            let whole = { whole }
-                .prepare_context(prepare(&session, Vec::new()))
-                .await;
-            let whole = whole.unwrap().into_inner();
+            let whole = whole(&house, server, &session).await;
             views.push((whole.etag, whole.messages_json));
         }
         assert_eq!(views[0], views[1], "{number}");
@@ -209,11 +221,7 @@ async fn who_watches_at_one_server_sees_what_happens_at_the_other() {
         quick += u32::from(began.elapsed() < Duration::from_millis(500));
     }
     assert!(quick >= 8, "hints came {quick} times of 10");
-    let gone = DeleteSessionRequest {
-        session: session.clone(),
-        ..DeleteSessionRequest::default()
-    };
-    house.sessions(0).delete_session(gone).await.unwrap();
+    delete(&house, 0, &session).await;
     let ended = loop {
         match stream.message().await {
             Ok(Some(_)) => {}
@@ -241,12 +249,8 @@ async fn a_session_that_was_deleted_elsewhere_is_gone_and_a_new_one_is_another()
                 .await
                 .unwrap();
         }
-        let whole = house.context(1);
-        let whole = { whole }
-            .prepare_context(prepare(&session, Vec::new()))
-            .await;
-        let whole = whole.unwrap().into_inner();
-        let shown: Vec<_> = whole
+        let first = whole(&house, 1, &session).await;
+        let shown: Vec<_> = first
             .messages_json
             .iter()
             .map(|it| String::from_utf8_lossy(it))
@@ -257,23 +261,12 @@ async fn a_session_that_was_deleted_elsewhere_is_gone_and_a_new_one_is_another()
             "{shown}"
         );
         assert!(round == 0 || !shown.contains("round 0"), "{shown}");
-        let gone = DeleteSessionRequest {
-            session: session.clone(),
-            ..DeleteSessionRequest::default()
-        };
         let server = usize::try_from(round % 2).unwrap();
-        house.sessions(server).delete_session(gone).await.unwrap();
-        let asked = house.context(1 - server);
-        let asked = { asked }
-            .prepare_context(prepare(&session, Vec::new()))
-            .await;
+        delete(&house, server, &session).await;
         // Whoever prepares creates; the other one has not kept what was there.
-        assert_eq!(asked.unwrap().into_inner().view_messages, 0);
-        let gone = DeleteSessionRequest {
-            session: session.clone(),
-            ..DeleteSessionRequest::default()
-        };
-        house.sessions(server).delete_session(gone).await.unwrap();
+        let asked = whole(&house, 1 - server, &session).await;
+        assert_eq!(asked.view_messages, 0);
+        delete(&house, server, &session).await;
     }
     house.stop();
 }
@@ -322,15 +315,73 @@ async fn a_summary_that_was_asked_for_at_one_server_is_brought_to_the_other() {
     house.context(1).commit_summary(request).await.unwrap();
     let mut views = Vec::new();
     for server in 0..2 {
-        let whole = house.context(server);
-        let whole = { whole }
-            .prepare_context(prepare(&session, Vec::new()))
-            .await;
-        let whole = whole.unwrap().into_inner();
+        let whole = whole(&house, server, &session).await;
         let text = String::from_utf8_lossy(&whole.messages_json[0]).into_owned();
         assert!(text.contains("question after question"), "{text}");
         views.push(whole.messages_json);
     }
     assert_eq!(views[0], views[1]);
+    house.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_failover_loses_is_not_shown_for_what_is_there_instead() {
+    let mut primary = Cluster::start();
+    let mut standby = primary.replica("behind");
+    let house = House::start(&at(&[&primary, &standby]), None, (2, 0), &[]);
+    let session = name("failover");
+    for number in 0..4 {
+        let server = usize::try_from(number % 2).unwrap();
+        let request = prepare(&session, turn(number, 5));
+        let mut client = house.context(server);
+        client.prepare_context(request).await.unwrap();
+    }
+    // Both have all of it in memory, and the standby has it too.
+    let [_, _] = [
+        whole(&house, 0, &session).await,
+        whole(&house, 1, &session).await,
+    ];
+    let written = primary.psql("SELECT pg_current_wal_lsn()");
+    let behind = format!("SELECT pg_last_wal_replay_lsn() < '{written}'");
+    while standby.psql(&behind) != "f" {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    standby.stop("fast");
+    let says = |text: &str, number| with_id(&uuid(number), user(text));
+    let mut array = Array::default();
+    let request = prepare(&session, vec![says("this is lost", 900)]);
+    let lost = house.context(0).prepare_context(request).await.unwrap();
+    array.take(lost.get_ref());
+    primary.stop("immediate");
+    standby.start_again();
+    standby.promote();
+
+    // The same revision, by another append.
+    let request = prepare(&session, vec![says("this is there instead", 901)]);
+    let there = house.context(1).prepare_context(request).await.unwrap();
+    assert_eq!(lost.get_ref().revision, there.get_ref().revision);
+    let shown = [
+        whole(&house, 0, &session).await,
+        whole(&house, 1, &session).await,
+    ];
+    let text = String::from_utf8_lossy(&shown[0].messages_json.concat()).into_owned();
+    assert!(
+        text.contains("there instead") && !text.contains("is lost"),
+        "{text}"
+    );
+    assert_eq!(
+        (&shown[0].etag, &shown[0].messages_json),
+        (&shown[1].etag, &shown[1].messages_json)
+    );
+    // Whoever has an array with what was lost gets another one, and it goes on from there.
+    let mut request = prepare(&session, vec![says("and it goes on", 902)]);
+    request.known_etag = array.etag.clone();
+    let reply = house.context(0).prepare_context(request).await.unwrap();
+    array.take(reply.get_ref());
+    let shown = whole(&house, 1, &session).await;
+    assert_eq!(
+        (&array.etag, &array.messages),
+        (&shown.etag, &shown.messages_json)
+    );
     house.stop();
 }

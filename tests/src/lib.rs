@@ -17,6 +17,7 @@ pub mod passing;
 pub mod say;
 pub mod server;
 pub mod tenant;
+pub mod turns;
 
 use std::collections::HashMap;
 

@@ -88,31 +88,34 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
     .with_hooks(Hooks::from_config(&context.config.hooks))
     .with_metrics(context.metrics)
     .with_authentication(context.config.auth.is_on());
-    let upkeep = Upkeep::new(
-        service.clone(),
-        of_upkeep,
-        blobs_of_upkeep,
-        (
-            context.config.retention.clone(),
-            context.config.sweep.clone(),
-        ),
-        context.upkeep,
-    )?;
-    let upkeep = role
-        .works()
-        .then(|| Running::start(|stop| upkeep.run(stop)));
+    let upkeep = if role.works() {
+        let upkeep = Upkeep::new(
+            service.clone(),
+            of_upkeep,
+            blobs_of_upkeep,
+            (
+                context.config.retention.clone(),
+                context.config.sweep.clone(),
+            ),
+            context.upkeep,
+        )?;
+        Some(Running::start(|stop| upkeep.run(stop)))
+    } else {
+        None
+    };
     let hints = Running::start(|stop| watched.follow_hints(stop));
-    let handlers = Services {
-        context: ContextHandlers(service.clone()),
-        sessions: SessionHandlers(service.clone()),
-        admin: AdminHandlers(service),
+    let routes = if role.serves() {
+        let handlers = Services {
+            context: ContextHandlers(service.clone()),
+            sessions: SessionHandlers(service.clone()),
+            admin: AdminHandlers(service),
+        };
+        handlers.into_routes(&limits)
+    } else {
+        Routes::default()
     };
     Ok(App {
-        routes: if role.serves() {
-            handlers.into_routes(&limits)
-        } else {
-            Routes::default()
-        },
+        routes,
         backend: Arc::new(Store {
             log,
             background: Mutex::new([worker, upkeep, Some(hints)]),

@@ -180,14 +180,14 @@ impl Move<'_> {
         if at.revision == Revision::ZERO {
             return Ok(());
         }
-        let last = async |side: &Side, incarnation: u64| {
-            let before = Revision::new(at.revision.get() - 1);
-            let frames = side.log.read(self.key, incarnation, before, 1).await?;
+        let last = async |side: &Side, stands: Position| {
+            let before = stands.at(Revision::new(at.revision.get() - 1));
+            let frames = side.log.read(self.key, before, 1).await?;
             let last = frames.into_iter().next();
             Ok::<_, StoreError>(last.filter(|frame| frame.last() == at.revision))
         };
-        let source = last(self.from, self.head.incarnation).await?;
-        let target = last(self.to, at.incarnation).await?;
+        let source = last(self.from, self.head.position()).await?;
+        let target = last(self.to, at).await?;
         if source.is_none() || source != target {
             return Err(MigrateError::Diverged(self.key.clone()));
         }
@@ -239,11 +239,8 @@ impl Move<'_> {
         done: &mut Migrated,
     ) -> Result<Position, MigrateError> {
         while at.revision < self.head.revision {
-            let frames =
-                self.from
-                    .log
-                    .read(self.key, self.head.incarnation, at.revision, READ_BYTES);
-            let frames = frames.await?;
+            let after = self.head.position().at(at.revision);
+            let frames = self.from.log.read(self.key, after, READ_BYTES).await?;
             if frames.is_empty() {
                 return Err(MigrateError::Changed(self.key.clone()));
             }
@@ -301,7 +298,7 @@ impl Move<'_> {
         if let Some(snapshot) = snapshot.await? {
             self.to
                 .log
-                .put_snapshot(self.key, at.incarnation, snapshot)
+                .put_snapshot(self.key, at.at(snapshot.at), snapshot.bytes)
                 .await?;
         }
         Ok(())

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use palimpsest_store::SessionLog;
 use palimpsest_store::blobs::{BlobError, Blobs};
 use palimpsest_store::postgres::{PostgresLog, PostgresOptions};
 use palimpsest_store::sled::{InHand, Observers, SledLog, SledOptions};
+use palimpsest_store::{SessionLog, told};
 use palimpsest_summarize::SecretSource;
 use secrecy::ExposeSecret as _;
 use tokio::task::spawn_blocking;
@@ -15,7 +15,6 @@ use tokio::time::timeout;
 use crate::config::Config;
 use crate::errors::BoxError;
 use crate::metrics::Metrics;
-use crate::sessions::told;
 use crate::{BLOB_FOLDER, LOG_FOLDER};
 
 /// How long a start waits for the place of the blobs.
@@ -40,29 +39,60 @@ impl Engine {
     }
 }
 
-/// Opens the log.
+/// Opens the log, for a server or a worker.
 pub async fn open(config: &Config, metrics: &Metrics, in_hand: InHand) -> Result<Engine, BoxError> {
     tokio::fs::create_dir_all(&config.data_dir).await?;
-    if let Some(options) = database(config).await? {
-        let log = PostgresLog::open(&options).await?;
+    if config.store.postgres.url.is_some() {
+        let log = PostgresLog::open(&database(config).await?).await?;
         return Ok(Engine::Shared(Arc::new(log)));
     }
+    let mut options = embedded(config);
+    options.observers = Observers::new(metrics.clone());
+    options.in_hand = in_hand;
+    Ok(Engine::Embedded(open_embedded(options).await?))
+}
+
+/// Opens the log that the settings name, for a command that only reads it: it is there, and stays as it is.
+pub async fn open_existing(config: &Config) -> Result<Arc<dyn SessionLog>, BoxError> {
+    if config.store.postgres.url.is_some() {
+        let options = PostgresOptions {
+            migrate: false,
+            ..database(config).await?
+        };
+        return Ok(Arc::new(PostgresLog::open(&options).await?));
+    }
+    Ok(open_existing_embedded(config).await?)
+}
+
+/// The same with the log in the data folder, whatever else the settings name.
+pub async fn open_existing_embedded(config: &Config) -> Result<Arc<SledLog>, BoxError> {
+    let options = embedded(config);
+    if !options.dir.is_dir() {
+        return Err(format!("there is no store in {}", config.data_dir.display()).into());
+    }
+    open_embedded(options).await
+}
+
+/// Opens a log in a folder.
+pub async fn open_embedded(options: SledOptions) -> Result<Arc<SledLog>, BoxError> {
+    let log = spawn_blocking(move || SledLog::open(&options)).await??;
+    Ok(Arc::new(log))
+}
+
+/// How the log in the data folder is opened.
+pub fn embedded(config: &Config) -> SledOptions {
     let mut options = SledOptions::new(config.data_dir.join(LOG_FOLDER));
     options.cache_bytes = config.store.cache_bytes;
     options.flush_every_ms = config.store.flush_every_ms;
     options.min_free_bytes = config.store.min_free_bytes;
-    options.observers = Observers::new(metrics.clone());
-    options.in_hand = in_hand;
-    let log = spawn_blocking(move || SledLog::open(&options)).await??;
-    Ok(Engine::Embedded(Arc::new(log)))
+    options
 }
 
-/// How the database is reached, if the settings name one.
-pub async fn database(config: &Config) -> Result<Option<PostgresOptions>, BoxError> {
+/// How the database is reached that the settings name.
+pub async fn database(config: &Config) -> Result<PostgresOptions, BoxError> {
     let postgres = &config.store.postgres;
-    let Some(url) = &postgres.url else {
-        return Ok(None);
-    };
+    let url = postgres.url.as_ref();
+    let url = url.ok_or("store.postgres.url is not set: it says where the database is")?;
     let source = match (&postgres.password_env, &postgres.password_file) {
         (Some(variable), _) => Some(SecretSource::Env(variable.as_str().to_owned())),
         (None, Some(path)) => Some(SecretSource::File(path.clone())),
@@ -79,7 +109,7 @@ pub async fn database(config: &Config) -> Result<Option<PostgresOptions>, BoxErr
         None => None,
     };
     let cert = postgres.client_cert_file.clone();
-    Ok(Some(PostgresOptions {
+    Ok(PostgresOptions {
         password,
         schema: postgres.schema().to_owned(),
         ca_file: postgres.ca_file.clone(),
@@ -92,7 +122,7 @@ pub async fn database(config: &Config) -> Result<Option<PostgresOptions>, BoxErr
         name: process_name(),
         migrate: postgres.migrate,
         ..PostgresOptions::new(url.as_str())
-    }))
+    })
 }
 
 /// Who this process is among those that share a store: its machine and its number there.

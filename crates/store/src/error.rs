@@ -113,3 +113,22 @@ pub enum StoreError {
         source: io::Error,
     },
 }
+
+/// How much is told of an error.
+const MOST_CHARS: usize = 500;
+
+/// An error with what is behind it, as far as that is not said already, and not too long: many an error's own text
+/// says only what was tried.
+pub fn told(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(deeper) = cause.filter(|_| text.len() < MOST_CHARS) {
+        let more = deeper.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = deeper.source();
+    }
+    text.chars().take(MOST_CHARS).collect()
+}

@@ -41,14 +41,19 @@ impl Frame {
     }
 }
 
-/// Where a session stands: which session of its name, and how many events it holds. What was read of a session
-/// that is deleted by now is never taken for a part of a new one of that name.
+/// Where a session stands: which session of its name, how many events it holds, and by which append. What was read
+/// of a session that is deleted by now is never taken for a part of a new one of that name, nor what a store has
+/// lost for a part of what it holds instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Position {
     /// Tells a session from an earlier one of the same name. Never zero, and never used again within a store.
     pub incarnation: u64,
     /// How many events it holds.
     pub revision: Revision,
+    /// Tells the append that brought it there from another one to the same revision. There are two where a store went
+    /// on from an earlier state of itself under those who use it: a standby took over that was behind, or a backup
+    /// was put back. Zero where that cannot be or is not known, and is not compared then.
+    pub token: u64,
 }
 
 impl Position {
@@ -56,7 +61,18 @@ impl Position {
     pub const START: Self = Self {
         incarnation: 0,
         revision: Revision::ZERO,
+        token: 0,
     };
+
+    /// The same session at another revision, by whichever append it came there.
+    #[must_use]
+    pub fn at(self, revision: Revision) -> Self {
+        Self {
+            revision,
+            token: 0,
+            ..self
+        }
+    }
 }
 
 /// What one append changes, all of it or nothing.
@@ -94,6 +110,8 @@ pub struct Head {
     pub revision: Revision,
     /// Tells a session from an earlier one of the same name: see [`Position`].
     pub incarnation: u64,
+    /// Tells the last append from another one to the same revision: see [`Position`].
+    pub token: u64,
     /// What the last append said that lists should show.
     pub summary: Bytes,
     /// The current snapshot, if one was taken.
@@ -116,6 +134,7 @@ impl Head {
         Position {
             incarnation: self.incarnation,
             revision: self.revision,
+            token: self.token,
         }
     }
 }
@@ -187,8 +206,10 @@ pub struct Tombstone {
 ///
 /// Every change of one session is atomic and durable when its call returns `Ok`; what a call shows
 /// is durable too. Changes of different sessions do not depend on each other, so an engine may keep
-/// each session on another machine. A call that returns an error other than [`StoreError::Failed`]
-/// changed nothing. Dropping a call's future does not take its change back.
+/// each session on another machine. What a call was refused for ([`StoreError::Conflict`] and the like) it did not
+/// do; of a call that could not be carried out ([`StoreError::Failed`], [`StoreError::Unreachable`],
+/// [`StoreError::Closed`]) it is not known, and comparing the position tells. Dropping a call's future does not take
+/// its change back.
 #[async_trait]
 pub trait SessionLog: Send + Sync + 'static {
     /// Whether nobody else can have the log open: what an earlier process left under way is dead then.
@@ -199,14 +220,13 @@ pub trait SessionLog: Send + Sync + 'static {
     /// What is known of a session, or nothing when there is none of that name.
     async fn head(&self, key: &SessionKey) -> Result<Option<Head>, StoreError>;
 
-    /// The frames that hold revisions after `after`, oldest first, up to about `max_bytes` and always
-    /// at least one if there is any. The first frame may begin at or before `after`: it is the one
-    /// that holds the next revision. A session that is not there any more has none.
+    /// The frames that hold revisions after a position, oldest first, up to about `max_bytes` and always at least one
+    /// if there is any. The first frame may begin at or before it: it is the one that holds the next revision. There
+    /// are none when the session never stood there, or is not there any more.
     async fn read(
         &self,
         key: &SessionKey,
-        incarnation: u64,
-        after: Revision,
+        after: Position,
         max_bytes: usize,
     ) -> Result<Vec<Frame>, StoreError>;
 
@@ -221,13 +241,14 @@ pub trait SessionLog: Send + Sync + 'static {
         incarnation: u64,
     ) -> Result<Option<Snapshot>, StoreError>;
 
-    /// Replaces the snapshot. One that is older than the current one changes nothing, because a slow
-    /// writer must not undo a fast one's work; one past the head is refused.
+    /// Replaces the snapshot by the session's state at a position. One that is older than the current one changes
+    /// nothing, because a slow writer must not undo a fast one's work, nor does one of a position where the session
+    /// never stood; one past the head is refused.
     async fn put_snapshot(
         &self,
         key: &SessionKey,
-        incarnation: u64,
-        snapshot: Snapshot,
+        at: Position,
+        bytes: Bytes,
     ) -> Result<(), StoreError>;
 
     /// Up to `limit` sessions in the order of their names, those after `after`; of one project or of

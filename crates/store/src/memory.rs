@@ -77,17 +77,16 @@ impl SessionLog for MemoryLog {
     async fn read(
         &self,
         key: &SessionKey,
-        incarnation: u64,
-        after: Revision,
+        after: Position,
         max_bytes: usize,
     ) -> Result<Vec<Frame>, StoreError> {
         let state = self.open()?;
-        let Some(session) = state.session(key, incarnation) else {
+        let Some(session) = state.session(key, after.incarnation) else {
             return Ok(Vec::new());
         };
         let mut bytes = 0;
         let mut page = Vec::new();
-        for frame in frames_after(&session.frames, after) {
+        for frame in frames_after(&session.frames, after.revision) {
             bytes += frame.bytes.len();
             if !page.is_empty() && bytes > max_bytes {
                 break;
@@ -144,22 +143,22 @@ impl SessionLog for MemoryLog {
     async fn put_snapshot(
         &self,
         key: &SessionKey,
-        incarnation: u64,
-        snapshot: Snapshot,
+        at: Position,
+        bytes: Bytes,
     ) -> Result<(), StoreError> {
-        check_snapshot(&snapshot.bytes)?;
+        check_snapshot(&bytes)?;
         let mut state = self.open()?;
         let session = state
             .sessions
             .get_mut(key)
-            .filter(|session| session.record.incarnation == incarnation)
+            .filter(|session| session.record.incarnation == at.incarnation)
             .ok_or_else(|| StoreError::NotFound(key.clone()))?;
-        if session.record.accepts_snapshot(snapshot.at)? {
-            let tail = frames_after(&session.frames, snapshot.at);
+        if session.record.accepts_snapshot(at.revision)? {
+            let tail = frames_after(&session.frames, at.revision);
             let tail_bytes = tail.iter().map(|frame| frame.bytes.len() as u64).sum();
-            let bytes = snapshot.bytes.len() as u64;
-            session.record.set_snapshot(snapshot.at, bytes, tail_bytes);
-            session.snapshot = snapshot.bytes;
+            let size = bytes.len() as u64;
+            session.record.set_snapshot(at.revision, size, tail_bytes);
+            session.snapshot = bytes;
         }
         Ok(())
     }

@@ -63,6 +63,7 @@ impl Record {
         Position {
             incarnation: self.incarnation,
             revision: Revision::new(self.revision),
+            token: 0,
         }
     }
 
@@ -170,6 +171,7 @@ impl Record {
         Head {
             revision: Revision::new(self.revision),
             incarnation: self.incarnation,
+            token: 0,
             summary: self.summary.clone(),
             snapshot: self.snapshot.map(|mark| SnapshotMark {
                 at: Revision::new(mark.at),
@@ -212,7 +214,7 @@ pub(crate) fn check_position(
     expected: Position,
 ) -> Result<(), StoreError> {
     let current = current.map_or(Position::START, Record::position);
-    if current == expected {
+    if (current.incarnation, current.revision) == (expected.incarnation, expected.revision) {
         return Ok(());
     }
     Err(StoreError::Conflict {

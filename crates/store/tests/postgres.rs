@@ -13,10 +13,11 @@ use bytes::Bytes;
 use futures::future::join_all;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_store::postgres::{PostgresLog, PostgresOptions};
-use palimpsest_store::{Batch, DueChange, Position, SessionLog};
+use palimpsest_store::{Batch, DueChange, Position, SessionLog, StoreError};
 use palimpsest_test_servers::Cluster;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, sleep, timeout};
 
 fn key(name: &str) -> SessionKey {
     SessionKey::parse(&format!("projects/p/sessions/{name}")).unwrap()
@@ -129,7 +130,7 @@ async fn an_append_whose_answer_was_lost_happened_once() {
         let at = end.unwrap();
         let of = key(&format!("s{writer}"));
         let frames = direct
-            .read(&of, at.incarnation, Revision::ZERO, 1 << 20)
+            .read(&of, at.at(Revision::ZERO), 1 << 20)
             .await
             .unwrap();
         assert_eq!(frames.len(), 60);
@@ -156,7 +157,7 @@ async fn others_are_told_of_changes_and_nobody_of_his_own() {
     for number in 0..100 {
         let of = key(&format!("hint-{number}"));
         one.append(&of, batch(Position::START, "x")).await.unwrap();
-        let news = tokio::time::timeout(Duration::from_millis(300), heard.recv()).await;
+        let news = timeout(Duration::from_millis(300), heard.recv()).await;
         if let Ok(news) = news {
             assert!(news.unwrap().session.as_str().starts_with("hint-"));
             told = true;
@@ -164,6 +165,95 @@ async fn others_are_told_of_changes_and_nobody_of_his_own() {
         }
     }
     assert!(told, "nobody was told of anything");
-    let silence = tokio::time::timeout(Duration::from_millis(200), own.recv()).await;
+    let silence = timeout(Duration::from_millis(200), own.recv()).await;
     assert!(silence.is_err(), "{silence:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_behind_what_another_has_given_up() {
+    let cluster = Cluster::start();
+    let options = PostgresOptions {
+        connections: 3,
+        wait: Duration::from_millis(500),
+        ..PostgresOptions::new(cluster.url())
+    };
+    let log = Arc::new(PostgresLog::open(&options).await.unwrap());
+    let (held, free) = (key("held"), key("free"));
+    let at = log.append(&held, batch(Position::START, "1")).await;
+    let at = at.unwrap();
+    log.append(&free, batch(Position::START, "1"))
+        .await
+        .unwrap();
+
+    let (holder, connection) = tokio_postgres::connect(&cluster.url(), tokio_postgres::NoTls)
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    let lock = "BEGIN; SELECT 1 FROM palimpsest.sessions WHERE key = 'p!held' FOR UPDATE";
+    holder.batch_execute(lock).await.unwrap();
+    for _ in 0..2 {
+        let waits = log.append(&held, batch(at, "2"));
+        let given_up = timeout(Duration::from_millis(300), waits).await;
+        given_up.expect_err("its row is locked");
+    }
+    // Two of three connections still wait for the row, and are given to nobody.
+    assert_eq!(log.connections().idle, 0);
+    for _ in 0..8 {
+        let answer = timeout(Duration::from_secs(5), log.head(&free)).await;
+        assert!(answer.expect("a free connection").unwrap().is_some());
+    }
+    holder.batch_execute("COMMIT").await.unwrap();
+    // One of the two was done then, though nobody was there to hear of it, and all connections are free again.
+    let until = Instant::now() + Duration::from_secs(20);
+    while log.connections().idle < 3 {
+        assert!(Instant::now() < until, "{:?}", log.connections());
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(log.head(&held).await.unwrap().unwrap().revision.get(), 2);
+    assert_eq!(log.connections().open, 3);
+}
+
+/// A standby that was behind takes over, or a backup is put back, while processes have the rest in memory.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_goes_on_from_what_the_store_has_lost() {
+    let cluster = Cluster::start();
+    let log = PostgresLog::open(&PostgresOptions::new(cluster.url()))
+        .await
+        .unwrap();
+    let of = key("s");
+    let first = log.append(&of, batch(Position::START, "1")).await.unwrap();
+    let lost = log.append(&of, batch(first, "lost")).await.unwrap();
+    cluster.psql(
+        "BEGIN; DELETE FROM palimpsest.frames WHERE last = 2;
+         UPDATE palimpsest.sessions SET (revision, token, log_bytes) =
+             (SELECT last, token, log_bytes FROM palimpsest.frames); COMMIT",
+    );
+    assert_eq!(log.head(&of).await.unwrap().unwrap().position(), first);
+    let there = log.append(&of, batch(first, "there")).await.unwrap();
+    assert_eq!(
+        (there.revision, there.incarnation),
+        (lost.revision, lost.incarnation)
+    );
+    assert_ne!(there, lost);
+
+    let conflicts = |result: Result<(), StoreError>| {
+        assert!(
+            matches!(&result, Err(StoreError::Conflict { current }) if *current == there.revision),
+            "{result:?}"
+        );
+    };
+    conflicts(log.append(&of, batch(lost, "later")).await.map(drop));
+    conflicts(log.delete(&of, lost, Timestamp::from_millis(7)).await);
+    let kept = log.put_snapshot(&of, lost, Bytes::from_static(b"lost"));
+    kept.await.unwrap();
+    assert_eq!(log.snapshot(&of, lost.incarnation).await.unwrap(), None);
+    let later = log.append(&of, batch(there, "later")).await.unwrap();
+    assert_eq!(log.read(&of, lost, 1 << 20).await.unwrap(), []);
+    let frames = log.read(&of, there, 1 << 20).await.unwrap();
+    assert_eq!(frames.len(), 1);
+    assert_eq!(frames[0].bytes, "later");
+    let kept = log.put_snapshot(&of, later, Bytes::from_static(b"there"));
+    kept.await.unwrap();
+    let kept = log.snapshot(&of, later.incarnation).await.unwrap().unwrap();
+    assert_eq!((kept.at, &kept.bytes[..]), (later.revision, &b"there"[..]));
 }

@@ -5,6 +5,7 @@ use palimpsest_core::command::{FailMemory, UpdateMemory};
 use palimpsest_core::ids::{Ordinal, SessionKey};
 use palimpsest_core::session::{Author, Notes, text_digest};
 use palimpsest_store::blobs::{BlobError, Replaced, SummaryFile};
+use palimpsest_store::told;
 use tokio::time::sleep;
 
 use crate::host::{HostError, Job};
@@ -102,7 +103,7 @@ pub(crate) async fn write(
             Ok(true) => return Ok(()),
             Ok(false) => {}
             Err(Failed::Host(error)) => return Err(error),
-            Err(Failed::Blob(error)) => return failed(shared, key, &job, &chain(&error)).await,
+            Err(Failed::Blob(error)) => return failed(shared, key, &job, &told(&error)).await,
         }
     }
     match shared.host.job(key).await? {
@@ -181,16 +182,4 @@ async fn failed(shared: &Shared, key: &SessionKey, job: &Job, why: &str) -> Resu
         next: lease::later(shared.clock.now(), wait),
     };
     shared.host.fail(key, failure).await
-}
-
-/// An error with what is behind it, bounded.
-pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source.filter(|_| text.len() < 400) {
-        text.push_str(": ");
-        text.push_str(&inner.to_string());
-        source = inner.source();
-    }
-    text.chars().take(500).collect()
 }

@@ -6,14 +6,14 @@ use palimpsest_core::command::{FailMemory, UpdateMemory};
 use palimpsest_core::ids::{Ordinal, SessionKey};
 use palimpsest_core::memory::Memory;
 use palimpsest_core::session::Author;
-use palimpsest_store::{DueChange, crash_point};
+use palimpsest_store::{DueChange, crash_point, told};
 
+use crate::backoff;
 use crate::compose::{self, Draft, Notebook};
 use crate::file::{self, Look};
 use crate::host::{HostError, Job};
 use crate::lease::later;
 use crate::worker::Shared;
-use crate::{backoff, file::chain};
 
 /// How often a text is written again because somebody else wrote meanwhile.
 const MAX_DRAFTS: usize = 3;
@@ -48,7 +48,7 @@ async fn next(shared: &Shared, key: &SessionKey) -> Result<DueChange, HostError>
     let Some(job) = shared.host.job(key).await? else {
         // It was deleted meanwhile, and the file may have been written after that.
         if let Err(error) = shared.blobs.remove_summary(key).await {
-            tracing::warn!(session = %key, error = %chain(&error), "failed to remove the summary of a deleted session");
+            tracing::warn!(session = %key, error = %told(&error), "failed to remove the summary of a deleted session");
         }
         return Ok(DueChange::Clear);
     };
@@ -178,10 +178,10 @@ pub(crate) async fn failed(
     shared.stats.failure();
     let attempts = job.notes.failure.as_ref().map_or(0, |it| it.attempts) + 1;
     let wait = backoff::wait(&shared.options, attempts, shared.random.next());
-    tracing::warn!(session = %key, error = %chain(error), attempts, "failed to update a summary; it is tried again");
+    tracing::warn!(session = %key, error = %told(error), attempts, "failed to update a summary; it is tried again");
     let failure = FailMemory {
         of_file: false,
-        detail: chain(error).into(),
+        detail: told(error).into(),
         next: later(shared.clock.now(), wait),
     };
     shared.host.fail(key, failure).await

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use palimpsest_core::ids::SessionKey;
 use palimpsest_store::blobs::Blobs;
-use palimpsest_store::{DueChange, SessionLog};
+use palimpsest_store::{DueChange, SessionLog, told};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
@@ -318,7 +318,7 @@ async fn work(shared: &Shared, key: &SessionKey) {
         Some(Err(HostError::Gone)) => DueChange::Clear,
         Some(Err(error)) => {
             shared.stats.failure();
-            let error = crate::file::chain(&error);
+            let error = told(&error);
             tracing::warn!(session = %key, error, "failed to look at a session; it is tried again");
             retry(shared)
         }

@@ -130,18 +130,21 @@ fn statement(schema: &str) -> String {
         "NULL::bigint".to_owned(),
         bytes(FRAME),
         ":revision::bigint".to_owned(),
+        ":before::bigint".to_owned(),
     ];
     for (number, value) in (1..=values.len()).rev().zip(values.iter().rev()) {
         text = text.replace(&format!("${number}"), value);
     }
-    format!("\\set token random(1, 1000000000)\n{text};\n\\set revision :revision + 1\n")
+    format!(
+        "\\set token random(1, 1000000000)\n{text};\n\\set revision :revision + 1\n\\set before :token\n"
+    )
 }
 
 /// Transactions a second, and that each of them has appended.
 fn pgbench(cluster: &Cluster, script: &Path, round: usize, time: Duration) -> Result<f64> {
     cluster.psql(&format!(
-        "INSERT INTO palimpsest.sessions (key, incarnation, revision, log_bytes, blob_bytes, summary) \
-         SELECT 'bench!{round}-' || client, 7, 1, 0, 0, '' FROM generate_series(0, {}) AS client",
+        "INSERT INTO palimpsest.sessions (key, incarnation, revision, token, log_bytes, blob_bytes, summary) \
+         SELECT 'bench!{round}-' || client, 7, 1, 1, 0, 0, '' FROM generate_series(0, {}) AS client",
         CONNECTIONS - 1
     ));
     let clients = CONNECTIONS.to_string();
@@ -158,6 +161,8 @@ fn pgbench(cluster: &Cluster, script: &Path, round: usize, time: Duration) -> Re
         .args([
             "--define",
             "revision=1",
+            "--define",
+            "before=1",
             "--define",
             &format!("round={round}"),
         ])

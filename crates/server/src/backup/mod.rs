@@ -11,11 +11,9 @@ mod restore;
 mod take;
 
 use palimpsest_core::ids::SessionKey;
-use palimpsest_store::StoreError;
 use palimpsest_store::blobs::BlobError;
+use palimpsest_store::{StoreError, told};
 use tonic::Status;
-
-use crate::sessions::told;
 
 pub use self::manifest::{Backup, Entry, Manifest, latest, list};
 pub use self::prune::{Pruned, prune};

@@ -178,19 +178,14 @@ impl Into {
     /// Appends what follows each other, all of it on its way at once, and says to which incarnation. That is
     /// known when there is a session.
     async fn append(&self, key: &SessionKey, batches: Vec<Batch>) -> Result<u64, BackupError> {
+        let (creating, later): (Vec<_>, Vec<_>) = batches
+            .into_iter()
+            .partition(|batch| batch.expected == Position::START);
         let mut incarnation = 0;
-        let mut batches = batches.into_iter();
-        if batches
-            .as_slice()
-            .first()
-            .is_some_and(|first| first.expected == Position::START)
-        {
-            let first = batches.next().map(|first| self.log.append(key, first));
-            if let Some(first) = first {
-                incarnation = first.await?.incarnation;
-            }
+        for batch in creating {
+            incarnation = self.log.append(key, batch).await?.incarnation;
         }
-        let appends = batches.map(|mut batch| {
+        let appends = later.into_iter().map(|mut batch| {
             batch.expected.incarnation = batch.expected.incarnation.max(incarnation);
             self.log.append(key, batch)
         });

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use anyhow::{anyhow, bail};
+use anyhow::{Error, anyhow, bail};
 use clap::{Args, ValueEnum};
 use palimpsest_core::ids::ProjectId;
 use palimpsest_server::clock::{Clock, SystemClock};
 use palimpsest_server::config::Config;
+use palimpsest_server::errors::BoxError;
 use palimpsest_server::migrate::{Side, migrate};
-use palimpsest_server::{BLOB_FOLDER, LOG_FOLDER, store};
+use palimpsest_server::{BLOB_FOLDER, store};
 use palimpsest_store::SessionLog;
 use palimpsest_store::blobs::Blobs;
 use palimpsest_store::postgres::PostgresLog;
-use palimpsest_store::sled::{SledLog, SledOptions};
 
 use super::client::block_on;
 use super::output::{bytes, number, print};
@@ -79,8 +79,10 @@ impl Migrate {
             folder.to_string_lossy().into_owned()
         });
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let (from_log, from_blobs) = open(&config, self.from, &embedded, true).await?;
-        let (to_log, to_blobs) = open(&config, self.to, &embedded, false).await?;
+        let from = open(&config, self.from, &embedded, true).await;
+        let (from_log, from_blobs) = from.map_err(Error::from_boxed)?;
+        let to = open(&config, self.to, &embedded, false).await;
+        let (to_log, to_blobs) = to.map_err(Error::from_boxed)?;
         let side = |log: &Arc<dyn SessionLog>, blobs| {
             let side = Side::new(Arc::clone(log), Arc::new(blobs), Arc::clone(&clock));
             side.map_err(|error| anyhow!("{error}"))
@@ -108,30 +110,20 @@ async fn open(
     engine: Engine,
     embedded_blobs: &str,
     is_source: bool,
-) -> anyhow::Result<(Arc<dyn SessionLog>, Blobs)> {
+) -> Result<(Arc<dyn SessionLog>, Blobs), BoxError> {
     match engine {
         Engine::Sled => {
-            let folder = config.data_dir.join(LOG_FOLDER);
-            if is_source && !folder.is_dir() {
-                bail!("there is no store in {}", config.data_dir.display());
-            }
-            tokio::fs::create_dir_all(&config.data_dir).await?;
-            let options = SledOptions::new(folder);
-            let opened = tokio::task::spawn_blocking(move || SledLog::open(&options)).await??;
-            Ok((Arc::new(opened), Blobs::open(embedded_blobs)?))
+            let log = if is_source {
+                store::open_existing_embedded(config).await?
+            } else {
+                tokio::fs::create_dir_all(&config.data_dir).await?;
+                store::open_embedded(store::embedded(config)).await?
+            };
+            Ok((log, Blobs::open(embedded_blobs)?))
         }
         Engine::Postgres => {
-            let options = store::database(config)
-                .await
-                .map_err(|error| anyhow!("{error}"))?;
-            let options = options.ok_or_else(|| {
-                anyhow!("store.postgres.url is not set: it says where the database is")
-            })?;
-            let opened = PostgresLog::open(&options).await?;
-            let blobs = store::open_blobs(config)
-                .await
-                .map_err(|error| anyhow!("{error}"))?;
-            Ok((Arc::new(opened), blobs))
+            let log = PostgresLog::open(&store::database(config).await?).await?;
+            Ok((Arc::new(log), store::open_blobs(config).await?))
         }
     }
 }

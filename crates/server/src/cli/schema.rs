@@ -69,10 +69,7 @@ impl Schema {
 async fn options(settings: Settings) -> anyhow::Result<PostgresOptions> {
     let loaded = settings.load()?;
     let options = store::database(&loaded.config).await;
-    let options = options.map_err(|error| anyhow::anyhow!("{error}"))?;
-    options.ok_or_else(|| {
-        anyhow::anyhow!("store.postgres.url is not set: it says where the database is")
-    })
+    options.map_err(anyhow::Error::from_boxed)
 }
 
 fn tell(options: &PostgresOptions, state: SchemaState) -> anyhow::Result<()> {

@@ -1,19 +1,13 @@
 //! `palimpsest verify-store`: whether what is stored holds together.
 
-use std::sync::Arc;
-
-use anyhow::{anyhow, bail};
+use anyhow::{Error, bail};
 use clap::Args;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::Session;
-use palimpsest_server::config::Config;
-use palimpsest_server::errors::BoxError;
+use palimpsest_server::store;
 use palimpsest_server::upkeep::names::{self, Names};
-use palimpsest_server::{LOG_FOLDER, store};
 use palimpsest_store::blobs::{BlobError, Blobs};
 use palimpsest_store::encoding::decode_frame;
-use palimpsest_store::postgres::{PostgresLog, PostgresOptions};
-use palimpsest_store::sled::{SledLog, SledOptions};
 use palimpsest_store::{Head, MAX_LIST, SessionLog};
 use serde_json::json;
 
@@ -82,7 +76,10 @@ impl VerifyStore {
 
     async fn verify(self) -> anyhow::Result<()> {
         let config = self.settings.load()?.config;
-        let (log, blobs) = open(&config).await?;
+        let log = store::open_existing(&config).await;
+        let log = log.map_err(Error::from_boxed)?;
+        let blobs = store::open_blobs(&config).await;
+        let blobs = blobs.map_err(Error::from_boxed)?;
         let mut found = Found::default();
         let mut from: Option<SessionKey> = None;
         loop {
@@ -97,27 +94,6 @@ impl VerifyStore {
         log.close().await?;
         report(&found, self.json)
     }
-}
-
-/// The store that the settings name, as it is.
-async fn open(config: &Config) -> anyhow::Result<(Arc<dyn SessionLog>, Blobs)> {
-    let told = |error: BoxError| anyhow!("{error}");
-    if let Some(options) = store::database(config).await.map_err(told)? {
-        let options = PostgresOptions {
-            migrate: false,
-            ..options
-        };
-        let log = Arc::new(PostgresLog::open(&options).await?);
-        return Ok((log, store::open_blobs(config).await.map_err(told)?));
-    }
-    let folder = config.data_dir.join(LOG_FOLDER);
-    if !folder.is_dir() {
-        bail!("there is no store in {}", config.data_dir.display());
-    }
-    let blobs = store::open_blobs(config).await.map_err(told)?;
-    let options = SledOptions::new(&folder);
-    let log = tokio::task::spawn_blocking(move || SledLog::open(&options)).await??;
-    Ok((Arc::new(log), blobs))
 }
 
 async fn session(
@@ -216,7 +192,7 @@ async fn events(log: &dyn SessionLog, key: &SessionKey, head: &Head) -> anyhow::
     let (mut names, mut after) = (Names::new(), Revision::ZERO);
     let mut session: Option<Session> = None;
     while after < head.revision {
-        let frames = log.read(key, head.incarnation, after, READ_BYTES).await?;
+        let frames = log.read(key, head.position().at(after), READ_BYTES).await?;
         if frames.is_empty() {
             bail!(
                 "its log ends at revision {after} instead of {}",

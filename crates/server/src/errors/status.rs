@@ -7,6 +7,7 @@ use palimpsest_proto::context::v1::{
     CallCandidates, CompactionFailureReason, ErrorReason, RefusedTarget as OutTarget,
     RefusedTargets, Visibility,
 };
+use palimpsest_store::told;
 use prost::Message;
 use prost_types::Any;
 use tonic::metadata::MetadataValue;
@@ -676,7 +677,7 @@ fn refusal(error: ServiceError) -> Refusal {
             let trace_id = TraceId::current();
             tracing::error!(
                 trace_id = trace_id.as_ref().map(tracing::field::display),
-                error = source.as_deref().map(chain),
+                error = source.as_deref().map(|source| told(source)),
                 "failed to {doing}"
             );
             let hint = match trace_id {
@@ -691,18 +692,6 @@ fn refusal(error: ServiceError) -> Refusal {
             .meta_if("trace_id", trace_id)
         }
     }
-}
-
-/// An error with everything that caused it, for the log.
-fn chain(error: &(dyn std::error::Error + Send + Sync + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
 }
 
 /// The most targets that a refusal names.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use palimpsest_proto::context::v1::hook_service_client::HookServiceClient;
+use palimpsest_store::told;
 use palimpsest_summarize::SecretSource;
 use secrecy::ExposeSecret as _;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
@@ -70,7 +71,7 @@ impl Endpoint {
 
     fn connect(&self) -> Result<Channel, String> {
         let wrong = |error: tonic::transport::Error| {
-            format!("the endpoint's address cannot be used: {}", whole(&error))
+            format!("the endpoint's address cannot be used: {}", told(&error))
         };
         let endpoint = Channel::from_shared(self.url.clone())
             .map_err(|error| format!("the endpoint's address cannot be used: {error}"))?;
@@ -118,25 +119,10 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// An error with what caused it: tonic's own text says only that the transport failed.
-fn whole(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(deeper) = cause {
-        let more = deeper.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        cause = deeper.source();
-    }
-    text
-}
-
 /// Why a call failed, in a text that is not too long.
 pub fn failed(status: &Status) -> String {
     let text = match std::error::Error::source(status) {
-        Some(source) if status.code() == Code::Unavailable => whole(source),
+        Some(source) if status.code() == Code::Unavailable => told(source),
         _ => status.message().to_owned(),
     };
     cut(&format!("{:?}: {text}", status.code()))

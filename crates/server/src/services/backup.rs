@@ -14,7 +14,7 @@ use palimpsest_proto::context::v1::{
     StoredSession, StoredSessionEnd,
 };
 use palimpsest_store::blobs::{BlobError, result_path};
-use palimpsest_store::{Frame, Head, MAX_LIST, crash_point};
+use palimpsest_store::{Frame, Head, MAX_LIST, Position, crash_point};
 use sha2::{Digest as _, Sha256};
 use tonic::{Request, Response, Status, async_trait};
 
@@ -117,7 +117,7 @@ async fn read(
     let mut after = Revision::ZERO;
     if known > Revision::ZERO && known <= to {
         let given = &request.after_sha256;
-        if let Some(frame) = frame_at(service, &key, head.incarnation, known).await?
+        if let Some(frame) = frame_at(service, &key, head.position().at(known)).await?
             && digest(&frame) == given[..]
         {
             after = known;
@@ -127,7 +127,7 @@ async fn read(
     let (service, from) = (service.clone(), after);
     let stream = try_stream! {
         while after < to {
-            let frames = service.sessions.log().read(&key, head.incarnation, after, READ_BYTES);
+            let frames = service.sessions.log().read(&key, head.position().at(after), READ_BYTES);
             let frames = frames.await.map_err(ServiceError::from).map_err(Status::from)?;
             if frames.is_empty() {
                 // It was deleted meanwhile.
@@ -188,17 +188,16 @@ fn gone(key: &SessionKey) -> Status {
     })
 }
 
-/// The frame that ends at a revision, if one does.
+/// The frame that ends at a position, if one does.
 async fn frame_at(
     service: &Service,
     key: &SessionKey,
-    incarnation: u64,
-    at: Revision,
+    at: Position,
 ) -> Result<Option<Frame>, ServiceError> {
-    let before = Revision::new(at.get() - 1);
-    let frames = service.sessions.log().read(key, incarnation, before, 1);
-    let frames = frames.await?;
-    Ok(frames.into_iter().next().filter(|frame| frame.last() == at))
+    let before = at.at(Revision::new(at.revision.get() - 1));
+    let frames = service.sessions.log().read(key, before, 1).await?;
+    let first = frames.into_iter().next();
+    Ok(first.filter(|frame| frame.last() == at.revision))
 }
 
 fn digest(frame: &Frame) -> Vec<u8> {

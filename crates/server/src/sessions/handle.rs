@@ -8,7 +8,7 @@ use palimpsest_core::command::memory_due;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::Session;
 use palimpsest_store::encoding::encode_snapshot;
-use palimpsest_store::{Batch, DueChange, Position, SessionLog, Snapshot, StoreError};
+use palimpsest_store::{Batch, DueChange, Position, SessionLog, StoreError};
 use tokio::sync::{Mutex, MutexGuard, Notify, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -53,6 +53,8 @@ pub(super) struct Loaded {
     pub(super) session: Session,
     /// Which session of its name; none has zero, which is one that was not committed yet.
     pub(super) incarnation: u64,
+    /// By which append it stands where it does, as the log tells them apart.
+    pub(super) token: u64,
     pub(super) tail_bytes: u64,
     /// What the last snapshot takes; it is known when that has been encoded.
     pub(super) snapshot_bytes: Arc<AtomicU64>,
@@ -63,6 +65,7 @@ impl Loaded {
         Self {
             session,
             incarnation: 0,
+            token: 0,
             tail_bytes: 0,
             snapshot_bytes: Arc::default(),
         }
@@ -73,6 +76,7 @@ impl Loaded {
         Position {
             incarnation: self.incarnation,
             revision: self.session.revision(),
+            token: self.token,
         }
     }
 }
@@ -191,8 +195,8 @@ impl State {
             let due = memory_due(&loaded.session, now);
             let batch = Batch {
                 expected: Position {
-                    incarnation: loaded.incarnation,
                     revision: before,
+                    ..loaded.position()
                 },
                 events,
                 frame,
@@ -203,7 +207,7 @@ impl State {
             let appending =
                 tracing::debug_span!(target: SPANS, "store.append", bytes = frame_bytes);
             let stands = log.append(key, batch).instrument(appending).await?;
-            loaded.incarnation = stands.incarnation;
+            (loaded.incarnation, loaded.token) = (stands.incarnation, stands.token);
             if due.is_some_and(|due| due <= now) {
                 wake.notify_one();
             }
@@ -223,13 +227,11 @@ fn snapshot(log: &Arc<dyn SessionLog>, key: &SessionKey, loaded: &mut Loaded) {
     let snapshot = loaded.session.snapshot();
     loaded.tail_bytes = 0;
     let size = Arc::clone(&loaded.snapshot_bytes);
-    let (log, key, incarnation) = (Arc::clone(log), key.clone(), loaded.incarnation);
+    let (log, key, at) = (Arc::clone(log), key.clone(), loaded.position());
     tokio::spawn(async move {
-        let at = snapshot.revision;
         let bytes = load::joined(spawn_blocking(move || encode_snapshot(&snapshot))).await;
         size.store(bytes.len() as u64, Ordering::Relaxed);
-        let snapshot = Snapshot { at, bytes };
-        if let Err(error) = log.put_snapshot(&key, incarnation, snapshot).await {
+        if let Err(error) = log.put_snapshot(&key, at, bytes).await {
             tracing::warn!(session = %key, %error, "failed to keep a snapshot; loads will be slower");
         }
     });

@@ -9,7 +9,7 @@ use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::message::Message;
 use palimpsest_core::session::{ReplayError, Session, Snapshot};
 use palimpsest_store::encoding::{DecodeError, decode_frame, decode_snapshot};
-use palimpsest_store::{Frame, Head, SessionLog};
+use palimpsest_store::{Frame, Head, Position, SessionLog};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, spawn_blocking};
 
@@ -26,6 +26,7 @@ const LEAST: usize = 4;
 
 const NOT_CREATED: DecodeError =
     DecodeError::Damaged("it does not begin with the session's creation");
+const CREATED_TWICE: DecodeError = DecodeError::Damaged("it creates the session twice");
 
 type Events = Vec<(Revision, Recorded)>;
 
@@ -53,49 +54,52 @@ impl Reader {
         self.is_shared
     }
 
-    /// Brings a session to where its log stands. False when that cannot be done, because it is not the session
-    /// of that name any more.
+    /// Brings a session to where its log stands. False when that cannot be done by adding to it: because it is not the
+    /// session of that name any more, because the store lost what is in memory, or because too much is missing.
     pub(super) async fn follow(
         &self,
         key: &SessionKey,
         loaded: &mut Loaded,
     ) -> Result<bool, SessionsError> {
-        let stands = loaded.session.revision();
+        let stands = loaded.position();
         let head = self.log.head(key).await?;
-        let head = head.filter(|head| head.incarnation == loaded.incarnation);
-        // A head behind what is in memory is of a store that was put back to an earlier state.
-        let Some(head) = head.filter(|head| head.revision >= stands) else {
+        let Some(head) = head.filter(|head| head.incarnation == stands.incarnation) else {
             return Ok(false);
         };
-        if head.revision == stands {
-            return Ok(true);
+        if head.revision <= stands.revision {
+            return Ok(head.position() == stands);
         }
-        let _room = self.room.acquire().await;
+        // All of it at once, and only if it follows upon what is in memory.
+        let frames = self.log.read(key, stands, READ_BYTES).await?;
+        let last = head.revision;
+        let decoded = spawn_blocking(move || decode_frames(&frames, Some(last)));
         let log = self.of(key, head.incarnation);
-        for (_, recorded) in log.events(stands.plus(1), None).await? {
+        for (_, recorded) in joined(decoded).await.map_err(|e| log.unreadable(e))? {
             if loaded.session.apply(&recorded).is_err() {
                 return Ok(false);
             }
         }
+        loaded.token = head.token;
         loaded.tail_bytes = head.tail_bytes;
         let snapshot = head.snapshot.map_or(0, |mark| mark.bytes);
         loaded.snapshot_bytes.store(snapshot, Ordering::Relaxed);
-        Ok(loaded.session.revision() >= head.revision)
+        Ok(loaded.session.revision() == last)
     }
 
     /// A session; none when there is no log.
     pub(super) async fn load(&self, key: &SessionKey) -> Result<Option<Loaded>, SessionsError> {
         let _room = self.room.acquire().await;
-        let mut head = self.log.head(key).await?;
-        while let Some(found) = head {
-            let loaded = self.of(key, found.incarnation).load(&found).await;
-            if loaded.is_ok() {
-                return loaded.map(Some);
-            }
-            // It may have been deleted while it was read.
-            head = self.log.head(key).await?;
-            if head.as_ref().map(|head| head.incarnation) == Some(found.incarnation) {
-                return loaded.map(Some);
+        while let Some(head) = self.log.head(key).await? {
+            let read = self.of(key, head.incarnation).load(&head).await;
+            match read {
+                // It was read in parts, between which others may have added to it, and the store may have gone on
+                // from an earlier state of itself.
+                Ok(mut loaded) => {
+                    if !self.is_shared || self.follow(key, &mut loaded).await? {
+                        return Ok(Some(loaded));
+                    }
+                }
+                Err(error) => self.still_there(key, head.incarnation, error).await?,
             }
         }
         Ok(None)
@@ -112,7 +116,25 @@ impl Reader {
         };
         let _room = self.room.acquire().await;
         let log = self.of(key, loaded.incarnation);
-        log.fill(&mut loaded.session, first).await
+        let Err(error) = log.fill(&mut loaded.session, first).await else {
+            return Ok(());
+        };
+        self.still_there(key, loaded.incarnation, error).await?;
+        Err(SessionsError::NotFound(key.clone()))
+    }
+
+    /// What was met while a session was read: an error, unless it was deleted meanwhile.
+    async fn still_there(
+        &self,
+        key: &SessionKey,
+        incarnation: u64,
+        met: SessionsError,
+    ) -> Result<(), SessionsError> {
+        let head = self.log.head(key).await?;
+        match head.filter(|head| head.incarnation == incarnation) {
+            Some(_) => Err(met),
+            None => Ok(()),
+        }
     }
 
     /// A session as it was at a revision. None when its log is shorter.
@@ -125,7 +147,13 @@ impl Reader {
         let Some(head) = self.log.head(key).await? else {
             return Ok(None);
         };
-        self.of(key, head.incarnation).past(revision).await
+        match self.of(key, head.incarnation).past(revision).await {
+            Ok(past) => Ok(past),
+            Err(error) => {
+                self.still_there(key, head.incarnation, error).await?;
+                Ok(None)
+            }
+        }
     }
 
     fn of<'a>(&'a self, key: &'a SessionKey, incarnation: u64) -> Log<'a> {
@@ -157,7 +185,7 @@ impl Log<'_> {
     async fn load(&self, head: &Head) -> Result<Loaded, SessionsError> {
         let session = match self.store.snapshot(self.key, self.incarnation).await? {
             None => {
-                let events = self.events(Revision::new(1), None).await?;
+                let events = self.events(Revision::new(1), Some(head.revision)).await?;
                 let log = events.into_iter().map(|(_, recorded)| recorded);
                 let session = Session::replay(self.key.clone(), log);
                 session.map_err(|_| self.unreadable(NOT_CREATED))?
@@ -166,23 +194,28 @@ impl Log<'_> {
                 let owned = self.key.clone();
                 let decoded = spawn_blocking(move || decode_snapshot(owned, &snapshot.bytes));
                 let snapshot = joined(decoded).await.map_err(|e| self.unreadable(e))?;
-                self.restored(snapshot).await?
+                self.restored(snapshot, head.revision).await?
             }
         };
         prepare(session.counter()).await;
         Ok(Loaded {
             session,
             incarnation: self.incarnation,
+            token: head.token,
             tail_bytes: head.tail_bytes,
             snapshot_bytes: Arc::new(head.snapshot.map_or(0, |mark| mark.bytes).into()),
         })
     }
 
-    async fn restored(&self, snapshot: Snapshot) -> Result<Session, SessionsError> {
+    async fn restored(
+        &self,
+        snapshot: Snapshot,
+        until: Revision,
+    ) -> Result<Session, SessionsError> {
         let at = snapshot.revision;
         let needed = snapshot.needed(HELD_MESSAGES);
         let from = needed.tail.unwrap_or(at.plus(1));
-        let mut end = self.events(from, None).await?;
+        let mut end = self.events(from, Some(until.max(at))).await?;
         let mut contents = Vec::new();
         if let Some(lead) = needed.lead.filter(|lead| *lead.start() < from) {
             let (first, last) = lead.into_inner();
@@ -196,9 +229,7 @@ impl Log<'_> {
                 "a message that its snapshot names is missing",
             ))?;
             for (_, recorded) in later {
-                session
-                    .apply(&recorded)
-                    .map_err(|_| DecodeError::Damaged("it creates the session twice"))?;
+                session.apply(&recorded).map_err(|_| CREATED_TWICE)?;
             }
             Ok(session)
         });
@@ -247,9 +278,11 @@ impl Log<'_> {
         let mut all = Vec::new();
         let mut after = Revision::new(first.get().saturating_sub(1));
         while last.is_none_or(|last| after < last) {
-            let frames = self
-                .store
-                .read(self.key, self.incarnation, after, READ_BYTES);
+            let position = Position {
+                incarnation: self.incarnation,
+                ..Position::START
+            };
+            let frames = self.store.read(self.key, position.at(after), READ_BYTES);
             let frames = frames.await?;
             let Some(frame) = frames.last() else {
                 break;

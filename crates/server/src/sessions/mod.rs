@@ -39,7 +39,6 @@ pub use self::handle::{Change, Watcher};
 pub use self::load::Past;
 use self::load::Reader;
 pub use self::policies::Policies;
-pub(crate) use self::removal::told;
 use self::transaction::NewBlob;
 pub use self::transaction::{Outcome, Transaction};
 use crate::clock::Clock;
@@ -462,7 +461,7 @@ impl Sessions {
         let Some(head) = self.log.head(key).await? else {
             return Ok(Vec::new());
         };
-        let frames = self.log.read(key, head.incarnation, after, bytes).await?;
+        let frames = self.log.read(key, head.position().at(after), bytes).await?;
         let decoded = tokio::task::spawn_blocking(move || load::decode_frames(&frames, None));
         let events = load::joined(decoded)
             .await
@@ -481,7 +480,7 @@ impl Sessions {
             return Ok(None);
         };
         let before = Revision::new(revision.get().saturating_sub(1));
-        let frames = self.log.read(key, head.incarnation, before, 1).await?;
+        let frames = self.log.read(key, head.position().at(before), 1).await?;
         let events =
             load::decode_frames(&frames, None).map_err(|error| self.unreadable(key, error))?;
         Ok(events

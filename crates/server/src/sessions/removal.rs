@@ -9,7 +9,7 @@ use palimpsest_core::command::Rejection;
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_core::session::Session;
 use palimpsest_store::blobs::{BlobError, Removed};
-use palimpsest_store::{Lease, StoreError, Tombstone, crash_point};
+use palimpsest_store::{Lease, StoreError, Tombstone, crash_point, told};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{MAX_ATTEMPTS, Sessions, SessionsError};
@@ -179,16 +179,4 @@ enum RemovalError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Blobs(#[from] BlobError),
-}
-
-/// An error with what is behind it.
-pub(crate) fn told(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source.filter(|_| text.len() < 400) {
-        text.push_str(": ");
-        text.push_str(&inner.to_string());
-        source = inner.source();
-    }
-    text.chars().take(500).collect()
 }

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use palimpsest_store::blobs::{BlobError, Blobs};
 use palimpsest_store::place::Place;
+use palimpsest_store::told;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -83,7 +84,7 @@ impl Upkeep {
         loop {
             if let Err(error) = self.retention_pass().await {
                 self.stats.failed();
-                tracing::warn!(error = %crate::sessions::told(&error), "failed to look for sessions past their retention; it is tried again");
+                tracing::warn!(error = %told(&error), "failed to look for sessions past their retention; it is tried again");
             }
             sleep(every).await;
         }
@@ -111,7 +112,7 @@ impl Upkeep {
                 }
                 Err(error) => {
                     self.stats.failed();
-                    tracing::warn!(error = %crate::sessions::told(&error), "failed to sweep files that no event names; it is tried again");
+                    tracing::warn!(error = %told(&error), "failed to sweep files that no event names; it is tried again");
                 }
             }
             sleep(every).await;

@@ -4,12 +4,12 @@ use palimpsest_core::command::Rejection;
 use palimpsest_core::ids::{ProjectId, SessionKey, Timestamp};
 use palimpsest_core::session::Session;
 use palimpsest_store::blobs::BlobError;
-use palimpsest_store::{MAX_LIST, crash_point};
+use palimpsest_store::{MAX_LIST, crash_point, told};
 
 use super::families::{Family, Row, families};
 use super::{Upkeep, export};
 use crate::config::Keep;
-use crate::sessions::{SessionsError, told};
+use crate::sessions::SessionsError;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RetentionError {

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
+use bytes::Bytes;
+use palimpsest_core::ids::{ProjectId, SessionKey, Timestamp};
 use palimpsest_store::{
     Batch, Due, DueChange, Frame, Head, Lease, Position, SessionLog, Snapshot, StoreError,
     Tombstone, Usage,
@@ -58,11 +59,10 @@ impl<L: SessionLog> SessionLog for CountingLog<L> {
     async fn read(
         &self,
         key: &SessionKey,
-        incarnation: u64,
-        after: Revision,
+        after: Position,
         max_bytes: usize,
     ) -> Result<Vec<Frame>, StoreError> {
-        let frames = self.log.read(key, incarnation, after, max_bytes).await?;
+        let frames = self.log.read(key, after, max_bytes).await?;
         let events = frames.iter().map(|frame| u64::from(frame.events)).sum();
         self.count(events, frames.iter().map(|frame| frame.bytes.len()).sum());
         Ok(frames)
@@ -85,10 +85,10 @@ impl<L: SessionLog> SessionLog for CountingLog<L> {
     async fn put_snapshot(
         &self,
         key: &SessionKey,
-        incarnation: u64,
-        snapshot: Snapshot,
+        at: Position,
+        bytes: Bytes,
     ) -> Result<(), StoreError> {
-        self.log.put_snapshot(key, incarnation, snapshot).await
+        self.log.put_snapshot(key, at, bytes).await
     }
 
     async fn list(

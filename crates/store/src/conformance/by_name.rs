@@ -11,20 +11,20 @@ const NOBODY: u64 = u64::MAX >> 1;
 /// What [`SessionLog`] says of one incarnation, said of the one that there is.
 #[async_trait]
 pub trait ByName: SessionLog {
-    /// The incarnation of the session that is there, or one that no session has.
-    async fn incarnation(&self, key: &SessionKey) -> Result<u64, StoreError> {
+    /// The beginning of the session that is there, or of one that nobody has.
+    async fn of(&self, key: &SessionKey) -> Result<Position, StoreError> {
         let head = self.head(key).await?;
-        Ok(head.map_or(NOBODY, |head| head.incarnation))
+        Ok(Position {
+            incarnation: head.map_or(NOBODY, |head| head.incarnation),
+            ..Position::START
+        })
     }
 
     /// Appends on a revision, whatever incarnation the batch says.
     async fn append_to(&self, key: &SessionKey, mut batch: Batch) -> Result<Revision, StoreError> {
         batch.expected = match batch.expected.revision {
             Revision::ZERO => Position::START,
-            revision => Position {
-                incarnation: self.incarnation(key).await?,
-                revision,
-            },
+            revision => self.of(key).await?.at(revision),
         };
         Ok(self.append(key, batch).await?.revision)
     }
@@ -36,14 +36,14 @@ pub trait ByName: SessionLog {
         after: Revision,
         max_bytes: usize,
     ) -> Result<Vec<Frame>, StoreError> {
-        let incarnation = self.incarnation(key).await?;
-        self.read(key, incarnation, after, max_bytes).await
+        let after = self.of(key).await?.at(after);
+        self.read(key, after, max_bytes).await
     }
 
     /// The snapshot that is there.
     async fn snapshot_of(&self, key: &SessionKey) -> Result<Option<Snapshot>, StoreError> {
-        let incarnation = self.incarnation(key).await?;
-        self.snapshot(key, incarnation).await
+        let of = self.of(key).await?;
+        self.snapshot(key, of.incarnation).await
     }
 
     /// Deletes what is there; false when nothing is.
@@ -60,8 +60,8 @@ pub trait ByName: SessionLog {
         key: &SessionKey,
         snapshot: Snapshot,
     ) -> Result<(), StoreError> {
-        let incarnation = self.incarnation(key).await?;
-        self.put_snapshot(key, incarnation, snapshot).await
+        let at = self.of(key).await?.at(snapshot.at);
+        self.put_snapshot(key, at, snapshot.bytes).await
     }
 }
 

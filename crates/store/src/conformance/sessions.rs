@@ -246,7 +246,7 @@ async fn two_of_one_name_are_apart(log: &Log) {
         };
         let second = log.append(&a, second).await.expect("appends");
         assert_eq!(second.incarnation, first.incarnation);
-        let put = log.put_snapshot(&a, second.incarnation, snapshot(2, seed, 50));
+        let put = log.put_snapshot(&a, second, snapshot(2, seed, 50).bytes);
         put.await.expect("puts");
         second
     };
@@ -260,7 +260,7 @@ async fn two_of_one_name_are_apart(log: &Log) {
         ..batch(2, 1, bytes(3, 100))
     };
     assert_eq!(conflict_at(log.append(&a, late).await), 2);
-    let frames = log.read(&a, before.incarnation, Revision::ZERO, 1 << 20);
+    let frames = log.read(&a, before.at(Revision::ZERO), 1 << 20);
     assert_eq!(frames.await.expect("reads"), []);
     let kept = log.snapshot(&a, before.incarnation).await.expect("reads");
     assert_eq!(kept, None);
@@ -275,9 +275,9 @@ async fn two_of_one_name_are_apart(log: &Log) {
         conflict_at(log.delete(&key("p/none"), now, time(9)).await),
         0
     );
-    let put = log.put_snapshot(&a, before.incarnation, snapshot(2, 77, 50));
+    let put = log.put_snapshot(&a, before, snapshot(2, 77, 50).bytes);
     assert!(matches!(put.await, Err(StoreError::NotFound(_))));
-    let frames = log.read(&a, now.incarnation, Revision::ZERO, 1 << 20);
+    let frames = log.read(&a, now.at(Revision::ZERO), 1 << 20);
     let frames: Vec<_> = frames
         .await
         .expect("reads")

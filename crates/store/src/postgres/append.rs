@@ -1,12 +1,14 @@
 //! What adds to a session: its events, and its snapshot.
 
-use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
+use bytes::Bytes;
+use palimpsest_core::ids::{Revision, SessionKey};
+use tokio_postgres::types::ToSql;
 
 use super::names;
 use super::pool::Pool;
 use super::retry::{Budget, Tried, retry};
 use super::{error, read};
-use crate::{Batch, DueChange, Position, Snapshot, StoreError};
+use crate::{Batch, DueChange, Position, StoreError};
 
 /// A number that no other append has, and no other session of a name.
 pub(super) fn random() -> Result<u64, StoreError> {
@@ -35,6 +37,7 @@ pub(super) async fn append(
     let stands = Position {
         incarnation,
         revision: batch.expected.revision.plus(events),
+        token,
     };
     let (says_due, due) = due(batch.due);
     let (incarnation, token) = (error::number(incarnation)?, error::number(token)?);
@@ -49,9 +52,10 @@ pub(super) async fn append(
     let (events, frame_bytes) = (error::number(events)?, error::number(frame.len() as u64)?);
     let blob_bytes = error::number(batch.blob_bytes)?;
     let expected = error::number(batch.expected.revision.get())?;
+    let expected_token = error::number(batch.expected.token)?;
     let appended = retry!(budget, tried, {
         let client = pool.client().await?;
-        let mut parameters: Vec<&(dyn tokio_postgres::types::ToSql + Sync)> = vec![
+        let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![
             &stored,
             &incarnation,
             &token,
@@ -64,7 +68,7 @@ pub(super) async fn append(
             &frame,
         ];
         if !creates {
-            parameters.push(&expected);
+            parameters.extend([&expected as &(dyn ToSql + Sync), &expected_token]);
         }
         if client.execute(statement, &parameters).await? == 1 {
             return Ok(true);
@@ -109,7 +113,7 @@ async fn refused(
 pub(super) fn due(change: DueChange) -> (bool, Option<i64>) {
     match change {
         DueChange::Keep => (false, None),
-        DueChange::At(at) => (true, Some(Timestamp::as_millis(at))),
+        DueChange::At(at) => (true, Some(at.as_millis())),
         DueChange::Clear => (true, None),
     }
 }
@@ -118,36 +122,37 @@ pub(super) fn due(change: DueChange) -> (bool, Option<i64>) {
 pub(super) async fn put_snapshot(
     pool: &Pool,
     budget: Budget,
-    (key, incarnation): (&SessionKey, u64),
-    snapshot: &Snapshot,
+    (key, at): (&SessionKey, Position),
+    bytes: &Bytes,
 ) -> Result<(), StoreError> {
     let stored = names::key(key);
-    let bytes: &[u8] = &snapshot.bytes;
-    let (number, at) = (
-        error::number(incarnation)?,
-        error::number(snapshot.at.get())?,
-    );
+    let bytes: &[u8] = bytes;
+    let (number, token) = (error::number(at.incarnation)?, error::number(at.token)?);
+    let revision = error::number(at.revision.get())?;
     let size = error::number(bytes.len() as u64)?;
     let put = retry!(budget, _, {
         let client = pool.client().await?;
         let statement = &pool.statements().put_snapshot;
         client
-            .execute(statement, &[&stored, &number, &at, &size, &bytes])
+            .execute(
+                statement,
+                &[&stored, &number, &revision, &size, &bytes, &token],
+            )
             .await
     })?;
     if put == 1 {
         return Ok(());
     }
     match read::stands(pool, budget, key).await? {
-        Some(found) if !found.is_deleted && found.position.incarnation == incarnation => {
+        Some(found) if !found.is_deleted && found.position.incarnation == at.incarnation => {
             let head = found.position.revision;
-            if head < snapshot.at {
+            if head < at.revision {
                 return Err(StoreError::SnapshotAhead {
-                    at: snapshot.at,
+                    at: at.revision,
                     head,
                 });
             }
-            // A later one is there.
+            // A later one is there, or it is of what the store has lost.
             Ok(())
         }
         _ => Err(StoreError::NotFound(key.clone())),

@@ -26,7 +26,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
+use bytes::Bytes;
+use palimpsest_core::ids::{ProjectId, SessionKey, Timestamp};
 use tokio::sync::broadcast;
 
 use self::hints::Hints;
@@ -168,12 +169,11 @@ impl SessionLog for PostgresLog {
     async fn read(
         &self,
         key: &SessionKey,
-        incarnation: u64,
-        after: Revision,
+        after: Position,
         max_bytes: usize,
     ) -> Result<Vec<Frame>, StoreError> {
         let (pool, budget) = self.call()?;
-        read::frames(pool, budget, (key, incarnation), after, max_bytes).await
+        read::frames(pool, budget, (key, after), max_bytes).await
     }
 
     async fn append(&self, key: &SessionKey, batch: Batch) -> Result<Position, StoreError> {
@@ -196,12 +196,12 @@ impl SessionLog for PostgresLog {
     async fn put_snapshot(
         &self,
         key: &SessionKey,
-        incarnation: u64,
-        snapshot: Snapshot,
+        at: Position,
+        bytes: Bytes,
     ) -> Result<(), StoreError> {
-        check_snapshot(&snapshot.bytes)?;
+        check_snapshot(&bytes)?;
         let (pool, budget) = self.call()?;
-        append::put_snapshot(pool, budget, (key, incarnation), &snapshot).await
+        append::put_snapshot(pool, budget, (key, at), &bytes).await
     }
 
     async fn list(

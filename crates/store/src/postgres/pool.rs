@@ -9,11 +9,12 @@ use deadpool_postgres::{
     Hook, HookError, Manager, ManagerConfig, Object, PoolError, RecyclingMethod, Runtime,
     TimeoutType, Timeouts,
 };
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Config, Row, Socket};
+use tokio_postgres::{Config, Row, Socket, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::{Trouble, told};
@@ -119,6 +120,7 @@ impl Pool {
         Ok(Client {
             object: Some(object),
             is_broken: AtomicBool::new(false),
+            is_waiting: AtomicBool::new(false),
             limit: self.statement + GRACE,
         })
     }
@@ -213,6 +215,8 @@ pub(super) struct Client {
     object: Option<Object>,
     /// Whether it is not to be used again.
     is_broken: AtomicBool,
+    /// Whether an answer is still to come.
+    is_waiting: AtomicBool,
     limit: Duration,
 }
 
@@ -222,12 +226,9 @@ impl Client {
         statement: &str,
         parameters: Parameters<'_>,
     ) -> Result<u64, Trouble> {
-        let object = self.object()?;
-        let work = async {
-            let prepared = object.prepare_cached(statement).await?;
-            object.execute(&prepared, parameters).await
-        };
-        self.within(work).await
+        let statement = self.prepared(statement).await?;
+        self.within(self.object()?.execute(&statement, parameters))
+            .await
     }
 
     pub(super) async fn query(
@@ -235,12 +236,9 @@ impl Client {
         statement: &str,
         parameters: Parameters<'_>,
     ) -> Result<Vec<Row>, Trouble> {
-        let object = self.object()?;
-        let work = async {
-            let prepared = object.prepare_cached(statement).await?;
-            object.query(&prepared, parameters).await
-        };
-        self.within(work).await
+        let statement = self.prepared(statement).await?;
+        self.within(self.object()?.query(&statement, parameters))
+            .await
     }
 
     pub(super) async fn query_opt(
@@ -248,17 +246,18 @@ impl Client {
         statement: &str,
         parameters: Parameters<'_>,
     ) -> Result<Option<Row>, Trouble> {
-        let object = self.object()?;
-        let work = async {
-            let prepared = object.prepare_cached(statement).await?;
-            object.query_opt(&prepared, parameters).await
-        };
-        self.within(work).await
+        let statement = self.prepared(statement).await?;
+        self.within(self.object()?.query_opt(&statement, parameters))
+            .await
     }
 
     /// Statements without parameters, one after another.
     pub(super) async fn batch(&self, statements: &str) -> Result<(), Trouble> {
         self.within(self.object()?.batch_execute(statements)).await
+    }
+
+    async fn prepared(&self, statement: &str) -> Result<Statement, Trouble> {
+        self.within(self.object()?.prepare_cached(statement)).await
     }
 
     fn object(&self) -> Result<&Object, Trouble> {
@@ -270,7 +269,10 @@ impl Client {
         &self,
         work: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, Trouble> {
-        let trouble = match timeout(self.limit, work).await {
+        self.is_waiting.store(true, Ordering::Relaxed);
+        let done = timeout(self.limit, work).await;
+        self.is_waiting.store(false, Ordering::Relaxed);
+        let trouble = match done {
             Ok(Ok(done)) => return Ok(done),
             Ok(Err(error)) => {
                 tracing::debug!(error = told(&error), "a statement failed");
@@ -288,10 +290,26 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        if self.is_broken.load(Ordering::Relaxed)
-            && let Some(object) = self.object.take()
-        {
+        let Some(object) = self.object.take() else {
+            return;
+        };
+        if self.is_broken.load(Ordering::Relaxed) {
             drop(Object::take(object));
+        } else if self.is_waiting.load(Ordering::Relaxed) {
+            // Whoever asked has gone away. Nobody else is to wait behind what he asked for, and to connect again for
+            // each such call would be more work for a database that is slow already.
+            match Handle::try_current() {
+                Ok(runtime) => drop(runtime.spawn(answered(object, self.limit))),
+                Err(_) => drop(Object::take(object)),
+            }
         }
+    }
+}
+
+/// Keeps a connection until nothing is asked of it any more.
+async fn answered(object: Object, limit: Duration) {
+    let answered = timeout(limit, object.batch_execute("")).await;
+    if !matches!(answered, Ok(Ok(()))) {
+        drop(Object::take(object));
     }
 }

@@ -38,6 +38,7 @@ fn head_of(row: &Row) -> Result<(SessionKey, Head), StoreError> {
     let head = Head {
         revision: Revision::new(unsigned(row, "revision")?),
         incarnation: unsigned(row, "incarnation")?,
+        token: unsigned(row, "token")?,
         summary: Bytes::copy_from_slice(get(row, "summary")?),
         snapshot,
         log_bytes,
@@ -97,6 +98,7 @@ pub(super) async fn stands(
             position: Position {
                 incarnation: unsigned(&row, "incarnation")?,
                 revision: Revision::new(unsigned(&row, "revision")?),
+                token: 0,
             },
             is_deleted: deleted_at.is_some(),
         })
@@ -108,22 +110,24 @@ pub(super) async fn stands(
 pub(super) async fn frames(
     pool: &Pool,
     budget: Budget,
-    (key, incarnation): (&SessionKey, u64),
-    after: Revision,
+    (key, after): (&SessionKey, Position),
     max_bytes: usize,
 ) -> Result<Vec<Frame>, StoreError> {
-    let Ok(from) = error::number(after.get()) else {
+    let Ok(from) = error::number(after.revision.get()) else {
         // Nothing has so many events.
         return Ok(Vec::new());
     };
     let stored = names::key(key);
-    let number = error::number(incarnation)?;
+    let (number, token) = (
+        error::number(after.incarnation)?,
+        error::number(after.token)?,
+    );
     let most = i64::try_from(max_bytes).unwrap_or(i64::MAX);
     let rows = retry!(budget, _, {
         let client = pool.client().await?;
         let statement = &pool.statements().frames;
         client
-            .query(statement, &[&stored, &number, &from, &most])
+            .query(statement, &[&stored, &number, &from, &most, &token])
             .await
     })?;
     let mut next = None;
@@ -132,7 +136,7 @@ pub(super) async fn frames(
             let (last, events) = (unsigned(row, "last")?, unsigned(row, "events")?);
             let first = (last + 1).saturating_sub(events);
             let is_whole = events > 0 && next.is_none_or(|next| next == first);
-            let joins = next.is_some() || first <= after.get() + 1;
+            let joins = next.is_some() || first <= after.revision.get() + 1;
             let events = u32::try_from(events).ok().filter(|_| is_whole && joins);
             let events = events.ok_or_else(|| StoreError::Damaged {
                 key: key.clone(),

@@ -33,13 +33,14 @@ pub(super) async fn delete(
     let deleted_at = at.as_millis();
     let incarnation = error::number(expected.incarnation)?;
     let revision = error::number(expected.revision.get())?;
+    let token = error::number(expected.token)?;
     let deleted = retry!(budget, tried, {
         let client = pool.client().await?;
         let statements = pool.statements();
         let deleted = client
             .execute(
                 &statements.delete,
-                &[&stored, &deleted_at, &incarnation, &revision],
+                &[&stored, &deleted_at, &incarnation, &revision, &token],
             )
             .await?;
         let mut is_done = deleted == 1;

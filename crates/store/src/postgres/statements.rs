@@ -1,7 +1,7 @@
 //! Every statement, with the schema's name in it. Each names one session by its key, except those that list.
 
 /// What readers of a head select; `read::head_of` takes it apart.
-const HEAD: &str = "key, incarnation, revision, summary, snapshot_at, snapshot_bytes, log_bytes, \
+const HEAD: &str = "key, incarnation, revision, token, summary, snapshot_at, snapshot_bytes, log_bytes, \
                     snapshot_log_bytes, blob_bytes, due, lease_owner, lease_until";
 
 /// What readers of a tombstone select.
@@ -43,27 +43,30 @@ statements! {
     // $8 whether it says when it is due, $9 when, $10 the frame.
     create: "WITH head AS (
              INSERT INTO {schema}.sessions
-                 (key, incarnation, revision, log_bytes, blob_bytes, summary, due, due_changes)
-             VALUES ($1, $2, $4, $5, $6, $7, $9::bigint, $8::bool::int)
+                 (key, incarnation, revision, token, log_bytes, blob_bytes, summary, due, due_changes)
+             VALUES ($1, $2, $4, $3, $5, $6, $7, $9::bigint, $8::bool::int)
              ON CONFLICT (key) DO NOTHING
              RETURNING revision, log_bytes)
          INSERT INTO {schema}.frames (key, incarnation, last, events, log_bytes, token, bytes)
          SELECT $1, $2::bigint, revision, $4::bigint, log_bytes, $3::bigint, $10::bytea FROM head";
-    // The same, and $11 the revision that it was decided on.
+    // The same, and $11 the revision that it was decided on, and $12 the token there.
     append: "WITH head AS (
              UPDATE {schema}.sessions SET
                  revision = revision + $4,
+                 token = $3,
                  log_bytes = log_bytes + $5,
                  blob_bytes = blob_bytes + $6,
                  summary = $7,
                  due = CASE WHEN $8 THEN $9::bigint ELSE due END,
                  due_changes = due_changes + $8::bool::int
-             WHERE key = $1 AND incarnation = $2 AND revision = $11 AND deleted_at IS NULL
+             WHERE key = $1 AND incarnation = $2 AND revision = $11 AND $12::bigint IN (0, token)
+                 AND deleted_at IS NULL
              RETURNING revision, log_bytes)
          INSERT INTO {schema}.frames (key, incarnation, last, events, log_bytes, token, bytes)
          SELECT $1, $2::bigint, revision, $4::bigint, log_bytes, $3::bigint, $10::bytea FROM head";
     frame_is: "SELECT 1 FROM {schema}.frames
          WHERE key = $1 AND incarnation = $2 AND last = $3 AND token = $4";
+    // $1 key, $2 incarnation, $3 revision, $4 bytes, $5 the token there.
     // The first frame in any case, then as many as fit: where each ends in the log, its row says.
     frames: "SELECT last, events, bytes FROM (
              SELECT last, events, bytes, log_bytes,
@@ -75,10 +78,14 @@ statements! {
                      AND EXISTS (
                          SELECT 1 FROM {schema}.sessions
                          WHERE key = $1 AND incarnation = $2 AND deleted_at IS NULL)
+                     AND ($5::bigint = 0 OR EXISTS (
+                         SELECT 1 FROM {schema}.frames
+                         WHERE key = $1 AND incarnation = $2 AND last = $3 AND token = $5::bigint))
                  ORDER BY last LIMIT 1024) AS next
              WINDOW by_revision AS (ORDER BY last)) AS page
          WHERE number = 1 OR log_bytes - before <= $4
          ORDER BY last";
+    // $1 key, $2 incarnation, $3 revision, $4 size, $5 bytes, $6 the token there.
     put_snapshot: "WITH head AS (
              UPDATE {schema}.sessions SET
                  snapshot_at = $3,
@@ -89,6 +96,9 @@ statements! {
                      ORDER BY last DESC LIMIT 1), 0)
              WHERE key = $1 AND incarnation = $2 AND deleted_at IS NULL
                  AND revision >= $3 AND coalesce(snapshot_at, 0) <= $3
+                 AND ($6::bigint = 0 OR EXISTS (
+                     SELECT 1 FROM {schema}.frames
+                     WHERE key = $1 AND incarnation = $2 AND last = $3 AND token = $6::bigint))
              RETURNING key)
          INSERT INTO {schema}.snapshots AS kept (key, incarnation, at, bytes)
          SELECT $1, $2::bigint, $3::bigint, $5::bytea FROM head
@@ -102,9 +112,10 @@ statements! {
     list: "SELECT {head} FROM {schema}.sessions
          WHERE key > $1 AND key < $2 AND deleted_at IS NULL
          ORDER BY key LIMIT $3";
-    // $1 key, $2 when, $3 incarnation, $4 revision.
+    // $1 key, $2 when, $3 incarnation, $4 revision, $5 the token there.
     delete: "UPDATE {schema}.sessions SET deleted_at = $2, due = NULL
-         WHERE key = $1 AND incarnation = $3 AND revision = $4 AND deleted_at IS NULL";
+         WHERE key = $1 AND incarnation = $3 AND revision = $4 AND $5::bigint IN (0, token)
+             AND deleted_at IS NULL";
     was_deleted: "SELECT 1 FROM {schema}.sessions
          WHERE key = $1 AND deleted_at = $2 AND incarnation = $3";
     tombstone: "SELECT {tombstone} FROM {schema}.sessions

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Instant;
 
 use ::sled::Db;
+use bytes::Bytes;
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use tokio::sync::mpsc;
 use tokio::sync::oneshot;
@@ -20,7 +21,7 @@ use super::queued::{Observers, Queued};
 use super::shared::Shared;
 use super::space::{Space, TO_OPEN, room, was_no_room};
 use super::{SledOptions, open};
-use crate::{Batch, DueChange, Lease, Position, Snapshot, StoreError, crash_point};
+use crate::{Batch, DueChange, Lease, Position, StoreError, crash_point};
 
 /// Garbage is collected when nothing else is to do, and after so many groups in any case: under load
 /// that never ends, a deletion has to end too.
@@ -31,7 +32,7 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 /// A change that was asked for.
 pub(super) enum Job {
     Append(SessionKey, Batch, Reply<Position>),
-    PutSnapshot(SessionKey, u64, Snapshot, Reply<()>),
+    PutSnapshot(SessionKey, Position, Bytes, Reply<()>),
     Delete(SessionKey, Position, Timestamp, Reply<()>),
     ClaimRemoval(SessionKey, u64, Lease, Timestamp, Reply<bool>),
     Forget(SessionKey, u64, Reply<bool>),
@@ -44,7 +45,7 @@ impl Job {
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Append(_, batch, _) => batch.frame.len() + batch.summary.len(),
-            Self::PutSnapshot(_, _, snapshot, _) => snapshot.bytes.len(),
+            Self::PutSnapshot(_, _, bytes, _) => bytes.len(),
             _ => 0,
         }
     }
@@ -54,8 +55,8 @@ impl Job {
     fn run(self, group: &mut Group) -> Result<Answer, (Answer, ::sled::Error)> {
         match self {
             Self::Append(key, batch, reply) => answer(reply, group.append(&key, &batch)),
-            Self::PutSnapshot(key, incarnation, snapshot, reply) => {
-                answer(reply, group.put_snapshot(&key, incarnation, &snapshot))
+            Self::PutSnapshot(key, at, bytes, reply) => {
+                answer(reply, group.put_snapshot(&key, at, &bytes))
             }
             Self::Delete(key, expected, at, reply) => {
                 answer(reply, group.delete(&key, expected, at))

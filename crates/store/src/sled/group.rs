@@ -14,7 +14,7 @@ use super::read;
 use super::shared::Shared;
 use super::usage::Deltas;
 use crate::record::{Record, check_position};
-use crate::{Batch, DueChange, Lease, Position, Snapshot, StoreError, Tombstone};
+use crate::{Batch, DueChange, Lease, Position, StoreError, Tombstone};
 
 /// The most bytes that one batch applies: sled lets nobody else in meanwhile, readers included.
 pub(super) const MAX_BATCH: usize = 1 << 20;
@@ -111,30 +111,30 @@ impl<'a> Group<'a> {
     pub(super) fn put_snapshot(
         &mut self,
         key: &SessionKey,
-        incarnation: u64,
-        snapshot: &Snapshot,
+        at: Position,
+        bytes: &Bytes,
     ) -> Result<(), Stop> {
         let old = self
             .record(key)?
-            .filter(|record| record.incarnation == incarnation)
+            .filter(|record| record.incarnation == at.incarnation)
             .ok_or_else(|| StoreError::NotFound(key.clone()))?;
-        if !old.accepts_snapshot(snapshot.at)? {
+        if !old.accepts_snapshot(at.revision)? {
             return Ok(());
         }
-        let tail_bytes = self.tail_bytes(key, &old, snapshot.at)?;
-        let staged = self.reserve(snapshot.bytes.len())?;
+        let tail_bytes = self.tail_bytes(key, &old, at.revision)?;
+        let staged = self.reserve(bytes.len())?;
         let object = keys::snapshot(old.incarnation, old.next_snapshot_version());
         let header = ObjectHeader {
             events: 0,
-            len: object_len(&snapshot.bytes)?,
+            len: object_len(bytes)?,
             offset: 0,
         };
-        self.put_object(&object, header, &snapshot.bytes, staged)?;
+        self.put_object(&object, header, bytes, staged)?;
         if let Some(mark) = old.snapshot {
             self.discard(keys::snapshot(old.incarnation, mark.version));
         }
         let mut record = old.clone();
-        record.set_snapshot(snapshot.at, snapshot.bytes.len() as u64, tail_bytes);
+        record.set_snapshot(at.revision, bytes.len() as u64, tail_bytes);
         self.set_record(key, Some(&old), Some(record));
         Ok(())
     }

@@ -25,7 +25,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use async_trait::async_trait;
-use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
+use bytes::Bytes;
+use palimpsest_core::ids::{ProjectId, SessionKey, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 
@@ -214,12 +215,11 @@ impl SessionLog for SledLog {
     async fn read(
         &self,
         key: &SessionKey,
-        incarnation: u64,
-        after: Revision,
+        after: Position,
         max_bytes: usize,
     ) -> Result<Vec<Frame>, StoreError> {
         let key = key.clone();
-        self.blocking(move |shared| read::frames(shared, &key, incarnation, after, max_bytes))
+        self.blocking(move |shared| read::frames(shared, &key, after, max_bytes))
             .await
     }
 
@@ -242,12 +242,12 @@ impl SessionLog for SledLog {
     async fn put_snapshot(
         &self,
         key: &SessionKey,
-        incarnation: u64,
-        snapshot: Snapshot,
+        at: Position,
+        bytes: Bytes,
     ) -> Result<(), StoreError> {
-        check_snapshot(&snapshot.bytes)?;
+        check_snapshot(&bytes)?;
         let key = key.clone();
-        self.submit(|reply| Job::PutSnapshot(key, incarnation, snapshot, reply))
+        self.submit(|reply| Job::PutSnapshot(key, at, bytes, reply))
             .await
     }
 

@@ -11,7 +11,9 @@ use super::keys::{self, OBJECT_HEADER, ObjectHeader};
 use super::shared::Shared;
 use super::space::was_no_room;
 use crate::record::Record;
-use crate::{Due, Frame, Head, MAX_FRAME_BYTES, MAX_LIST, Snapshot, StoreError, Tombstone};
+use crate::{
+    Due, Frame, Head, MAX_FRAME_BYTES, MAX_LIST, Position, Snapshot, StoreError, Tombstone,
+};
 
 fn failed(error: &::sled::Error) -> StoreError {
     match was_no_room(error) {
@@ -131,12 +133,11 @@ pub(super) fn head(shared: &Shared, key: &SessionKey) -> Result<Option<Head>, St
 pub(super) fn frames(
     shared: &Shared,
     key: &SessionKey,
-    incarnation: u64,
-    after: Revision,
+    after: Position,
     max_bytes: usize,
 ) -> Result<Vec<Frame>, StoreError> {
-    let frames = consistent(shared, key, incarnation, |record| {
-        frames_of(&shared.db()?, key, record, after.get(), max_bytes)
+    let frames = consistent(shared, key, after.incarnation, |record| {
+        frames_of(&shared.db()?, key, record, after.revision.get(), max_bytes)
     })?;
     Ok(frames.unwrap_or_default())
 }

@@ -24,6 +24,7 @@ fn batch(expected: u64, frame: &[u8]) -> Batch {
         expected: Position {
             incarnation: u64::from(expected > 0),
             revision: Revision::new(expected),
+            token: 0,
         },
         events: NonZeroU32::MIN,
         frame: Bytes::copy_from_slice(frame),
@@ -73,11 +74,11 @@ fn nothing_is_shown_before_it_is_durable() {
         (Some(1), None),
         "applied, not durable"
     );
-    let frames = || {
-        read::frames(&shared, &a, 1, Revision::ZERO, 100)
-            .unwrap()
-            .len()
+    let beginning = Position {
+        incarnation: 1,
+        ..Position::START
     };
+    let frames = || read::frames(&shared, &a, beginning, 100).unwrap().len();
     assert_eq!(frames(), 1);
     assert_eq!(read::list(&shared, None, None, 9).unwrap().len(), 1);
     shared.reveal();

@@ -216,10 +216,7 @@ impl Fake {
         if let Some(events) = NonZeroU32::new(u32::try_from(all).unwrap()) {
             let head = self.log.head(key).await.unwrap().unwrap();
             let batch = Batch {
-                expected: Position {
-                    incarnation: head.incarnation,
-                    revision: before,
-                },
+                expected: head.position().at(before),
                 events,
                 frame: Bytes::from_static(b"-"),
                 summary: Bytes::new(),

@@ -74,7 +74,9 @@ async fn open(extent: &Extent, log: &Arc<dyn SessionLog>, etag: &[u8]) -> Result
         let head = log.head(&key).await?.context("it is not there")?;
         let snapshot = log.snapshot(&key, head.incarnation).await?;
         let after = snapshot.map_or(Revision::new(0), |snapshot| snapshot.at);
-        let tail = log.read(&key, head.incarnation, after, usize::MAX).await?;
+        let tail = log
+            .read(&key, head.position().at(after), usize::MAX)
+            .await?;
         reads.push(began.elapsed().as_secs_f64() * 1e3);
         ensure!(head.tail_bytes == 0 || !tail.is_empty(), "there is no tail");
     }

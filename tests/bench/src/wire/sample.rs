@@ -88,7 +88,7 @@ async fn committed(log: &SledLog, work: &Work) -> Result<Vec<Batch>> {
             continue;
         }
         let frames = log
-            .read(&key, head.incarnation, Revision::ZERO, usize::MAX)
+            .read(&key, head.position().at(Revision::ZERO), usize::MAX)
             .await?;
         for frame in frames.into_iter().skip(prepared) {
             batches.push(Batch {

@@ -5,6 +5,8 @@ CREATE TABLE {schema}.sessions (
     -- Tells a session from an earlier one of its name.
     incarnation bigint NOT NULL,
     revision bigint NOT NULL,
+    -- The last append's, as in its frame: a process that stands at the same revision by another append is told so.
+    token bigint NOT NULL,
     log_bytes bigint NOT NULL,
     blob_bytes bigint NOT NULL,
     snapshot_at bigint,

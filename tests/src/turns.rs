@@ -1,0 +1,126 @@
+//! The turns that an agent took while its calls failed: which were acknowledged, and which one may have happened or not.
+
+use palimpsest_proto::context::v1::ListMessagesRequest;
+use tonic::{Code, Request};
+
+use crate::say::uuid;
+use crate::tenant::with;
+use crate::{Sessions, refused};
+
+/// The turns of one session, each of the same number of messages.
+#[derive(Debug)]
+pub struct Turns {
+    session: String,
+    parts: u64,
+    /// Those that are there, in order.
+    there: Vec<u64>,
+    /// The one of which it is not known whether it happened.
+    pending: Option<u64>,
+    next: u64,
+}
+
+impl Turns {
+    /// None yet.
+    pub fn new(session: &str, parts: u64) -> Self {
+        Self {
+            session: session.to_owned(),
+            parts,
+            there: Vec::new(),
+            pending: None,
+            next: 0,
+        }
+    }
+
+    /// The session's name.
+    pub fn session(&self) -> &str {
+        &self.session
+    }
+
+    /// The ids of a turn's messages.
+    pub fn ids(&self, turn: u64) -> impl Iterator<Item = String> + use<> {
+        let first = turn * self.parts;
+        (first..first + self.parts).map(uuid)
+    }
+
+    /// The turn to take: the one that failed before, or the next one.
+    pub fn begin(&mut self) -> u64 {
+        *self.pending.get_or_insert(self.next)
+    }
+
+    /// It was acknowledged.
+    pub fn done(&mut self, turn: u64) {
+        self.there.push(turn);
+        (self.pending, self.next) = (None, turn + 1);
+    }
+
+    /// Those that were acknowledged.
+    pub fn there(&self) -> &[u64] {
+        &self.there
+    }
+
+    /// Whether one may have happened or not.
+    pub fn is_pending(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// Whether any was ever sent.
+    pub fn has_begun(&self) -> bool {
+        self.next > 0 || self.pending.is_some()
+    }
+
+    /// Asserts that the transcript that a server lists holds what was acknowledged, and of the turn that was not
+    /// all or nothing. Learns whether that one happened. False when there is no such session, which is right only
+    /// before the first turn.
+    pub async fn check(&mut self, sessions: &mut Sessions, key: Option<&str>) -> bool {
+        let Some(found) = self.listed(sessions, key).await else {
+            return false;
+        };
+        if found != self.there {
+            let pending = self.pending.take().unwrap_or_else(|| {
+                panic!("{}: {found:?} instead of {:?}", self.session, self.there)
+            });
+            self.done(pending);
+            assert_eq!(found, self.there, "{}", self.session);
+        }
+        true
+    }
+
+    /// The turns that are in the transcript, each of which is whole.
+    async fn listed(&self, sessions: &mut Sessions, key: Option<&str>) -> Option<Vec<u64>> {
+        let mut request = ListMessagesRequest {
+            session: self.session.clone(),
+            page_size: 500,
+            ..ListMessagesRequest::default()
+        };
+        let mut ids = Vec::new();
+        loop {
+            let asked = request.clone();
+            let asked = match key {
+                Some(key) => with(key, asked),
+                None => Request::new(asked),
+            };
+            let page = match sessions.list_messages(asked).await {
+                Ok(page) => page.into_inner(),
+                Err(status) => {
+                    refused(&status, Code::NotFound, "SESSION_NOT_FOUND");
+                    assert!(self.there.is_empty(), "{} is lost", self.session);
+                    return None;
+                }
+            };
+            // What a compaction attached is no turn.
+            let ours = page.messages.into_iter().map(|message| message.id);
+            ids.extend(ours.filter(|id| id.starts_with(&uuid(0)[..20])));
+            if page.next_page_token.is_empty() {
+                break;
+            }
+            request.page_token = page.next_page_token;
+        }
+        let ends = self.next.max(self.pending.map_or(0, |turn| turn + 1));
+        let turns: Vec<u64> = (0..ends)
+            .filter(|turn| self.ids(*turn).next().is_some_and(|id| ids.contains(&id)))
+            .collect();
+        let whole = turns.iter().flat_map(|turn| self.ids(*turn));
+        assert!(ids.iter().cloned().eq(whole), "{}: {ids:?}", self.session);
+        Some(turns)
+    }
+}
