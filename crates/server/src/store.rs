@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use palimpsest_store::blobs::{BlobError, Blobs};
-use palimpsest_store::postgres::{PostgresLog, PostgresOptions};
+use palimpsest_store::postgres::{PostgresLog, PostgresOptions, Secret};
 use palimpsest_store::sled::{InHand, Observers, SledLog, SledOptions};
 use palimpsest_store::{SessionLog, told};
 use palimpsest_summarize::SecretSource;
@@ -43,7 +44,7 @@ impl Engine {
 pub async fn open(config: &Config, metrics: &Metrics, in_hand: InHand) -> Result<Engine, BoxError> {
     tokio::fs::create_dir_all(&config.data_dir).await?;
     if config.store.postgres.url.is_some() {
-        let log = PostgresLog::open(&database(config).await?).await?;
+        let log = PostgresLog::open(&database(config)?).await?;
         return Ok(Engine::Shared(Arc::new(log)));
     }
     let mut options = embedded(config);
@@ -57,7 +58,7 @@ pub async fn open_existing(config: &Config) -> Result<Arc<dyn SessionLog>, BoxEr
     if config.store.postgres.url.is_some() {
         let options = PostgresOptions {
             migrate: false,
-            ..database(config).await?
+            ..database(config)?
         };
         return Ok(Arc::new(PostgresLog::open(&options).await?));
     }
@@ -89,25 +90,16 @@ pub fn embedded(config: &Config) -> SledOptions {
 }
 
 /// How the database is reached that the settings name.
-pub async fn database(config: &Config) -> Result<PostgresOptions, BoxError> {
+pub fn database(config: &Config) -> Result<PostgresOptions, BoxError> {
     let postgres = &config.store.postgres;
     let url = postgres.url.as_ref();
     let url = url.ok_or("store.postgres.url is not set: it says where the database is")?;
-    let source = match (&postgres.password_env, &postgres.password_file) {
+    let password = match (&postgres.password_env, &postgres.password_file) {
         (Some(variable), _) => Some(SecretSource::Env(variable.as_str().to_owned())),
         (None, Some(path)) => Some(SecretSource::File(path.clone())),
         (None, None) => None,
     };
-    let password = match source {
-        Some(source) => {
-            let password = source.read().await;
-            let password = password.map_err(|error| {
-                format!("the database's password (store.postgres.password_env or password_file): {error}")
-            })?;
-            Some(password.expose_secret().to_owned())
-        }
-        None => None,
-    };
+    let password = password.map(|source| Arc::new(Password(source)) as Arc<dyn Secret>);
     let cert = postgres.client_cert_file.clone();
     Ok(PostgresOptions {
         password,
@@ -123,6 +115,21 @@ pub async fn database(config: &Config) -> Result<PostgresOptions, BoxError> {
         migrate: postgres.migrate,
         ..PostgresOptions::new(url.as_str())
     })
+}
+
+/// The database's password, wherever the settings say that it is.
+#[derive(Debug)]
+struct Password(SecretSource);
+
+#[async_trait]
+impl Secret for Password {
+    async fn read(&self) -> Result<String, String> {
+        let read = self.0.read().await;
+        let read = read.map_err(|error| {
+            format!("{error} (store.postgres.password_env or store.postgres.password_file)")
+        })?;
+        Ok(read.expose_secret().to_owned())
+    }
 }
 
 /// Who this process is among those that share a store: its machine and its number there.

@@ -6,7 +6,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -115,18 +115,10 @@ async fn an_append_whose_answer_was_lost_happened_once() {
         })
     });
     let ends = join_all(writers).await;
-    // A deletion too is asked for again, and knows that it was its own.
-    for end in ends.iter().take(4).enumerate() {
-        let (writer, at) = (end.0, *end.1.as_ref().unwrap());
-        let at_time = Timestamp::from_millis(7);
-        log.delete(&key(&format!("s{writer}")), at, at_time)
-            .await
-            .unwrap();
-    }
     let direct = PostgresLog::open(&PostgresOptions::new(cluster.url()))
         .await
         .unwrap();
-    for (writer, end) in ends.into_iter().enumerate().skip(4) {
+    for (writer, end) in ends.into_iter().enumerate() {
         let at = end.unwrap();
         let of = key(&format!("s{writer}"));
         let frames = direct
@@ -140,6 +132,23 @@ async fn an_append_whose_answer_was_lost_happened_once() {
     }
     let lost = lossy.lost.load(Ordering::Relaxed);
     assert!(lost > 10, "only {lost} answers were lost");
+
+    // A deletion too is asked for again, and knows that it was its own.
+    let names: Vec<_> = (0..150).map(|number| key(&format!("d{number}"))).collect();
+    for of in &names {
+        direct
+            .append(of, batch(Position::START, "1"))
+            .await
+            .unwrap();
+    }
+    for of in &names {
+        let at = direct.head(of).await.unwrap().unwrap().position();
+        let deleted = log.delete(of, at, Timestamp::from_millis(7)).await;
+        deleted.unwrap();
+        assert!(direct.tombstone(of).await.unwrap().is_some());
+    }
+    let lost = lossy.lost.load(Ordering::Relaxed) - lost;
+    assert!(lost > 2, "only {lost} answers to deletions were lost");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -256,4 +265,153 @@ async fn nobody_goes_on_from_what_the_store_has_lost() {
     kept.await.unwrap();
     let kept = log.snapshot(&of, later.incarnation).await.unwrap().unwrap();
     assert_eq!((kept.at, &kept.bytes[..]), (later.revision, &b"there"[..]));
+}
+
+/// Stands between a client and the database, and goes silent when it is told to: connections stay, and nothing comes
+/// over them any more.
+struct Silent {
+    port: u16,
+    is_silent: Arc<AtomicBool>,
+}
+
+impl Silent {
+    async fn before(upstream: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let is_silent = Arc::new(AtomicBool::new(false));
+        let silent = Arc::clone(&is_silent);
+        tokio::spawn(async move {
+            let mut open = Vec::new();
+            loop {
+                let (client, _) = listener.accept().await.unwrap();
+                let server = TcpStream::connect(("127.0.0.1", upstream)).await.unwrap();
+                let (mut from_client, mut to_client) = client.into_split();
+                let (mut from_server, mut to_server) = server.into_split();
+                let silent = Arc::clone(&silent);
+                open.push(tokio::spawn(async move {
+                    let both = async {
+                        tokio::join!(
+                            tokio::io::copy(&mut from_client, &mut to_server),
+                            tokio::io::copy(&mut from_server, &mut to_client)
+                        )
+                    };
+                    tokio::select! {
+                        _ = both => {}
+                        () = goes(&silent) => std::future::pending().await,
+                    }
+                }));
+            }
+        });
+        Self { port, is_silent }
+    }
+}
+
+async fn goes(silent: &AtomicBool) {
+    while !silent.load(Ordering::Relaxed) {
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_says_nothing_is_left_for_the_next() {
+    let cluster = Cluster::start();
+    let silent = Silent::before(cluster.port()).await;
+    let both = format!("127.0.0.1:{},127.0.0.1:{}", silent.port, cluster.port());
+    let url = cluster
+        .url()
+        .replace(&format!("127.0.0.1:{}", cluster.port()), &both);
+    let options = PostgresOptions {
+        connections: 8,
+        connect: Duration::from_secs(1),
+        statement: Duration::from_millis(500),
+        retry: Duration::from_secs(20),
+        ..PostgresOptions::new(url)
+    };
+    let log = PostgresLog::open(&options).await.unwrap();
+    let keys: Vec<_> = (0..8).map(|number| key(&format!("s{number}"))).collect();
+    let first = keys
+        .iter()
+        .map(|of| log.append(of, batch(Position::START, "1")));
+    let first = join_all(first).await;
+    let idle = log.connections().idle;
+    assert!(idle > 1, "several connections lead to the first host");
+
+    // What goes on then, and what comes after it: the first finds out, and nobody else has to.
+    silent.is_silent.store(true, Ordering::Relaxed);
+    sleep(Duration::from_millis(100)).await;
+    let began = Instant::now();
+    log.append(&keys[0], batch(*first[0].as_ref().unwrap(), "2"))
+        .await
+        .unwrap();
+    assert!(
+        began.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        began.elapsed()
+    );
+    let began = Instant::now();
+    for (of, at) in keys.iter().zip(&first).skip(1) {
+        log.append(of, batch(*at.as_ref().unwrap(), "2"))
+            .await
+            .unwrap();
+    }
+    assert!(
+        began.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        began.elapsed()
+    );
+    log.close().await.unwrap();
+
+    // Whoever comes new asks the first, waits his time for it, and then remembers.
+    let began = Instant::now();
+    let log = PostgresLog::open(&options).await.unwrap();
+    assert!(
+        began.elapsed() > Duration::from_secs(1),
+        "{:?}",
+        began.elapsed()
+    );
+    let began = Instant::now();
+    let heads = join_all(keys.iter().map(|of| log.head(of))).await;
+    assert!(
+        began.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        began.elapsed()
+    );
+    for head in heads {
+        assert_eq!(head.unwrap().unwrap().revision.get(), 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_pool_is_no_sign_of_a_sick_database() {
+    let cluster = Cluster::start();
+    let options = PostgresOptions {
+        connections: 1,
+        wait: Duration::from_millis(200),
+        ..PostgresOptions::new(cluster.url())
+    };
+    let log = Arc::new(PostgresLog::open(&options).await.unwrap());
+    let held = key("held");
+    let at = log
+        .append(&held, batch(Position::START, "1"))
+        .await
+        .unwrap();
+    let (holder, connection) = tokio_postgres::connect(&cluster.url(), tokio_postgres::NoTls)
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    let lock = "BEGIN; SELECT 1 FROM palimpsest.sessions WHERE key = 'p!held' FOR UPDATE";
+    holder.batch_execute(lock).await.unwrap();
+    let waiting = tokio::spawn({
+        let (log, held) = (Arc::clone(&log), held.clone());
+        async move { log.append(&held, batch(at, "2")).await }
+    });
+    while log.connections().idle > 0 {
+        sleep(Duration::from_millis(5)).await;
+    }
+    let told = log.head(&held).await.unwrap_err().to_string();
+    assert!(told.contains("all 1 connections are in use"), "{told}");
+    log.check().await.unwrap();
+    holder.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(waiting.await.unwrap().unwrap().revision.get(), 2);
+    log.check().await.unwrap();
 }

@@ -122,7 +122,7 @@ async fn open(
             Ok((log, Blobs::open(embedded_blobs)?))
         }
         Engine::Postgres => {
-            let log = PostgresLog::open(&store::database(config).await?).await?;
+            let log = PostgresLog::open(&store::database(config)?).await?;
             Ok((Arc::new(log), store::open_blobs(config).await?))
         }
     }

@@ -46,12 +46,12 @@ impl Schema {
                 Ok(io::stdout().write_all(text.as_bytes())?)
             }
             What::Apply(settings) => block_on(async {
-                let options = options(settings).await?;
+                let options = options(settings)?;
                 let state = postgres::apply(&options).await?;
                 tell(&options, state)
             }),
             What::Check(settings) => block_on(async {
-                let options = options(settings).await?;
+                let options = options(settings)?;
                 let state = postgres::state(&options).await?;
                 tell(&options, state)?;
                 if !state.is_usable() {
@@ -66,9 +66,9 @@ impl Schema {
     }
 }
 
-async fn options(settings: Settings) -> anyhow::Result<PostgresOptions> {
+fn options(settings: Settings) -> anyhow::Result<PostgresOptions> {
     let loaded = settings.load()?;
-    let options = store::database(&loaded.config).await;
+    let options = store::database(&loaded.config);
     options.map_err(anyhow::Error::from_boxed)
 }
 

@@ -9,16 +9,46 @@ use crate::StoreError;
 /// Why a statement did not do what it should.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// The database cannot be reached, restarts, has handed over to another machine, or is too busy. Whether the
-    /// statement happened is not known; it may be sent again.
-    Passing(String),
+    /// The connection broke, or leads to a machine that takes no writes any more, or nothing comes back over it.
+    /// Whether the statement happened is not known; it may be sent again, over another connection.
+    Lost(String),
+    /// The database is too busy, or somebody else was in the way. It may be sent again.
+    Busy(String),
+    /// All connections, of which there may be so many, are in use.
+    Full(usize),
+    /// The role may not do it, or what it is to be done to is not there.
+    Denied(String),
     /// Sending it again would change nothing.
     Final(StoreError),
+}
+
+impl Trouble {
+    /// Nothing came back.
+    pub(super) fn silence() -> Self {
+        Self::Lost("it does not answer".into())
+    }
+
+    /// Whether it may be otherwise in a moment.
+    pub(super) fn passes(&self) -> bool {
+        matches!(self, Self::Lost(_) | Self::Busy(_))
+    }
 }
 
 impl From<StoreError> for Trouble {
     fn from(error: StoreError) -> Self {
         Self::Final(error)
+    }
+}
+
+impl From<Trouble> for StoreError {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Lost(told) | Trouble::Busy(told) | Trouble::Denied(told) => {
+                Self::Unreachable(told)
+            }
+            Trouble::Full(most) => Self::Unreachable(format!("all {most} connections are in use")),
+            Trouble::Final(error) => error,
+        }
     }
 }
 
@@ -28,7 +58,7 @@ impl From<tokio_postgres::Error> for Trouble {
         let Some(code) = error.code() else {
             // Not the database's own answer: the connection broke, or what came over it was cut short.
             return if error.is_closed() || is_io(&error) {
-                Self::Passing(told)
+                Self::Lost(told)
             } else {
                 Self::Final(StoreError::Unreachable(told))
             };
@@ -41,24 +71,23 @@ impl From<tokio_postgres::Error> for Trouble {
             | SqlState::INVALID_CATALOG_NAME
             | SqlState::INVALID_SCHEMA_NAME
             | SqlState::UNDEFINED_TABLE
-            | SqlState::UNDEFINED_COLUMN => Self::Final(StoreError::Unreachable(told)),
-            _ if passes(code) => Self::Passing(told),
+            | SqlState::UNDEFINED_COLUMN => Self::Denied(told),
+            // The machine takes no writes any more: another one is the primary.
+            SqlState::READ_ONLY_SQL_TRANSACTION
+            // Somebody ended the connection, as for a restart.
+            | SqlState::ADMIN_SHUTDOWN
+            | SqlState::CRASH_SHUTDOWN
+            | SqlState::CANNOT_CONNECT_NOW
+            // A statement was prepared for tables as they were before, or on another connection.
+            | SqlState::FEATURE_NOT_SUPPORTED
+            | SqlState::INVALID_SQL_STATEMENT_NAME => Self::Lost(told),
+            // Connections.
+            _ if code.code().starts_with("08") => Self::Lost(told),
+            // Conflicts of transactions, too little of something, an object in use, somebody intervened.
+            _ if ["40", "53", "55", "57"].contains(&&code.code()[..2]) => Self::Busy(told),
             _ => Self::Final(StoreError::Read(told)),
         }
     }
-}
-
-/// Whether it may be otherwise in a moment, perhaps at another machine.
-fn passes(code: &SqlState) -> bool {
-    // 08 connections, 40 conflicts of transactions, 53 too little of something, 55 an object in use, 57 somebody
-    // intervened (a restart, a timeout).
-    let of_class = ["08", "40", "53", "55", "57"].contains(&&code.code()[..2]);
-    of_class
-        // The machine takes no writes any more: another one is the primary.
-        || *code == SqlState::READ_ONLY_SQL_TRANSACTION
-        // A statement was prepared for tables as they were before, or on another connection.
-        || *code == SqlState::FEATURE_NOT_SUPPORTED
-        || *code == SqlState::INVALID_SQL_STATEMENT_NAME
 }
 
 fn is_io(error: &tokio_postgres::Error) -> bool {

@@ -116,15 +116,13 @@ async fn exchange(
                 }
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error.into()),
-                None => return Err(Trouble::Passing("the connection was closed".into())),
+                None => return Err(Trouble::Lost("the connection was closed".into())),
             }
         }
     };
     let telling = async {
         client
-            .batch_execute(&format!(
-                "SET synchronous_commit = off; LISTEN \"{channel}\""
-            ))
+            .batch_execute(&format!("LISTEN \"{channel}\""))
             .await?;
         while let Some(first) = waiting.recv().await {
             sleep(GATHERED).await;
@@ -152,8 +150,11 @@ async fn exchange(
 }
 
 async fn tell(client: &tokio_postgres::Client, channel: &str, text: &str) -> Result<(), Trouble> {
-    client
-        .query("SELECT pg_notify($1, $2)", &[&channel, &text])
-        .await?;
-    Ok(())
+    let text = text.replace('\'', "''");
+    // For this one transaction: behind a pooler the connection may be somebody else's afterwards, whose commits have
+    // to be durable.
+    let tells = format!(
+        "BEGIN; SET LOCAL synchronous_commit = off; SELECT pg_notify('{channel}', '{text}'); COMMIT"
+    );
+    Ok(client.batch_execute(&tells).await?)
 }

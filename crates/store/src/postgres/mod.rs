@@ -6,6 +6,7 @@
 //! that is safe for each.
 
 mod append;
+mod connect;
 mod error;
 mod hints;
 mod names;
@@ -40,7 +41,7 @@ use crate::{
     Tombstone, Usage,
 };
 
-pub use self::pool::is_address;
+pub use self::connect::{Secret, is_address};
 pub use self::schema::{SchemaState, apply, print, state};
 pub use self::statements::append_statement;
 
@@ -49,8 +50,8 @@ pub use self::statements::append_statement;
 pub struct PostgresOptions {
     /// A connection string as PostgreSQL's own clients take it, or a `postgres://` URL.
     pub url: String,
-    /// The password, when it is not in the URL.
-    pub password: Option<String>,
+    /// The password, when it is not in the URL: read for each connection.
+    pub password: Option<Arc<dyn Secret>>,
     /// The schema that holds the tables.
     pub schema: String,
     /// The authorities whose certificates are trusted, as PEM; without it those of the system.
@@ -61,7 +62,7 @@ pub struct PostgresOptions {
     pub connections: usize,
     /// How long a call waits for one of them.
     pub wait: Duration,
-    /// How long connecting may take.
+    /// How long connecting to one host may take.
     pub connect: Duration,
     /// How long one statement may take.
     pub statement: Duration,
@@ -121,7 +122,7 @@ impl PostgresLog {
     /// Connects, and sees to it that the tables are there and of a version that this release knows.
     pub async fn open(options: &PostgresOptions) -> Result<Self, StoreError> {
         let pool = Arc::new(Pool::new(options)?);
-        schema::ready(&pool, options.migrate).await?;
+        schema::ready(&pool, Budget::new(options.retry), options.migrate).await?;
         Ok(Self {
             hints: Hints::start(Arc::clone(&pool), append::random()?),
             pool,
@@ -304,8 +305,7 @@ impl SessionLog for PostgresLog {
 
     async fn check(&self) -> Result<(), StoreError> {
         let (pool, _) = self.call()?;
-        // Asked again soon, and told to whoever asks whether this process is ready: it does not go on trying.
-        removal::canary(pool, Budget::once(), &self.name).await
+        removal::canary(pool, &self.name).await
     }
 
     async fn close(&self) -> Result<(), StoreError> {

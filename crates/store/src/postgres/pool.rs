@@ -1,42 +1,37 @@
 //! The connections: so many at most, each as this engine needs it, and none that is in doubt given to anybody.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use deadpool_postgres::{
-    Hook, HookError, Manager, ManagerConfig, Object, PoolError, RecyclingMethod, Runtime,
-    TimeoutType, Timeouts,
+use deadpool::Runtime;
+use deadpool::managed::{
+    self, Metrics, Object, PoolError, RecycleError, RecycleResult, TimeoutType, Timeouts,
 };
+use deadpool_postgres::ClientWrapper;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
-use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
-use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Config, Row, Socket, Statement};
-use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_postgres::{Row, Statement};
 
+use super::connect::{Connection, Connector};
 use super::error::{Trouble, told};
 use super::statements::Statements;
-use super::{Connections, PostgresOptions, tls};
+use super::{Connections, PostgresOptions};
 use crate::StoreError;
 
 /// How much longer than the database itself this side waits for a statement's end.
 const GRACE: Duration = Duration::from_secs(5);
-/// A connection over which nothing comes back for so long is gone.
-const SILENCE: Duration = Duration::from_secs(10);
-/// A connection on which nothing goes on is looked at so often.
-const KEEPALIVE: Duration = Duration::from_secs(30);
 
 pub(super) struct Pool {
-    connections: deadpool_postgres::Pool,
+    connections: managed::Pool<Manager>,
+    connector: Arc<Connector>,
     statements: Statements,
     schema: String,
     statement: Duration,
+    wait: Duration,
     most: usize,
-    config: Config,
-    tls: MakeRustlsConnect,
 }
 
 impl fmt::Debug for Pool {
@@ -47,16 +42,53 @@ impl fmt::Debug for Pool {
     }
 }
 
+/// Makes the pool's connections, and says which may be used again.
+#[derive(Debug)]
+struct Manager {
+    connector: Arc<Connector>,
+    /// What each of them begins with.
+    settings: String,
+    limit: Duration,
+}
+
+impl managed::Manager for Manager {
+    type Type = ClientWrapper;
+    type Error = Trouble;
+
+    async fn create(&self) -> Result<ClientWrapper, Trouble> {
+        // On the heap: most calls find a connection and should not carry this.
+        Box::pin(self.make()).await
+    }
+
+    async fn recycle(&self, client: &mut ClientWrapper, _: &Metrics) -> RecycleResult<Trouble> {
+        if client.is_closed() {
+            return Err(RecycleError::message("it was closed"));
+        }
+        Ok(())
+    }
+}
+
+impl Manager {
+    async fn make(&self) -> Result<ClientWrapper, Trouble> {
+        let (client, connection) = self.connector.connect().await?;
+        let task = tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(error = told(&error), "a connection to the database ended");
+            }
+        });
+        let client = ClientWrapper::new(client, task);
+        match timeout(self.limit, client.batch_execute(&self.settings)).await {
+            Ok(set) => set?,
+            Err(_) => return Err(Trouble::silence()),
+        }
+        Ok(client)
+    }
+}
+
 impl Pool {
     /// Does not connect yet.
     pub(super) fn new(options: &PostgresOptions) -> Result<Self, StoreError> {
-        let config = config(options)?;
-        let client = options.client_cert.as_ref();
-        let tls = tls::connector(options.ca_file.as_deref(), client)?;
-        let manager = ManagerConfig {
-            recycling_method: RecyclingMethod::Fast,
-        };
-        let manager = Manager::from_config(config.clone(), tls.clone(), manager);
+        let connector = Arc::new(Connector::new(options)?);
         let settings = format!(
             "SET statement_timeout = {}; SET lock_timeout = {}; \
              SET idle_in_transaction_session_timeout = {}; \
@@ -65,33 +97,25 @@ impl Pool {
             options.statement.as_millis(),
             (options.statement + GRACE).as_millis(),
         );
-        let set = Hook::async_fn(move |client: &mut deadpool_postgres::ClientWrapper, _| {
-            let settings = settings.clone();
-            Box::pin(async move {
-                let set = client.batch_execute(&settings).await;
-                set.map_err(HookError::Backend)
-            })
-        });
-        let pool = deadpool_postgres::Pool::builder(manager)
+        let manager = Manager {
+            connector: Arc::clone(&connector),
+            settings,
+            limit: options.connect,
+        };
+        let connections = managed::Pool::builder(manager)
             .max_size(options.connections)
-            .timeouts(Timeouts {
-                wait: Some(options.wait),
-                create: Some(options.connect + GRACE),
-                recycle: Some(options.connect),
-            })
             .runtime(Runtime::Tokio1)
-            .post_create(set)
             .build()
             .map_err(|error| StoreError::Setup(error.to_string()))?;
         let schema = quoted(&options.schema);
         Ok(Self {
-            connections: pool,
+            connections,
+            connector,
             statements: Statements::new(&schema),
             schema,
             statement: options.statement,
+            wait: options.wait,
             most: options.connections,
-            config,
-            tls,
         })
     }
 
@@ -106,16 +130,23 @@ impl Pool {
 
     /// A connection that nobody else uses.
     pub(super) async fn client(&self) -> Result<Client, Trouble> {
-        let object = self.connections.get().await.map_err(|error| match error {
-            PoolError::Timeout(TimeoutType::Wait) => Trouble::Final(StoreError::Unreachable(
-                format!("all {} connections are in use", self.most),
-            )),
-            PoolError::Timeout(_) => Trouble::Passing("it does not answer".into()),
-            PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => {
-                error.into()
-            }
+        self.client_within(self.wait).await
+    }
+
+    /// The same, for somebody who waits only so long until one is free.
+    pub(super) async fn client_within(&self, wait: Duration) -> Result<Client, Trouble> {
+        let timeouts = Timeouts {
+            wait: Some(wait),
+            create: None,
+            recycle: None,
+        };
+        let object = self.connections.timeout_get(&timeouts).await;
+        let object = object.map_err(|error| match error {
+            PoolError::Timeout(TimeoutType::Wait) => Trouble::Full(self.most),
+            PoolError::Backend(trouble) => trouble,
             PoolError::Closed => Trouble::Final(StoreError::Closed),
-            error => Trouble::Final(StoreError::Unreachable(error.to_string())),
+            // Nothing else is waited for or asked of a connection before it is given away.
+            error => Trouble::Final(StoreError::Unreachable(format!("{error:?}"))),
         })?;
         Ok(Client {
             object: Some(object),
@@ -126,10 +157,8 @@ impl Pool {
     }
 
     /// A connection beside those of the pool.
-    pub(super) async fn connect(
-        &self,
-    ) -> Result<(tokio_postgres::Client, Connection), tokio_postgres::Error> {
-        self.config.connect(self.tls.clone()).await
+    pub(super) async fn connect(&self) -> Result<(tokio_postgres::Client, Connection), Trouble> {
+        Box::pin(self.connector.connect()).await
     }
 
     pub(super) fn connections(&self) -> Connections {
@@ -152,67 +181,11 @@ pub(super) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// Whether the way to a host may be listened on.
-fn is_elsewhere(host: &Host) -> bool {
-    match host {
-        Host::Tcp(name) => {
-            let address = name.parse::<IpAddr>();
-            name != "localhost" && !address.is_ok_and(|address| address.is_loopback())
-        }
-        Host::Unix(_) => false,
-    }
-}
-
-/// Whether a text says where a database is, and holds no password.
-pub fn is_address(text: &str) -> bool {
-    let config = text.parse::<Config>();
-    config.is_ok_and(|it| !it.get_hosts().is_empty() && it.get_password().is_none())
-}
-
-fn config(options: &PostgresOptions) -> Result<Config, StoreError> {
-    let mut config: Config = options.url.parse().map_err(|error| {
-        // The parser's own words may quote a part of the string, and that may be the password.
-        let _: tokio_postgres::Error = error;
-        StoreError::Setup(
-            "the database's address cannot be understood: say postgres://user@host:5432/database, \
-             or key=value pairs as in host=db user=palimpsest dbname=palimpsest; of TLS only \
-             sslmode=disable, prefer or require belongs there"
-                .into(),
-        )
-    })?;
-    if let Some(password) = &options.password {
-        config.password(password);
-    }
-    if config.get_ssl_mode() == SslMode::Prefer && config.get_hosts().iter().any(is_elsewhere) {
-        tracing::warn!(
-            "sslmode is not said in the database's address: the connection is in the clear where the database \
-             offers no TLS, and whoever answers may be it. Say sslmode=require"
-        );
-    }
-    if config.get_application_name().is_none() {
-        config.application_name("palimpsest");
-    }
-    // A replica of the database may be behind: what it says was true once.
-    if config.get_target_session_attrs() == TargetSessionAttrs::Any {
-        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-    }
-    if config.get_connect_timeout().is_none() {
-        config.connect_timeout(options.connect);
-    }
-    config.keepalives_idle(KEEPALIVE);
-    config.tcp_user_timeout(SILENCE);
-    Ok(config)
-}
-
-/// The other half of a connection, which its owner has to drive.
-pub(super) type Connection =
-    tokio_postgres::Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
-
 type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// A connection, for one call.
 pub(super) struct Client {
-    object: Option<Object>,
+    object: Option<Object<Manager>>,
     /// Whether it is not to be used again.
     is_broken: AtomicBool,
     /// Whether an answer is still to come.
@@ -221,6 +194,12 @@ pub(super) struct Client {
 }
 
 impl Client {
+    /// The same for statements that take as long as they take.
+    pub(super) fn without_limit(mut self) -> Self {
+        self.limit = Duration::MAX;
+        self
+    }
+
     pub(super) async fn execute(
         &self,
         statement: &str,
@@ -260,7 +239,7 @@ impl Client {
         self.within(self.object()?.prepare_cached(statement)).await
     }
 
-    fn object(&self) -> Result<&Object, Trouble> {
+    fn object(&self) -> Result<&Object<Manager>, Trouble> {
         let object = self.object.as_ref();
         object.ok_or(Trouble::Final(StoreError::Closed))
     }
@@ -278,10 +257,9 @@ impl Client {
                 tracing::debug!(error = told(&error), "a statement failed");
                 Trouble::from(error)
             }
-            Err(_) => Trouble::Passing("it does not answer".into()),
+            Err(_) => Trouble::silence(),
         };
-        // Another one may lead to another machine, and nobody waits behind what hangs.
-        if matches!(trouble, Trouble::Passing(_)) {
+        if matches!(trouble, Trouble::Lost(_)) {
             self.is_broken.store(true, Ordering::Relaxed);
         }
         Err(trouble)
@@ -294,6 +272,10 @@ impl Drop for Client {
             return;
         };
         if self.is_broken.load(Ordering::Relaxed) {
+            // Those that nobody uses now lead where this one does; others may lead to another machine.
+            if let Some(pool) = Object::pool(&object) {
+                pool.retain(|_, _| false);
+            }
             drop(Object::take(object));
         } else if self.is_waiting.load(Ordering::Relaxed) {
             // Whoever asked has gone away. Nobody else is to wait behind what he asked for, and to connect again for
@@ -307,7 +289,7 @@ impl Drop for Client {
 }
 
 /// Keeps a connection until nothing is asked of it any more.
-async fn answered(object: Object, limit: Duration) {
+async fn answered(object: Object<Manager>, limit: Duration) {
     let answered = timeout(limit, object.batch_execute("")).await;
     if !matches!(answered, Ok(Ok(()))) {
         drop(Object::take(object));

@@ -1,9 +1,13 @@
 //! How a session ends: its row says that it is deleted and stays as its tombstone, what belongs to it goes in
 //! parts, and the row last.
 
+use std::time::Duration;
+
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
+use super::error::Trouble;
 use super::pool::Pool;
 use super::read::{get, lease_of, limited, unsigned};
 use super::retry::{Budget, Tried, retry};
@@ -12,6 +16,8 @@ use crate::{Lease, Position, StoreError, Tombstone};
 
 /// How many frames go in one statement, so that none holds the database up for long.
 const FRAMES: i64 = 512;
+/// How long a canary waits for a connection of the pool.
+const FREE_SOON: Duration = Duration::from_millis(100);
 
 fn tombstone_of(row: &Row) -> Result<Tombstone, StoreError> {
     Ok(Tombstone {
@@ -156,10 +162,27 @@ pub(super) async fn forget(
 }
 
 /// See [`crate::SessionLog::check`]. What is written says which processes there are, too.
-pub(super) async fn canary(pool: &Pool, budget: Budget, name: &str) -> Result<(), StoreError> {
-    retry!(budget, _, {
-        let client = pool.client().await?;
-        client.execute(&pool.statements().canary, &[&name]).await
-    })?;
+///
+/// It is not tried again: it comes again soon, and says whether this process is ready. Where all connections are in
+/// use, the database may be well all the same: it is asked over one of its own, or each server would send its
+/// callers to the next.
+pub(super) async fn canary(pool: &Pool, name: &str) -> Result<(), StoreError> {
+    let statement = &pool.statements().canary;
+    let client = match pool.client_within(FREE_SOON).await {
+        Ok(client) => client,
+        Err(Trouble::Full(_)) => {
+            let (client, connection) = pool.connect().await?;
+            let parameters: [&(dyn ToSql + Sync); 1] = [&name];
+            tokio::select! {
+                asked = client.execute(statement, &parameters) => {
+                    asked.map_err(Trouble::from)?;
+                }
+                ended = connection => ended.map_err(Trouble::from)?,
+            }
+            return Ok(());
+        }
+        Err(trouble) => return Err(trouble.into()),
+    };
+    client.execute(statement, &[&name]).await?;
     Ok(())
 }

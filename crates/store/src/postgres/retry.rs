@@ -25,18 +25,14 @@ pub(super) enum Tried {
 /// How long a call may go on trying.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Budget {
-    until: Option<Instant>,
+    until: Instant,
 }
 
 impl Budget {
     pub(super) fn new(time: Duration) -> Self {
         Self {
-            until: Some(Instant::now() + time),
+            until: Instant::now() + time,
         }
-    }
-
-    pub(super) fn once() -> Self {
-        Self { until: None }
     }
 
     pub(super) fn tries(self) -> Tries {
@@ -51,7 +47,7 @@ impl Budget {
 /// The tries of one statement.
 #[derive(Debug)]
 pub(super) struct Tries {
-    until: Option<Instant>,
+    until: Instant,
     tried: Tried,
     pause: Duration,
 }
@@ -63,13 +59,9 @@ impl Tries {
 
     /// Waits before the next try. Fails when that would not help, or when the time is over.
     pub(super) async fn again(&mut self, trouble: Trouble) -> Result<(), StoreError> {
-        let told = match trouble {
-            Trouble::Final(error) => return Err(error),
-            Trouble::Passing(told) => told,
-        };
         let next = Instant::now() + self.pause;
-        if self.until.is_none_or(|until| next >= until) {
-            return Err(StoreError::Unreachable(told));
+        if !trouble.passes() || next >= self.until {
+            return Err(trouble.into());
         }
         self.tried = Tried::Before;
         sleep(self.pause).await;
@@ -118,7 +110,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_passes_is_tried_for_as_long_as_there_is_time() {
-        let passing = || Some(Trouble::Passing("gone".into()));
+        let passing = || Some(Trouble::Lost("gone".into()));
         let five = Budget::new(Duration::from_secs(5));
         assert_eq!(
             tries(five, |n| passing().filter(|_| n < 3)).await,
@@ -129,7 +121,10 @@ mod tests {
         let (tried, done) = tries(five, |_| passing()).await;
         assert!(!done && (8..20).contains(&tried), "{tried} tries");
         assert!(begun.elapsed() <= Duration::from_secs(5));
-        assert_eq!(tries(Budget::once(), |_| passing()).await, (1, false));
+        assert_eq!(
+            tries(Budget::new(Duration::ZERO), |_| passing()).await,
+            (1, false)
+        );
         let five = Budget::new(Duration::from_secs(5));
         let last = |_| Some(Trouble::Final(StoreError::Closed));
         assert_eq!(tries(five, last).await, (1, false));

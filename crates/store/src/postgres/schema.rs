@@ -100,8 +100,7 @@ pub async fn apply(options: &PostgresOptions) -> Result<SchemaState, StoreError>
 }
 
 /// Sees to it that the tables are there, of a version that this release knows, and that it may use them.
-pub(super) async fn ready(pool: &Pool, migrate: bool) -> Result<(), StoreError> {
-    let budget = Budget::new(std::time::Duration::from_secs(5));
+pub(super) async fn ready(pool: &Pool, budget: Budget, migrate: bool) -> Result<(), StoreError> {
     let mut state = retry!(budget, _, found(&pool.client().await?, pool).await)?;
     state.newer()?;
     if state.version < SUPPORTED && migrate {
@@ -138,27 +137,28 @@ async fn found(client: &Client, pool: &Pool) -> Result<SchemaState, Trouble> {
 }
 
 async fn bring_up(pool: &Pool, budget: Budget) -> Result<SchemaState, StoreError> {
-    let brought = retry!(budget, _, {
-        let client = pool.client().await?;
+    retry!(budget, _, {
+        // However long it takes to change what is there, and to wait for whoever is at it.
+        let client = pool.client().await?.without_limit();
         let brought = in_one(&client, pool).await;
         if brought.is_err() {
             client.batch("ROLLBACK").await?;
         }
-        brought
-    });
-    brought.map_err(|error| match error {
-        StoreError::Unreachable(told) => StoreError::Setup(format!(
-            "its tables cannot be made: {told}. Let the role create in the database (GRANT CREATE ON \
-             DATABASE), or let its owner run what `palimpsest schema print` prints"
-        )),
-        error => error,
+        brought.map_err(|trouble| match trouble {
+            Trouble::Denied(told) => Trouble::Final(StoreError::Setup(format!(
+                "its tables cannot be made: {told}. Let the role create in the database (GRANT CREATE ON \
+                 DATABASE), or let its owner run what `palimpsest schema print` prints"
+            ))),
+            trouble => trouble,
+        })
     })
 }
 
 /// All versions that are missing, in one transaction that nobody else does at the same time.
 async fn in_one(client: &Client, pool: &Pool) -> Result<SchemaState, Trouble> {
-    let begin =
-        format!("BEGIN; SET LOCAL statement_timeout = 0; SELECT pg_advisory_xact_lock({LOCK})");
+    let begin = format!(
+        "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock({LOCK})"
+    );
     client.batch(&begin).await?;
     let state = found(client, pool).await?;
     state.newer()?;

@@ -2,15 +2,123 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::BuilderVerifierExt as _;
+use tokio::task::spawn_blocking;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::StoreError;
+
+/// The files that say it. Connections that are made after one of them has changed go by what it says then.
+#[derive(Clone)]
+struct Files {
+    authorities: Option<PathBuf>,
+    /// The certificate that is shown, and its key.
+    shown: Option<(PathBuf, PathBuf)>,
+}
+
+/// When each of the files was last written.
+type Written = Vec<Option<SystemTime>>;
+
+/// What connections are encrypted with.
+pub(super) struct Tls {
+    files: Files,
+    made: Mutex<(Written, MakeRustlsConnect)>,
+}
+
+impl Tls {
+    pub(super) fn new(
+        authorities: Option<PathBuf>,
+        shown: Option<(PathBuf, PathBuf)>,
+    ) -> Result<Self, StoreError> {
+        let files = Files { authorities, shown };
+        let made = (files.written(), files.connector()?);
+        Ok(Self {
+            files,
+            made: Mutex::new(made),
+        })
+    }
+
+    /// As the files are now; while they cannot be used, as they were.
+    pub(super) async fn connector(&self) -> MakeRustlsConnect {
+        let (before, made) = self.made().clone();
+        if before.is_empty() {
+            return made;
+        }
+        let files = self.files.clone();
+        let renewed = spawn_blocking(move || {
+            let now = files.written();
+            (now != before).then(|| files.connector().map(|connector| (now, connector)))
+        });
+        match renewed.await {
+            Ok(Some(Ok(renewed))) => {
+                tracing::info!("the certificates for the database have changed");
+                *self.made() = renewed.clone();
+                renewed.1
+            }
+            Ok(Some(Err(error))) => {
+                tracing::warn!(%error, "the certificates for the database have changed, and those before are used");
+                made
+            }
+            Ok(None) | Err(_) => made,
+        }
+    }
+
+    fn made(&self) -> std::sync::MutexGuard<'_, (Written, MakeRustlsConnect)> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Files {
+    fn written(&self) -> Written {
+        let shown = self.shown.iter().flat_map(|(cert, key)| [cert, key]);
+        let all = self.authorities.iter().chain(shown);
+        all.map(|file| fs::metadata(file).and_then(|it| it.modified()).ok())
+            .collect()
+    }
+
+    /// Trusts the authorities of a file or of the system, and shows a certificate if there is one.
+    fn connector(&self) -> Result<MakeRustlsConnect, StoreError> {
+        let broken =
+            |error: rustls::Error| StoreError::Setup(format!("TLS cannot be set up: {error}"));
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(broken)?;
+        let builder = match &self.authorities {
+            Some(path) => {
+                let what = "the authorities in";
+                let mut roots = RootCertStore::empty();
+                for certificate in certificates(what, path)? {
+                    roots
+                        .add(certificate)
+                        .map_err(|error| setup(what, path, error))?;
+                }
+                builder.with_root_certificates(roots)
+            }
+            None => builder.with_platform_verifier().map_err(broken)?,
+        };
+        let config = match &self.shown {
+            Some((certificate, key)) => {
+                let chain = certificates("the certificate in", certificate)?;
+                let what = "the key in";
+                let pem = fs::read(key).map_err(|error| setup(what, key, error))?;
+                let private =
+                    PrivateKeyDer::from_pem_slice(&pem).map_err(|error| setup(what, key, error))?;
+                builder
+                    .with_client_auth_cert(chain, private)
+                    .map_err(|error| setup(what, key, error))?
+            }
+            None => builder.with_no_client_auth(),
+        };
+        Ok(MakeRustlsConnect::new(config))
+    }
+}
 
 fn setup(what: &str, path: &Path, error: impl std::fmt::Display) -> StoreError {
     StoreError::Setup(format!("{what} {} cannot be used: {error}", path.display()))
@@ -24,43 +132,4 @@ fn certificates(what: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>,
         return Err(setup(what, path, "there is no certificate in it"));
     }
     Ok(certificates)
-}
-
-/// Trusts the authorities of a file or of the system, and shows a certificate if there is one.
-pub(super) fn connector(
-    ca_file: Option<&Path>,
-    client: Option<&(PathBuf, PathBuf)>,
-) -> Result<MakeRustlsConnect, StoreError> {
-    let broken = |error: rustls::Error| StoreError::Setup(format!("TLS cannot be set up: {error}"));
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(broken)?;
-    let builder = match ca_file {
-        Some(path) => {
-            let what = "the authorities in";
-            let mut roots = RootCertStore::empty();
-            for certificate in certificates(what, path)? {
-                roots
-                    .add(certificate)
-                    .map_err(|error| setup(what, path, error))?;
-            }
-            builder.with_root_certificates(roots)
-        }
-        None => builder.with_platform_verifier().map_err(broken)?,
-    };
-    let config = match client {
-        Some((certificate, key)) => {
-            let chain = certificates("the certificate in", certificate)?;
-            let what = "the key in";
-            let pem = fs::read(key).map_err(|error| setup(what, key, error))?;
-            let private =
-                PrivateKeyDer::from_pem_slice(&pem).map_err(|error| setup(what, key, error))?;
-            builder
-                .with_client_auth_cert(chain, private)
-                .map_err(|error| setup(what, key, error))?
-        }
-        None => builder.with_no_client_auth(),
-    };
-    Ok(MakeRustlsConnect::new(config))
 }
