@@ -149,7 +149,7 @@ fn servers_and_workers_on_a_database_come_and_go_without_each_other() {
             "server" => &objects.one("HorizontalPodAutoscaler")["spec"]["maxReplicas"],
             _ => &spec["replicas"],
         };
-        connections += (pods.as_u64().unwrap() + 1) * (own.parse::<u64>().unwrap() + 1);
+        connections += 2 * pods.as_u64().unwrap() * (own.parse::<u64>().unwrap() + 2);
         let spread = &spec["template"]["spec"]["topologySpreadConstraints"];
         assert_eq!(spread.as_array().unwrap().len(), 2);
         let is_its = |budget: &&&Value| {
@@ -178,6 +178,22 @@ fn servers_and_workers_on_a_database_come_and_go_without_each_other() {
     assert_eq!(hook, "pre-install,pre-upgrade");
     let name = &job["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/name"];
     assert_ne!(name, "palimpsest");
+    let variables = &job["spec"]["template"]["spec"]["containers"][0]["env"];
+    assert!(!variables.to_string().contains("owner@"));
+    let owner = "scaleOut.migration.url=postgres://owner@db/palimpsest";
+    let secret = "scaleOut.migration.passwordSecret.name=owner";
+    let client = "config.store.postgres.client_cert_file=/certs/tls.crt";
+    let objects = Objects::with(Some(&example), &[owner, secret, client]);
+    let job = &objects.one("Job")["spec"]["template"]["spec"];
+    let text = job.to_string();
+    for needed in [
+        r#""postgres://owner@db/palimpsest""#,
+        r#""secretName":"owner""#,
+        r#""PALIMPSEST_STORE_POSTGRES_CLIENT_CERT_FILE","value":"/certs/tls.crt""#,
+    ] {
+        assert!(text.contains(needed), "{needed} is not in {text}");
+    }
+    assert!(objects.toml().contains("/certs/tls.crt"));
     // One less than all need together is refused.
     let all = connections + 2;
     let most = |most: u64| format!("scaleOut.database.maxConnections={most}");

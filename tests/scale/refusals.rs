@@ -1,7 +1,7 @@
 //! A database that cannot be used: what is told, and that nothing of it is lost.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use palimpsest_test_servers::{Bucket, Cluster, Options};
 use palimpsest_tests::authority::Authority;
@@ -181,7 +181,28 @@ fn passwords_are_asked_for() {
     let file = folder.path().join("password");
     std::fs::write(&file, "right\n").unwrap();
     let setting = format!("store.postgres.password_file={}", file.display());
-    server(folder.path(), &url, &[&setting]).stop();
+    let quick = "store.canary_every_ms=200";
+    let server = server(folder.path(), &url, &[&setting, quick]);
+    // It is changed while the server runs: whoever connects from then on needs the new one.
+    cluster.psql("ALTER ROLE app PASSWORD 'another'");
+    let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = 'app'";
+    cluster.psql(end);
+    until_ready(&server, false);
+    std::fs::write(&file, "another\n").unwrap();
+    until_ready(&server, true);
+    server.stop();
+}
+
+fn until_ready(server: &Server, is_ready: bool) {
+    let began = Instant::now();
+    while server.is_ready() != is_ready {
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "{:?}",
+            server.log()
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 #[test]

@@ -178,14 +178,26 @@ impl Server {
 
     /// What Prometheus would read now.
     pub fn scrape(&self) -> String {
-        let mut stream = TcpStream::connect(&self.admin).unwrap();
-        let request = "GET /metrics HTTP/1.1\r\nhost: palimpsest\r\nconnection: close\r\n\r\n";
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
+        let answer = self.ask("/metrics");
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
         body.to_owned()
+    }
+
+    /// Whether it says that it can be called.
+    pub fn is_ready(&self) -> bool {
+        self.ask("/readyz").starts_with("HTTP/1.1 200")
+    }
+
+    /// What the admin port answers.
+    fn ask(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(&self.admin).unwrap();
+        let request =
+            format!("GET {path} HTTP/1.1\r\nhost: palimpsest\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
     }
 
     /// What it logged so far.

@@ -1,6 +1,6 @@
 //! Where sessions and their results are kept, as the settings say it: opened, and told apart no further.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -112,6 +112,7 @@ pub fn database(config: &Config) -> Result<PostgresOptions, BoxError> {
         statement: Duration::from_millis(postgres.statement_timeout_ms),
         retry: Duration::from_millis(postgres.retry_ms),
         name: process_name(),
+        hints: postgres.hints,
         migrate: postgres.migrate,
         ..PostgresOptions::new(url.as_str())
     })
@@ -132,22 +133,37 @@ impl Secret for Password {
     }
 }
 
-/// Who this process is among those that share a store: its machine and its number there.
+/// Who this process is among those that share a store: its machine and its number there, for people, and what no
+/// other process has. In containers both of the former may be the same for several.
 pub fn process_name() -> String {
-    let host = rustix::system::uname();
-    let host = host.nodename().to_string_lossy().into_owned();
-    format!("{host}/{}", std::process::id())
+    static NAME: LazyLock<String> = LazyLock::new(|| {
+        let host = rustix::system::uname();
+        let host = host.nodename().to_string_lossy().into_owned();
+        format!("{host}/{}/{:016x}", std::process::id(), fastrand::u64(..))
+    });
+    NAME.clone()
 }
 
-/// Opens the configured place of the blobs, or a folder beside the log. A place that does not let this process in
-/// is told at once; one that cannot be reached may be back when it is needed.
-pub async fn open_blobs(config: &Config) -> Result<Blobs, BoxError> {
-    let folder = config.data_dir.join(BLOB_FOLDER);
-    let location = match &config.blobs.url {
+/// The configured place of the blobs, or a folder beside the log, as it is.
+pub fn blobs(config: &Config) -> Result<Blobs, BlobError> {
+    Blobs::open(&location(config))
+}
+
+fn location(config: &Config) -> String {
+    match &config.blobs.url {
         Some(url) => url.clone(),
-        None => folder.to_string_lossy().into_owned(),
-    };
-    let blobs = Blobs::open(&location)?;
+        None => config
+            .data_dir
+            .join(BLOB_FOLDER)
+            .to_string_lossy()
+            .into_owned(),
+    }
+}
+
+/// The same for whoever puts something there. A place that does not let this process in is told at once; one that
+/// cannot be reached may be back when it is needed.
+pub async fn open_blobs(config: &Config) -> Result<Blobs, BoxError> {
+    let (location, blobs) = (location(config), blobs(config)?);
     match timeout(CHECK, blobs.check(&process_name())).await {
         Ok(Ok(())) => {}
         Ok(Err(error @ BlobError::Refused(_))) => return Err(format!("{location}: {error}").into()),

@@ -7,6 +7,7 @@ pub mod blobs;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod crash;
+mod duties;
 pub mod encoding;
 mod error;
 mod fs;

@@ -329,6 +329,15 @@ pub trait SessionLog: Send + Sync + 'static {
         next: DueChange,
     ) -> Result<bool, StoreError>;
 
+    /// Takes a duty that one of the processes on a store has at a time, such as looking through all of it, unless
+    /// somebody else has it. The holder's own claim renews it; it lapses by itself. True when it is the caller's.
+    async fn claim_duty(
+        &self,
+        duty: &'static str,
+        lease: Lease,
+        now: Timestamp,
+    ) -> Result<bool, StoreError>;
+
     /// Who is told that others have changed sessions; nobody where no others are. A hint may be lost, and may be of
     /// what is known already: the log is the truth.
     fn hints(&self) -> Option<broadcast::Receiver<SessionKey>> {
@@ -336,7 +345,8 @@ pub trait SessionLog: Send + Sync + 'static {
     }
 
     /// What a project holds, or all of them together, without looking at every session. An engine whose
-    /// sessions cannot be changed and counted in one step may tell what was so up to a minute ago.
+    /// sessions cannot be changed and counted in one step may tell what was so a minute before, or for as long as it
+    /// takes to count.
     async fn usage(&self, project: Option<&ProjectId>) -> Result<Usage, StoreError>;
 
     /// Whether a write has a chance: [`StoreError::Full`] when there is no room for one. Costs next to

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 
+use crate::duties::Duties;
 use crate::record::{Record, check_batch, check_lease, check_position, check_snapshot};
 use crate::{
     Batch, Due, DueChange, Frame, Head, Lease, MAX_LIST, Position, SessionLog, Snapshot,
@@ -19,6 +20,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct MemoryLog {
     state: Mutex<State>,
+    duties: Duties,
 }
 
 #[derive(Debug, Default)]
@@ -299,6 +301,16 @@ impl SessionLog for MemoryLog {
         }
         let session = state.sessions.get_mut(key);
         Ok(session.is_some_and(|session| session.record.release(owner, next)))
+    }
+
+    async fn claim_duty(
+        &self,
+        duty: &'static str,
+        lease: Lease,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        check_lease(&lease)?;
+        Ok(self.duties.claim(duty, lease, now))
     }
 
     async fn usage(&self, project: Option<&ProjectId>) -> Result<Usage, StoreError> {

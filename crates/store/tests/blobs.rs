@@ -138,13 +138,24 @@ async fn in_memory() {
     behaves(&Blobs::open("memory://").unwrap()).await;
 }
 
-/// Clients of S3 take how to reach it from their process's environment, so this is a process of its own.
+/// Clients of S3 take how to reach it from their process's environment, so that each of these is a process of its own.
 #[test]
 fn in_a_bucket() {
+    on(&[]);
+}
+
+/// Not every bucket knows conditions.
+#[test]
+fn in_a_bucket_without_conditions() {
+    on(&[("AWS_CONDITIONAL_PUT", "disabled")]);
+}
+
+fn on(variables: &[(&str, &str)]) {
     let bucket = Bucket::start();
     let done = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "on_a_bucket", "--ignored"])
         .envs(bucket.variables())
+        .envs(variables.iter().copied())
         .env("PALIMPSEST_TEST_BUCKET", bucket.url())
         .output()
         .unwrap();

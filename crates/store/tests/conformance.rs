@@ -120,6 +120,28 @@ async fn postgres_conforms() {
     conformance::run(&Postgres::new()).await;
 }
 
+/// What a database's owner may have set for all who use it.
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_conforms_whatever_is_the_default_there() {
+    let harness = Postgres::new();
+    for setting in [
+        "default_transaction_isolation = 'serializable'",
+        "default_transaction_deferrable = on",
+        "search_path = 'nowhere'",
+        "statement_timeout = '1ms'",
+        "enable_hashjoin = off",
+        "bytea_output = 'escape'",
+        "DateStyle = 'German'",
+        "extra_float_digits = 0",
+        "standard_conforming_strings = off",
+        "default_toast_compression = 'lz4'",
+    ] {
+        let set = format!("ALTER DATABASE postgres SET {setting}");
+        harness.cluster.psql(&set);
+    }
+    conformance::run(&harness).await;
+}
+
 #[test]
 fn memory_agrees_with_the_model() {
     conformance::properties(&Memory, 256);

@@ -78,8 +78,7 @@ impl VerifyStore {
         let config = self.settings.load()?.config;
         let log = store::open_existing(&config).await;
         let log = log.map_err(Error::from_boxed)?;
-        let blobs = store::open_blobs(&config).await;
-        let blobs = blobs.map_err(Error::from_boxed)?;
+        let blobs = store::blobs(&config)?;
         let mut found = Found::default();
         let mut from: Option<SessionKey> = None;
         loop {
@@ -96,6 +95,13 @@ impl VerifyStore {
     }
 }
 
+/// Whether a session still is the one that was looked at. Of one that somebody has deleted since, nothing needs to be
+/// there.
+async fn is_there(log: &dyn SessionLog, key: &SessionKey, head: &Head) -> anyhow::Result<bool> {
+    let now = log.head(key).await?;
+    Ok(now.is_some_and(|now| now.incarnation == head.incarnation))
+}
+
 async fn session(
     log: &dyn SessionLog,
     blobs: &Blobs,
@@ -106,9 +112,7 @@ async fn session(
     let named = match events(log, key, head).await {
         Ok(named) => named,
         Err(error) => {
-            // Somebody may have deleted it meanwhile.
-            let now = log.head(key).await?;
-            if now.is_none_or(|now| now.incarnation != head.incarnation) {
+            if !is_there(log, key, head).await? {
                 return Ok(());
             }
             found.sessions += 1;
@@ -128,6 +132,9 @@ async fn session(
             found.orphans += 1;
             found.orphan_bytes += size;
         }
+    }
+    if !missing.is_empty() && !is_there(log, key, head).await? {
+        return Ok(());
     }
     for file in missing.keys() {
         found.missing += 1;

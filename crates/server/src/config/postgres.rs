@@ -36,6 +36,8 @@ pub struct PostgresConfig {
     pub statement_timeout_ms: u64,
     /// How long a call goes on trying while the database cannot be reached.
     pub retry_ms: u64,
+    /// Whether processes tell each other what changes.
+    pub hints: bool,
     /// Whether the tables are made and changed at a start.
     pub migrate: bool,
 }
@@ -55,6 +57,7 @@ impl Default for PostgresConfig {
             connect_timeout_ms: 5_000,
             statement_timeout_ms: 30_000,
             retry_ms: 5_000,
+            hints: true,
             migrate: true,
         }
     }

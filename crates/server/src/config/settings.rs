@@ -232,11 +232,13 @@ settings! {
     "store.postgres.wait_ms" => store.postgres.wait_ms in 10..=60_000,
         "How long a call waits for one of them before it is refused.";
     "store.postgres.connect_timeout_ms" => store.postgres.connect_timeout_ms in 100..=60_000,
-        "How long connecting may take.";
+        "How long connecting to one of its hosts may take.";
     "store.postgres.statement_timeout_ms" => store.postgres.statement_timeout_ms in 100..=HOUR_MS,
         "How long one statement may take.";
     "store.postgres.retry_ms" => store.postgres.retry_ms in 0..=60_000,
         "How long a call goes on trying while the database cannot be reached, as during a failover, before it is refused.";
+    "store.postgres.hints" => store.postgres.hints,
+        "Whether processes tell each other what changes. Without it a watcher learns what others changed when it looks, once a second.";
     "store.postgres.migrate" => store.postgres.migrate,
         "Whether tables that are missing or old are made and changed at a start. Without it `palimpsest schema apply` does that.";
     "worker.enabled" => worker.enabled,

@@ -21,12 +21,12 @@ use std::time::Duration;
 
 use palimpsest_core::command::{Create, Rejection};
 use palimpsest_core::event::Recorded;
-use palimpsest_core::ids::{ProjectId, Revision, SessionKey};
+use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::session::{About, NotHeld, Session};
 use palimpsest_store::blobs::{BlobError, Blobs};
 use palimpsest_store::encoding::{DecodeError, decode_about};
-use palimpsest_store::{Head, Position, SessionLog, StoreError, crash_point};
+use palimpsest_store::{Head, Lease, Position, SessionLog, StoreError, crash_point};
 use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
@@ -442,6 +442,21 @@ impl Sessions {
                 Err(RecvError::Closed) => return,
             }
         }
+    }
+
+    /// Whether a duty that one of the processes on the log has at a time is this one's, for so long.
+    pub async fn claim_duty(
+        &self,
+        duty: &'static str,
+        time: Duration,
+    ) -> Result<bool, SessionsError> {
+        let now = self.clock.now();
+        let millis = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        let lease = Lease {
+            owner: self.process.clone(),
+            until: Timestamp::from_millis(now.as_millis().saturating_add(millis)),
+        };
+        Ok(self.log.claim_duty(duty, lease, now).await?)
     }
 
     /// Where a session stands, as the log says it.

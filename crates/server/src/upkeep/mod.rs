@@ -82,7 +82,9 @@ impl Upkeep {
         let every = Duration::from_millis(self.retention.every_ms);
         sleep(FIRST.min(every)).await;
         loop {
-            if let Err(error) = self.retention_pass().await {
+            if self.is_mine("retention", every).await
+                && let Err(error) = self.retention_pass().await
+            {
                 self.stats.failed();
                 tracing::warn!(error = %told(&error), "failed to look for sessions past their retention; it is tried again");
             }
@@ -97,26 +99,43 @@ impl Upkeep {
         let every = Duration::from_millis(self.sweep.every_ms);
         sleep(FIRST.min(every)).await;
         loop {
-            let grace = Duration::from_millis(self.sweep.grace_ms);
-            let pace = self.pace();
-            match sweep(&self.sessions, &self.blobs, grace, &pace).await {
-                Ok(swept) => {
-                    self.stats.swept(swept);
-                    if swept.files > 0 {
-                        tracing::info!(
-                            files = swept.files,
-                            bytes = swept.bytes,
-                            "swept files that no event names"
-                        );
-                    }
-                }
-                Err(error) => {
-                    self.stats.failed();
-                    tracing::warn!(error = %told(&error), "failed to sweep files that no event names; it is tried again");
-                }
+            if self.is_mine("sweep", every).await {
+                self.sweep_pass().await;
             }
             sleep(every).await;
         }
+    }
+
+    async fn sweep_pass(&self) {
+        let grace = Duration::from_millis(self.sweep.grace_ms);
+        let pace = self.pace();
+        match sweep(&self.sessions, &self.blobs, grace, &pace).await {
+            Ok(swept) => {
+                self.stats.swept(swept);
+                if swept.files > 0 {
+                    tracing::info!(
+                        files = swept.files,
+                        bytes = swept.bytes,
+                        "swept files that no event names"
+                    );
+                }
+            }
+            Err(error) => {
+                self.stats.failed();
+                tracing::warn!(error = %told(&error), "failed to sweep files that no event names; it is tried again");
+            }
+        }
+    }
+
+    /// Whether this process is the one that does a pass, of all that share the store: it is until the next one is
+    /// due. Where it ends before that, another one takes over then.
+    async fn is_mine(&self, duty: &'static str, every: Duration) -> bool {
+        let claimed = self.sessions.claim_duty(duty, every).await;
+        claimed.unwrap_or_else(|error| {
+            self.stats.failed();
+            tracing::warn!(duty, error = %told(&error), "failed to ask whose duty it is; it is tried again");
+            false
+        })
     }
 
     fn pace(&self) -> Pace {

@@ -101,6 +101,15 @@ impl<L: SessionLog> SessionLog for CountingLog<L> {
         self.log.list(project, after, limit).await
     }
 
+    async fn claim_duty(
+        &self,
+        duty: &'static str,
+        lease: Lease,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.log.claim_duty(duty, lease, now).await
+    }
+
     async fn usage(&self, project: Option<&ProjectId>) -> Result<Usage, StoreError> {
         self.log.usage(project).await
     }

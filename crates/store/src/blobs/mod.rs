@@ -248,6 +248,12 @@ impl Blobs {
                 return Ok(blob);
             }
             Err(object_store::Error::AlreadyExists { .. }) => {}
+            // Not every bucket knows a condition, and they do not say so in one way. Without one it works too: what
+            // is written is the same every time.
+            Err(_) if self.folders.is_none() => {
+                self.put_large(&blob.path, &path, bytes).await?;
+                return Ok(blob);
+            }
             Err(error) => return Err(BlobError::Store(error)),
         }
         if self.get(&blob.path).await? != bytes {
@@ -278,11 +284,14 @@ impl Blobs {
             let upload = upload.map_err(BlobError::Store)?;
             let mut parts = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
             for start in (0..bytes.len()).step_by(PART_BYTES) {
-                let room = parts.wait_for_capacity(PARTS).await;
-                room.map_err(BlobError::Store)?;
+                if let Err(error) = parts.wait_for_capacity(PARTS).await {
+                    // What is there of it is taken away; what that cannot, a rule of the bucket ends.
+                    drop(parts.abort().await);
+                    return Err(BlobError::Store(error));
+                }
                 parts.put(bytes.slice(start..bytes.len().min(start + PART_BYTES)));
             }
-            // What went wrong is taken away again by this.
+            // This takes it away again by itself.
             parts.finish().await.map_err(BlobError::Store)?;
         }
         crash_point("blob.put");

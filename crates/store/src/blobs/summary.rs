@@ -123,8 +123,9 @@ impl Blobs {
             Err(
                 Error::AlreadyExists { .. } | Error::Precondition { .. } | Error::NotFound { .. },
             ) => Ok(Replaced::Changed),
-            // The bucket cannot compare: the moment between looking and writing is all that is left.
-            Err(Error::NotImplemented { .. } | Error::NotSupported { .. }) => {
+            // The bucket cannot compare, which not all of them say in one way: the moment between looking and writing
+            // is all that is left. Where it was something else, this tells.
+            Err(_) => {
                 let now = self.summary(session).await?.map(|now| now.text);
                 if now.as_deref() != found.map(|found| &*found.text) {
                     return Ok(Replaced::Changed);
@@ -132,7 +133,6 @@ impl Blobs {
                 self.overwrite(&path, text).await?;
                 Ok(Replaced::Written)
             }
-            Err(error) => Err(BlobError::Store(error)),
         }
     }
 }

@@ -5,8 +5,10 @@
 
 mod appends;
 mod by_name;
+mod duties;
 mod model;
 mod queue;
+mod races;
 mod sessions;
 mod tombstones;
 
@@ -40,6 +42,8 @@ pub async fn run(harness: &dyn Harness) {
     sessions::run(harness).await;
     queue::run(harness).await;
     tombstones::run(harness).await;
+    duties::run(harness).await;
+    races::run(harness).await;
 }
 
 type Log = Arc<dyn SessionLog>;

@@ -70,6 +70,8 @@ pub struct PostgresOptions {
     pub retry: Duration,
     /// For how long a count of what projects hold may be used again at most.
     pub usage_age: Duration,
+    /// Whether processes tell each other what changes, over one connection more each.
+    pub hints: bool,
     /// Who this process is among those that share the store.
     pub name: String,
     /// Whether tables that are missing or old are made or changed when the store is opened.
@@ -91,6 +93,7 @@ impl PostgresOptions {
             statement: Duration::from_secs(30),
             retry: Duration::from_secs(5),
             usage_age: Duration::from_mins(1),
+            hints: true,
             name: format!("process {}", std::process::id()),
             migrate: true,
         }
@@ -114,7 +117,7 @@ pub struct PostgresLog {
     name: String,
     retry: Duration,
     counted: Counted,
-    hints: Hints,
+    hints: Option<Hints>,
     is_closed: AtomicBool,
 }
 
@@ -124,7 +127,11 @@ impl PostgresLog {
         let pool = Arc::new(Pool::new(options)?);
         schema::ready(&pool, Budget::new(options.retry), options.migrate).await?;
         Ok(Self {
-            hints: Hints::start(Arc::clone(&pool), append::random()?),
+            hints: if options.hints {
+                Some(Hints::start(Arc::clone(&pool), append::random()?))
+            } else {
+                None
+            },
             pool,
             name: options.name.clone(),
             retry: options.retry,
@@ -136,6 +143,13 @@ impl PostgresLog {
     /// What the pool of connections does now, for metrics.
     pub fn connections(&self) -> Connections {
         self.pool.connections()
+    }
+
+    /// Has the other processes told that a session has changed.
+    fn tell(&self, key: &SessionKey) {
+        if let Some(hints) = &self.hints {
+            hints.changed(key);
+        }
     }
 
     /// The pool, for one call, and how long it may go on trying.
@@ -181,7 +195,7 @@ impl SessionLog for PostgresLog {
         check_batch(&batch)?;
         let (pool, budget) = self.call()?;
         let stands = append::append(pool, budget, key, &batch).await?;
-        self.hints.changed(key);
+        self.tell(key);
         Ok(stands)
     }
 
@@ -223,7 +237,7 @@ impl SessionLog for PostgresLog {
     ) -> Result<(), StoreError> {
         let (pool, budget) = self.call()?;
         removal::delete(pool, budget, (key, expected), at).await?;
-        self.hints.changed(key);
+        self.tell(key);
         Ok(())
     }
 
@@ -295,12 +309,23 @@ impl SessionLog for PostgresLog {
     }
 
     fn hints(&self) -> Option<broadcast::Receiver<SessionKey>> {
-        Some(self.hints.heard())
+        self.hints.as_ref().map(Hints::heard)
+    }
+
+    async fn claim_duty(
+        &self,
+        duty: &'static str,
+        lease: Lease,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        check_lease(&lease)?;
+        let (pool, budget) = self.call()?;
+        queue::claim_duty(pool, budget, duty, &lease, now).await
     }
 
     async fn usage(&self, project: Option<&ProjectId>) -> Result<Usage, StoreError> {
-        let (pool, budget) = self.call()?;
-        self.counted.usage(pool, budget, project).await
+        self.call()?;
+        self.counted.usage(&self.pool, project).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {
@@ -310,7 +335,9 @@ impl SessionLog for PostgresLog {
 
     async fn close(&self) -> Result<(), StoreError> {
         self.is_closed.store(true, Ordering::Release);
-        self.hints.stop();
+        if let Some(hints) = &self.hints {
+            hints.stop();
+        }
         self.pool.close();
         Ok(())
     }

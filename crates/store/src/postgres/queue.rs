@@ -85,6 +85,25 @@ pub(super) async fn claim(
     Ok(claimed == 1)
 }
 
+/// See [`crate::SessionLog::claim_duty`]. Twice renews the lease.
+pub(super) async fn claim_duty(
+    pool: &Pool,
+    budget: Budget,
+    duty: &str,
+    lease: &Lease,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let (until, now) = (lease.until.as_millis(), now.as_millis());
+    let claimed = retry!(budget, _, {
+        let client = pool.client().await?;
+        let statement = &pool.statements().claim_duty;
+        client
+            .execute(statement, &[&duty, &lease.owner, &until, &now])
+            .await
+    })?;
+    Ok(claimed == 1)
+}
+
 /// See [`crate::SessionLog::release`]. Sent again it may say that the lease was not there: who gave it back does
 /// nothing else about that.
 pub(super) async fn release(

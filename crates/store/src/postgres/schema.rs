@@ -39,7 +39,14 @@ CREATE TABLE IF NOT EXISTS {schema}.versions (
 /// Any number: whoever changes the tables waits for whoever does.
 const LOCK: i64 = 0x7061_6C69_6D70;
 
-const TABLES: [&str; 5] = ["sessions", "frames", "snapshots", "replicas", "versions"];
+const TABLES: [&str; 6] = [
+    "sessions",
+    "frames",
+    "snapshots",
+    "duties",
+    "replicas",
+    "versions",
+];
 
 /// What the tables are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -35,6 +35,7 @@ use self::files::Files;
 use self::group::Counts;
 use self::queued::Queued;
 use self::shared::Shared;
+use crate::duties::Duties;
 use crate::record::{check_batch, check_lease, check_snapshot};
 use crate::{
     Batch, Due, DueChange, Frame, Head, Lease, Position, SessionLog, Snapshot, StoreError,
@@ -88,6 +89,7 @@ pub struct SledLog {
     queue: Mutex<Option<mpsc::Sender<Queued>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     shared: Arc<Shared>,
+    duties: Duties,
 }
 
 impl SledLog {
@@ -125,6 +127,7 @@ impl SledLog {
             queue: Mutex::new(Some(sender)),
             thread: Mutex::new(Some(thread)),
             shared,
+            duties: Duties::default(),
         })
     }
 
@@ -343,6 +346,16 @@ impl SessionLog for SledLog {
         let (key, owner) = (key.clone(), owner.to_owned());
         self.submit(|reply| Job::Release(key, owner, next, reply))
             .await
+    }
+
+    async fn claim_duty(
+        &self,
+        duty: &'static str,
+        lease: Lease,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        check_lease(&lease)?;
+        Ok(self.duties.claim(duty, lease, now))
     }
 
     async fn usage(&self, project: Option<&ProjectId>) -> Result<Usage, StoreError> {

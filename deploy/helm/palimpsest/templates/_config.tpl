@@ -121,8 +121,10 @@ log:
 {{- end -}}
 {{- end -}}
 
-{{/* What only shows when all processes are up at once, and then as refused calls: a release takes over with one pod
-     more of each kind, and each process has one connection beside those of its pool. */}}
+{{/* What only shows when all processes are up at once, and then as refused calls: while a release takes over, pods that
+     end still have their connections beside those that have come, and no Deployment counts them; and each process
+     has two connections beside those of its pool, one for hints and one by which it is found ready when all others
+     are in use. */}}
 {{- define "palimpsest.checkScaleOut" -}}
 {{- $out := .Values.scaleOut -}}
 {{- if not (dig "blobs" "url" "" .Values.config) -}}
@@ -132,7 +134,7 @@ log:
 {{- if $out.server.autoscaling.enabled -}}
 {{- $servers = $out.server.autoscaling.maxReplicas -}}
 {{- end -}}
-{{- $needed := add (mul (add $servers 1) (add $out.server.connections 1)) (mul (add $out.worker.replicas 1) (add $out.worker.connections 1)) 2 -}}
+{{- $needed := add (mul 2 $servers (add $out.server.connections 2)) (mul 2 $out.worker.replicas (add $out.worker.connections 2)) 2 -}}
 {{- if gt (int $needed) (int $out.database.maxConnections) -}}
 {{- fail (printf "scaleOut: %d servers with %d connections and %d workers with %d need %d connections while a release takes over, and scaleOut.database.maxConnections is %d: take fewer, or let the database have more" (int $servers) (int $out.server.connections) (int $out.worker.replicas) (int $out.worker.connections) (int $needed) (int $out.database.maxConnections)) -}}
 {{- end -}}

@@ -53,6 +53,13 @@ CREATE TABLE {schema}.snapshots (
 );
 ALTER TABLE {schema}.snapshots ALTER COLUMN bytes SET STORAGE EXTERNAL;
 
+-- What one process does for all, and which one.
+CREATE TABLE {schema}.duties (
+    name text COLLATE "C" PRIMARY KEY,
+    owner text NOT NULL,
+    until bigint NOT NULL
+);
+
 -- The processes that use the store, and when each has last shown that it can write.
 CREATE TABLE {schema}.replicas (
     name text COLLATE "C" PRIMARY KEY,
