@@ -155,6 +155,15 @@ impl House {
         all.nth(number).unwrap()
     }
 
+    /// The number of a metric of a process; all of its rows together.
+    pub(crate) fn metric(&self, number: usize, name: &str) -> f64 {
+        let running = self.process(number).running.lock().unwrap();
+        let text = running.as_ref().unwrap().scrape();
+        let rows = text.lines().filter(|line| line.starts_with(name));
+        rows.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum()
+    }
+
     /// Ends a process as a power failure would.
     pub(crate) fn kill(&self, number: usize) {
         let running = self.process(number).running.lock().unwrap().take();

@@ -385,3 +385,36 @@ async fn what_a_failover_loses_is_not_shown_for_what_is_there_instead() {
     );
     house.stop();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_worker_does_what_is_done_for_all_and_another_when_it_is_gone() {
+    let cluster = database();
+    let settings = ["store.postgres.schema=duties", "sweep.every_ms=400"];
+    let house = House::start(&at(&[&cluster]), None, (1, 2), &settings);
+    let workers = [1, 2];
+    let passes = |of: &[usize]| -> f64 {
+        let of = of
+            .iter()
+            .map(|number| house.metric(*number, "palimpsest_upkeep_passes_total"));
+        of.sum()
+    };
+    let began = tokio::time::Instant::now();
+    let before = passes(&workers);
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let seen = passes(&workers) - before;
+    let most = began.elapsed().as_secs_f64() / 0.4;
+    assert!((3.0..most + 2.0).contains(&seen), "{seen} passes");
+    assert!(passes(&[0]) < 1.0, "a server does none");
+    let (busy, other) = if passes(&[1]) > passes(&[2]) {
+        (1, 2)
+    } else {
+        (2, 1)
+    };
+    house.kill(busy);
+    let before = passes(&[other]);
+    while passes(&[other]) < before + 2.0 {
+        assert!(began.elapsed() < Duration::from_secs(30));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    house.stop();
+}

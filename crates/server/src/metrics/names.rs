@@ -185,6 +185,8 @@ metrics! {
         "Files that no event named and that were removed.";
     SWEPT_BYTES = Counter, "palimpsest.sweep.removed", "By", [],
         "Their bytes.";
+    UPKEEP_PASSES = Counter, "palimpsest.upkeep.passes", "", ["duty"],
+        "Passes through all sessions that this process began, of retention or of sweeping: one process does it for all.";
     UPKEEP_FAILURES = Counter, "palimpsest.upkeep.failures", "", [],
         "Passes of retention, deletion and sweeping that ended in an error.";
     SESSIONS_REMOVING = Gauge, "palimpsest.sessions.removing", "", [],

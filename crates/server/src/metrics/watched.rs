@@ -21,7 +21,7 @@ use crate::sessions::Sessions;
 use crate::store::Engine;
 use crate::summarizer::Models;
 use crate::telemetry::{Exported, panics};
-use crate::upkeep;
+use crate::upkeep::{self, Duty};
 
 impl Metrics {
     /// Tells of the server as a whole.
@@ -100,6 +100,17 @@ impl Metrics {
         one(&names::RETENTION_SPARED, upkeep::Stats::spared);
         one(&names::SWEPT_FILES, upkeep::Stats::swept_files);
         one(&names::SWEPT_BYTES, upkeep::Stats::swept_bytes);
+        let of = upkeep.clone();
+        watch(meter, &names::UPKEEP_PASSES, move || {
+            Duty::ALL
+                .map(|duty| {
+                    (
+                        number(of.passes(duty)),
+                        vec![KeyValue::new("duty", duty.name())],
+                    )
+                })
+                .into()
+        });
         one(&names::UPKEEP_FAILURES, upkeep::Stats::failures);
         one(&names::SESSIONS_REMOVING, upkeep::Stats::removing);
         let label = |key: &'static str, value: &'static str| vec![KeyValue::new(key, value)];

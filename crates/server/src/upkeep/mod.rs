@@ -29,7 +29,7 @@ use crate::sessions::Sessions;
 
 pub use self::orphans::sweep;
 pub use self::pace::Pace;
-pub use self::stats::Stats;
+pub use self::stats::{Duty, Stats};
 
 /// How long after a start the first passes begin: who starts a server wants to use it.
 const FIRST: Duration = Duration::from_secs(5);
@@ -82,7 +82,7 @@ impl Upkeep {
         let every = Duration::from_millis(self.retention.every_ms);
         sleep(FIRST.min(every)).await;
         loop {
-            if self.is_mine("retention", every).await
+            if self.begins(Duty::Retention, every).await
                 && let Err(error) = self.retention_pass().await
             {
                 self.stats.failed();
@@ -99,7 +99,7 @@ impl Upkeep {
         let every = Duration::from_millis(self.sweep.every_ms);
         sleep(FIRST.min(every)).await;
         loop {
-            if self.is_mine("sweep", every).await {
+            if self.begins(Duty::Sweep, every).await {
                 self.sweep_pass().await;
             }
             sleep(every).await;
@@ -129,11 +129,14 @@ impl Upkeep {
 
     /// Whether this process is the one that does a pass, of all that share the store: it is until the next one is
     /// due. Where it ends before that, another one takes over then.
-    async fn is_mine(&self, duty: &'static str, every: Duration) -> bool {
-        let claimed = self.sessions.claim_duty(duty, every).await;
+    async fn begins(&self, duty: Duty, every: Duration) -> bool {
+        let claimed = self.sessions.claim_duty(duty.name(), every).await;
+        if matches!(claimed, Ok(true)) {
+            self.stats.begun(duty);
+        }
         claimed.unwrap_or_else(|error| {
             self.stats.failed();
-            tracing::warn!(duty, error = %told(&error), "failed to ask whose duty it is; it is tried again");
+            tracing::warn!(duty = duty.name(), error = %told(&error), "failed to ask whose duty it is; it is tried again");
             false
         })
     }

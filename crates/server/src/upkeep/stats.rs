@@ -18,6 +18,7 @@ struct Counts {
     export_failures: AtomicU64,
     swept_files: AtomicU64,
     swept_bytes: AtomicU64,
+    passes: [AtomicU64; Duty::ALL.len()],
     failures: AtomicU64,
     removing: AtomicU64,
 }
@@ -54,7 +55,38 @@ counts! {
     removing;
 }
 
+/// What one of the processes on a store does for all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Duty {
+    /// Sessions whose time is over are deleted.
+    Retention,
+    /// Files that no event names are removed.
+    Sweep,
+}
+
+impl Duty {
+    /// Both of them.
+    pub const ALL: [Self; 2] = [Self::Retention, Self::Sweep];
+
+    /// Its name, in the store and in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Retention => "retention",
+            Self::Sweep => "sweep",
+        }
+    }
+}
+
 impl Stats {
+    /// Passes that this process began.
+    pub fn passes(&self, duty: Duty) -> u64 {
+        self.0.passes[duty as usize].load(Ordering::Relaxed)
+    }
+
+    pub(super) fn begun(&self, duty: Duty) {
+        self.0.passes[duty as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn deleted(&self, by_age: bool) {
         let counter = if by_age {
             &self.0.aged_out
