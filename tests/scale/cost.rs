@@ -28,6 +28,7 @@ const TURNS: usize = 100;
 /// What was taken so far, by all of them.
 struct Taken {
     servers: f64,
+    workers: f64,
     database: f64,
     wal: f64,
     kept: f64,
@@ -38,11 +39,8 @@ impl Taken {
     fn now(cluster: &Cluster, house: &House) -> Self {
         let figure = |query: &str| cluster.psql(query).parse::<f64>().unwrap();
         Self {
-            servers: house
-                .pids()
-                .iter()
-                .map(|pid| processor(&pid.to_string()))
-                .sum(),
+            servers: processors(&house.pids()[..house.servers()]),
+            workers: processors(&house.pids()[house.servers()..]),
             database: database(),
             wal: figure("SELECT wal_bytes FROM pg_stat_wal"),
             kept: figure("SELECT pg_database_size('postgres')"),
@@ -51,6 +49,10 @@ impl Taken {
             ),
         }
     }
+}
+
+fn processors(pids: &[u32]) -> f64 {
+    pids.iter().map(|pid| processor(&pid.to_string())).sum()
 }
 
 /// Processor time of a process, and of all that it has waited for.
@@ -90,6 +92,7 @@ struct Cost {
     median: Duration,
     p99: Duration,
     servers_us: f64,
+    workers_us: f64,
     database_us: f64,
     wal_kb: f64,
     kept_kb: f64,
@@ -101,12 +104,14 @@ impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:.0} turns a second, median {:.1?}, p99 {:.1?}; a turn: {:.0} µs of servers' processors, {:.0} µs of the \
-             database's, {:.1} KB of WAL, {:.1} KB kept, {:.1} transactions; servers' memory: {:.0} MB",
+            "{:.0} turns a second, median {:.1?}, p99 {:.1?}; a turn: {:.0} µs of servers' processors, {:.0} µs of \
+             workers', {:.0} µs of the database's, {:.1} KB of WAL, {:.1} KB kept, {:.1} transactions; their memory: \
+             {:.0} MB",
             self.each_second,
             self.median,
             self.p99,
             self.servers_us,
+            self.workers_us,
             self.database_us,
             self.wal_kb,
             self.kept_kb,
@@ -162,6 +167,7 @@ async fn measure(
         median: took[took.len() / 2],
         p99: took[took.len() * 99 / 100],
         servers_us: (after.servers - before.servers) * 1e6 / turns,
+        workers_us: (after.workers - before.workers) * 1e6 / turns,
         database_us: (after.database - before.database) * 1e6 / turns,
         wal_kb: (after.wal - before.wal) / 1e3 / turns,
         kept_kb: (after.kept - before.kept) / 1e3 / turns,
@@ -177,7 +183,7 @@ async fn cost_of_a_turn() {
     let room = ["sessions.cache_bytes=2000000000"];
     let house = House::start(&at(&[&cluster]), None, (1, 0), &room);
     let cost = measure(&cluster, &house, 1, |_, _| 0).await;
-    println!("{AGENTS} agents, one server: {cost}");
+    println!("{AGENTS} agents of a session each, one process: {cost}");
     house.stop();
 }
 
@@ -193,14 +199,16 @@ async fn cost_of_calls_at_random() {
             let settings = [
                 format!("sessions.cache_bytes={bytes}"),
                 format!("store.postgres.schema=s{bytes}_{number}"),
+                // All of them are busy all the time: what is measured is how long that takes.
+                "grpc.max_slowdown_percent=10000".to_owned(),
             ];
             let settings: Vec<_> = settings.iter().map(String::as_str).collect();
-            let house = House::start(&at(&[&cluster]), None, (3, 0), &settings);
+            let house = House::start(&at(&[&cluster]), None, (3, 2), &settings);
             let place = |session, any| if routed { session } else { any };
             let cost = measure(&cluster, &house, sessions, place).await;
             let how = if routed { "by session" } else { "at random" };
             println!(
-                "{AGENTS} agents of {sessions} sessions, 3 servers, room {room}, {how}: {cost}"
+                "{AGENTS} agents of {sessions} sessions, 3 servers, 2 workers, room {room}, {how}: {cost}"
             );
             house.stop();
         }
