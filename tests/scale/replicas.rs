@@ -418,3 +418,28 @@ async fn one_worker_does_what_is_done_for_all_and_another_when_it_is_gone() {
     }
     house.stop();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_was_cut_off_is_told_and_holds_nobody_up() {
+    let cluster = database();
+    let house = pair(&cluster, "cut", &[]);
+    let session = name("cut");
+    for number in 0..3 {
+        let request = prepare(&session, turn(number, 5));
+        house.context(0).prepare_context(request).await.unwrap();
+    }
+    cluster.psql(
+        "DELETE FROM cut.frames WHERE last = (SELECT max(last) FROM cut.frames WHERE key = 'p!cut')",
+    );
+    for _ in 0..6 {
+        let mut client = house.context(1);
+        let asked = client.prepare_context(prepare(&session, Vec::new()));
+        let asked = tokio::time::timeout(Duration::from_secs(10), asked).await;
+        let status = asked.expect("an answer").unwrap_err();
+        assert_eq!(status.code(), Code::Internal, "{status:?}");
+    }
+    // Others are there as before.
+    let request = prepare(&name("beside"), turn(0, 5));
+    house.context(1).prepare_context(request).await.unwrap();
+    house.stop();
+}

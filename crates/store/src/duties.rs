@@ -16,7 +16,10 @@ impl Duties {
     pub(crate) fn claim(&self, duty: &'static str, lease: Lease, now: Timestamp) -> bool {
         let mut duties = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let has = duties.get(duty);
-        let is_mine = has.is_none_or(|it| it.owner == lease.owner || it.until <= now);
+        let wrong = 2 * lease.until.as_millis() - now.as_millis();
+        let is_mine = has.is_none_or(|it| {
+            it.owner == lease.owner || it.until <= now || it.until.as_millis() > wrong
+        });
         if is_mine {
             duties.insert(duty, lease);
         }

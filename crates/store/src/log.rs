@@ -330,7 +330,8 @@ pub trait SessionLog: Send + Sync + 'static {
     ) -> Result<bool, StoreError>;
 
     /// Takes a duty that one of the processes on a store has at a time, such as looking through all of it, unless
-    /// somebody else has it. The holder's own claim renews it; it lapses by itself. True when it is the caller's.
+    /// somebody else has it. The holder's own claim renews it; it lapses by itself. True when it is the caller's. One
+    /// that has more than twice as long to go as is asked for was claimed by a wrong clock, and may be taken.
     async fn claim_duty(
         &self,
         duty: &'static str,
@@ -345,8 +346,8 @@ pub trait SessionLog: Send + Sync + 'static {
     }
 
     /// What a project holds, or all of them together, without looking at every session. An engine whose
-    /// sessions cannot be changed and counted in one step may tell what was so a minute before, or for as long as it
-    /// takes to count.
+    /// sessions cannot be changed and counted in one step may tell what it counted the last time: a minute ago, or as
+    /// long ago as a new count takes.
     async fn usage(&self, project: Option<&ProjectId>) -> Result<Usage, StoreError>;
 
     /// Whether a write has a chance: [`StoreError::Full`] when there is no room for one. Costs next to

@@ -86,6 +86,7 @@ impl Postgres {
             schema: format!("store-{}", self.stores.load(Ordering::Relaxed)),
             // What was counted a moment ago is asked for again, and has changed.
             usage_age: Duration::ZERO,
+            usage_patience: Duration::from_secs(30),
             ..PostgresOptions::new(self.cluster.url())
         };
         Arc::new(PostgresLog::open(&options).await.unwrap())
@@ -128,13 +129,13 @@ async fn postgres_conforms_whatever_is_the_default_there() {
         "default_transaction_isolation = 'serializable'",
         "default_transaction_deferrable = on",
         "search_path = 'nowhere'",
-        "statement_timeout = '1ms'",
         "enable_hashjoin = off",
         "bytea_output = 'escape'",
         "DateStyle = 'German'",
         "extra_float_digits = 0",
         "standard_conforming_strings = off",
         "default_toast_compression = 'lz4'",
+        "statement_timeout = '1ms'",
     ] {
         let set = format!("ALTER DATABASE postgres SET {setting}");
         harness.cluster.psql(&set);

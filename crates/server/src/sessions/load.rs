@@ -15,7 +15,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::counting::prepare;
 use super::handle::Loaded;
-use super::{READ_BYTES, SessionsError};
+use super::{MAX_ATTEMPTS, READ_BYTES, SessionsError};
 
 /// How many messages of its end a session holds at first: enough for the next turns.
 const HELD_MESSAGES: usize = 32;
@@ -26,6 +26,7 @@ const LEAST: usize = 4;
 
 const NOT_CREATED: DecodeError =
     DecodeError::Damaged("it does not begin with the session's creation");
+const CUT_OFF: DecodeError = DecodeError::Damaged("it ends before its head says");
 const CREATED_TWICE: DecodeError = DecodeError::Damaged("it creates the session twice");
 
 type Events = Vec<(Revision, Recorded)>;
@@ -61,12 +62,25 @@ impl Reader {
         key: &SessionKey,
         loaded: &mut Loaded,
     ) -> Result<bool, SessionsError> {
-        let stands = loaded.position();
-        let head = self.log.head(key).await?;
-        let Some(head) = head.filter(|head| head.incarnation == stands.incarnation) else {
+        let Some(head) = self.log.head(key).await? else {
             return Ok(false);
         };
-        if head.revision <= stands.revision {
+        if head.position() == loaded.position() {
+            return Ok(true);
+        }
+        let _room = self.room.acquire().await;
+        self.catch_up(key, loaded, &head).await
+    }
+
+    /// Adds what a session lacks to stand where a head says.
+    async fn catch_up(
+        &self,
+        key: &SessionKey,
+        loaded: &mut Loaded,
+        head: &Head,
+    ) -> Result<bool, SessionsError> {
+        let stands = loaded.position();
+        if head.incarnation != stands.incarnation || head.revision <= stands.revision {
             return Ok(head.position() == stands);
         }
         // All of it at once, and only if it follows upon what is in memory.
@@ -89,20 +103,37 @@ impl Reader {
     /// A session; none when there is no log.
     pub(super) async fn load(&self, key: &SessionKey) -> Result<Option<Loaded>, SessionsError> {
         let _room = self.room.acquire().await;
-        while let Some(head) = self.log.head(key).await? {
-            let read = self.of(key, head.incarnation).load(&head).await;
+        let mut stands = self.log.head(key).await?;
+        for _ in 0..MAX_ATTEMPTS {
+            let Some(head) = stands else {
+                return Ok(None);
+            };
+            let log = self.of(key, head.incarnation);
+            let read = log.load(&head).await;
+            if let (Ok(_), false) = (&read, self.is_shared) {
+                return read.map(Some);
+            }
+            // It was read in parts, between which others may have added to it or deleted it, and the store may have
+            // gone on from an earlier state of itself.
+            let now = self.log.head(key).await?;
+            let is_same = now.as_ref().map(Head::position) == Some(head.position());
             match read {
-                // It was read in parts, between which others may have added to it, and the store may have gone on
-                // from an earlier state of itself.
+                Err(error) if is_same => return Err(error),
+                Ok(loaded) if is_same && loaded.session.revision() < head.revision => {
+                    return Err(log.unreadable(CUT_OFF));
+                }
                 Ok(mut loaded) => {
-                    if !self.is_shared || self.follow(key, &mut loaded).await? {
+                    if let Some(now) = &now
+                        && self.catch_up(key, &mut loaded, now).await?
+                    {
                         return Ok(Some(loaded));
                     }
                 }
-                Err(error) => self.still_there(key, head.incarnation, error).await?,
+                Err(_) => {}
             }
+            stands = now;
         }
-        Ok(None)
+        Err(SessionsError::Contended)
     }
 
     /// The contents that a session does not hold.

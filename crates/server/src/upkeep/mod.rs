@@ -20,7 +20,7 @@ use std::time::Duration;
 use palimpsest_store::blobs::{BlobError, Blobs};
 use palimpsest_store::place::Place;
 use palimpsest_store::told;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{RetentionConfig, SweepConfig};
@@ -82,13 +82,16 @@ impl Upkeep {
         let every = Duration::from_millis(self.retention.every_ms);
         sleep(FIRST.min(every)).await;
         loop {
-            if self.begins(Duty::Retention, every).await
-                && let Err(error) = self.retention_pass().await
-            {
-                self.stats.failed();
-                tracing::warn!(error = %told(&error), "failed to look for sessions past their retention; it is tried again");
-            }
+            self.on_duty(Duty::Retention, every, self.retain_once())
+                .await;
             sleep(every).await;
+        }
+    }
+
+    async fn retain_once(&self) {
+        if let Err(error) = self.retention_pass().await {
+            self.stats.failed();
+            tracing::warn!(error = %told(&error), "failed to look for sessions past their retention; it is tried again");
         }
     }
 
@@ -99,14 +102,12 @@ impl Upkeep {
         let every = Duration::from_millis(self.sweep.every_ms);
         sleep(FIRST.min(every)).await;
         loop {
-            if self.begins(Duty::Sweep, every).await {
-                self.sweep_pass().await;
-            }
+            self.on_duty(Duty::Sweep, every, self.sweep_once()).await;
             sleep(every).await;
         }
     }
 
-    async fn sweep_pass(&self) {
+    async fn sweep_once(&self) {
         let grace = Duration::from_millis(self.sweep.grace_ms);
         let pace = self.pace();
         match sweep(&self.sessions, &self.blobs, grace, &pace).await {
@@ -127,18 +128,30 @@ impl Upkeep {
         }
     }
 
-    /// Whether this process is the one that does a pass, of all that share the store: it is until the next one is
-    /// due. Where it ends before that, another one takes over then.
-    async fn begins(&self, duty: Duty, every: Duration) -> bool {
-        let claimed = self.sessions.claim_duty(duty.name(), every).await;
-        if matches!(claimed, Ok(true)) {
-            self.stats.begun(duty);
+    /// Does a pass if this process is the one that does, of all that share the store: it is until the next one is due,
+    /// and for as long as the pass takes. Where it ends before that, another one takes over.
+    async fn on_duty(&self, duty: Duty, every: Duration, pass: impl Future<Output = ()>) {
+        if self.claim(duty, every).await != Some(true) {
+            return;
         }
-        claimed.unwrap_or_else(|error| {
+        self.stats.begun(duty);
+        let mut pass = Box::pin(pass);
+        while timeout(every / 2, &mut pass).await.is_err() {
+            if self.claim(duty, every).await == Some(false) {
+                tracing::warn!(duty = duty.name(), "another process does this now");
+                return;
+            }
+        }
+    }
+
+    /// Whether a duty is this process's, if that can be said.
+    async fn claim(&self, duty: Duty, every: Duration) -> Option<bool> {
+        let claimed = self.sessions.claim_duty(duty.name(), every).await;
+        if let Err(error) = &claimed {
             self.stats.failed();
-            tracing::warn!(duty = duty.name(), error = %told(&error), "failed to ask whose duty it is; it is tried again");
-            false
-        })
+            tracing::warn!(duty = duty.name(), error = %told(error), "failed to ask whose duty it is; it is tried again");
+        }
+        claimed.ok()
     }
 
     fn pace(&self) -> Pace {

@@ -123,9 +123,8 @@ impl Blobs {
             Err(
                 Error::AlreadyExists { .. } | Error::Precondition { .. } | Error::NotFound { .. },
             ) => Ok(Replaced::Changed),
-            // The bucket cannot compare, which not all of them say in one way: the moment between looking and writing
-            // is all that is left. Where it was something else, this tells.
-            Err(_) => {
+            // The bucket cannot compare: the moment between looking and writing is all that is left.
+            Err(error) if knows_no_conditions(&error) => {
                 let now = self.summary(session).await?.map(|now| now.text);
                 if now.as_deref() != found.map(|found| &*found.text) {
                     return Ok(Replaced::Changed);
@@ -133,7 +132,20 @@ impl Blobs {
                 self.overwrite(&path, text).await?;
                 Ok(Replaced::Written)
             }
+            Err(error) => Err(BlobError::Store(error)),
         }
+    }
+}
+
+/// Whether a bucket refused a write for its condition; those that know none do not say so in one way.
+fn knows_no_conditions(error: &Error) -> bool {
+    match error {
+        Error::NotImplemented { .. } | Error::NotSupported { .. } => true,
+        Error::Generic { source, .. } => {
+            let told = crate::told(&**source);
+            told.contains("501") || told.contains("NotImplemented")
+        }
+        _ => false,
     }
 }
 

@@ -23,6 +23,9 @@ async fn one_has_it_at_a_time(log: &Log) {
     assert!(!claim(log, "sweep", ("other", 30), 19).await, "renewed");
     assert!(claim(log, "sweep", ("other", 30), 20).await, "it lapsed");
     assert!(!claim(log, "sweep", ("one", 40), 21).await, "another's");
+    assert!(claim(log, "sweep", ("astray", 9_000), 30).await);
+    assert!(!claim(log, "sweep", ("one", 5_000), 40).await, "another's");
+    assert!(claim(log, "sweep", ("one", 50), 40).await, "a wrong clock");
 }
 
 async fn claims_race(log: &Log) {

@@ -19,12 +19,13 @@ use super::error::Trouble;
 use super::tls::Tls;
 use crate::StoreError;
 
-/// A connection over which nothing comes back for so long is gone: less than a call goes on trying.
+/// A connection whose other end gives no sign for so long, not even that it has got what was sent, is gone: less than a
+/// call goes on trying by default. One whose machine lives and whose database does not answer is found out by
+/// statements' own time.
 const SILENCE: Duration = Duration::from_secs(4);
-/// A connection on which nothing goes on is looked at so often, and given up when so many looks bring nothing.
+/// A connection on which nothing goes on is looked at after so long, and again, until [`SILENCE`] is over.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
-const LOOKS: u32 = 3;
 
 /// What is secret and may change while the store is open.
 #[async_trait]
@@ -90,8 +91,14 @@ impl Connector {
             if let Some(password) = &password {
                 config.password(password);
             }
+            let asking = Asking {
+                connector: self,
+                number,
+            };
             let trouble = match timeout(self.limit, config.connect(tls.clone())).await {
                 Ok(Ok(connected)) => {
+                    // Something came of it.
+                    std::mem::forget(asking);
                     self.last.store(number, Ordering::Relaxed);
                     return Ok(connected);
                 }
@@ -104,6 +111,21 @@ impl Connector {
             }
         }
         Err(met.unwrap_or_else(|| StoreError::Setup("its address names no host".into()).into()))
+    }
+}
+
+/// A host that is asked. Where nothing comes of it, also because whoever asked gives up while it is silent, the next
+/// who asks begins with the next one.
+struct Asking<'a> {
+    connector: &'a Connector,
+    number: usize,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let next = (self.number + 1) % self.connector.hosts.len();
+        let last = &self.connector.last;
+        let _ = last.compare_exchange(self.number, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
@@ -154,7 +176,6 @@ fn config(options: &PostgresOptions) -> Result<Config, StoreError> {
     }
     config.keepalives_idle(KEEPALIVE);
     config.keepalives_interval(LOOK_AGAIN);
-    config.keepalives_retries(LOOKS);
     config.tcp_user_timeout(SILENCE);
     Ok(config)
 }

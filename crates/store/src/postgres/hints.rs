@@ -13,7 +13,7 @@ use palimpsest_core::ids::SessionKey;
 use sha2::{Digest, Sha256};
 use tokio::sync::{broadcast, mpsc};
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_postgres::AsyncMessage;
 
 use super::error::Trouble;
@@ -28,6 +28,8 @@ const MAX_BYTES: usize = 7_900;
 const WAITING: usize = 4_096;
 /// Hints that a receiver may be behind by before it loses some.
 const BEHIND: usize = 4_096;
+/// How long an answer may take before another connection is made.
+const ANSWER: Duration = Duration::from_secs(10);
 /// How long it is waited before the connection is made again.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -121,9 +123,7 @@ async fn exchange(
         }
     };
     let telling = async {
-        client
-            .batch_execute(&format!("LISTEN \"{channel}\""))
-            .await?;
+        answers(client.batch_execute(&format!("LISTEN \"{channel}\""))).await?;
         while let Some(first) = waiting.recv().await {
             sleep(GATHERED).await;
             let mut keys = BTreeSet::from([names::key(&first)]);
@@ -156,5 +156,14 @@ async fn tell(client: &tokio_postgres::Client, channel: &str, text: &str) -> Res
     let tells = format!(
         "BEGIN; SET LOCAL synchronous_commit = off; SELECT pg_notify('{channel}', '{text}'); COMMIT"
     );
-    Ok(client.batch_execute(&tells).await?)
+    answers(client.batch_execute(&tells)).await
+}
+
+async fn answers(
+    asked: impl Future<Output = Result<(), tokio_postgres::Error>>,
+) -> Result<(), Trouble> {
+    match timeout(ANSWER, asked).await {
+        Ok(answered) => Ok(answered?),
+        Err(_) => Err(Trouble::silence()),
+    }
 }

@@ -70,6 +70,8 @@ pub struct PostgresOptions {
     pub retry: Duration,
     /// For how long a count of what projects hold may be used again at most.
     pub usage_age: Duration,
+    /// How long a call waits for a new count where there is an old one.
+    pub usage_patience: Duration,
     /// Whether processes tell each other what changes, over one connection more each.
     pub hints: bool,
     /// Who this process is among those that share the store.
@@ -93,6 +95,7 @@ impl PostgresOptions {
             statement: Duration::from_secs(30),
             retry: Duration::from_secs(5),
             usage_age: Duration::from_mins(1),
+            usage_patience: Duration::from_millis(250),
             hints: true,
             name: format!("process {}", std::process::id()),
             migrate: true,
@@ -135,7 +138,7 @@ impl PostgresLog {
             pool,
             name: options.name.clone(),
             retry: options.retry,
-            counted: Counted::new(options.usage_age),
+            counted: Counted::new(options.usage_age, options.usage_patience),
             is_closed: AtomicBool::new(false),
         })
     }

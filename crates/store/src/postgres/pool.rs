@@ -11,7 +11,7 @@ use deadpool::managed::{
 };
 use deadpool_postgres::ClientWrapper;
 use tokio::runtime::Handle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Statement};
 
@@ -152,6 +152,7 @@ impl Pool {
             object: Some(object),
             is_broken: AtomicBool::new(false),
             is_waiting: AtomicBool::new(false),
+            taken: Instant::now().into_std(),
             limit: self.statement + GRACE,
         })
     }
@@ -190,13 +191,15 @@ pub(super) struct Client {
     is_broken: AtomicBool,
     /// Whether an answer is still to come.
     is_waiting: AtomicBool,
+    /// Since when it is this call's.
+    taken: std::time::Instant,
     limit: Duration,
 }
 
 impl Client {
-    /// The same for statements that take as long as they take.
-    pub(super) fn without_limit(mut self) -> Self {
-        self.limit = Duration::MAX;
+    /// The same for statements that may take so long.
+    pub(super) fn with_limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
         self
     }
 
@@ -272,9 +275,9 @@ impl Drop for Client {
             return;
         };
         if self.is_broken.load(Ordering::Relaxed) {
-            // Those that nobody uses now lead where this one does; others may lead to another machine.
+            // Those that nobody uses now lead where this one does, unless they were made since it was asked.
             if let Some(pool) = Object::pool(&object) {
-                pool.retain(|_, _| false);
+                pool.retain(|_, metrics| metrics.created > self.taken);
             }
             drop(Object::take(object));
         } else if self.is_waiting.load(Ordering::Relaxed) {

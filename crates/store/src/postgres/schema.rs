@@ -5,6 +5,7 @@
 //! one version and used from the next.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use super::error::Trouble;
 use super::pool::{Client, Pool};
@@ -146,7 +147,7 @@ async fn found(client: &Client, pool: &Pool) -> Result<SchemaState, Trouble> {
 async fn bring_up(pool: &Pool, budget: Budget) -> Result<SchemaState, StoreError> {
     retry!(budget, _, {
         // However long it takes to change what is there, and to wait for whoever is at it.
-        let client = pool.client().await?.without_limit();
+        let client = pool.client().await?.with_limit(Duration::MAX);
         let brought = in_one(&client, pool).await;
         if brought.is_err() {
             client.batch("ROLLBACK").await?;

@@ -167,7 +167,7 @@ statements! {
     // $1 duty, $2 owner, $3 until, $4 now.
     claim_duty: "INSERT INTO {schema}.duties AS has (name, owner, until) VALUES ($1, $2, $3)
          ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until = excluded.until
-         WHERE has.owner = $2 OR has.until <= $4";
+         WHERE has.owner = $2 OR has.until <= $4 OR has.until > 2 * $3 - $4";
     usage: "SELECT count(*) AS sessions,
              coalesce(sum(log_bytes + snapshot_bytes + blob_bytes), 0)::bigint AS bytes
          FROM {schema}.sessions

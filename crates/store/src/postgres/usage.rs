@@ -8,21 +8,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use palimpsest_core::ids::ProjectId;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
 use super::error::Trouble;
 use super::names;
 use super::pool::Pool;
 use super::read::unsigned;
+use super::retry::{Budget, retry};
 use crate::{StoreError, Usage};
 
 /// A count is used again for so many times as long as it took.
 const WORTH: u32 = 20;
-/// How long a call waits for a new count where there is an old one.
-const PATIENCE: Duration = Duration::from_millis(250);
+/// How long counting may take.
+const LIMIT: Duration = Duration::from_mins(10);
+/// How long somebody waits for a count where there is none yet.
+const FIRST: Duration = Duration::from_secs(30);
+/// How long it goes on trying while the database cannot be reached.
+const TRYING: Duration = Duration::from_secs(5);
 /// After a failure it is counted again so late.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
+/// So many counts are made at one time: calls need connections too.
+const AT_ONE_TIME: usize = 2;
 /// So many projects' counts are remembered; beyond that those are dropped that are of no use any more.
 const REMEMBERED: usize = 10_000;
 
@@ -33,48 +40,71 @@ struct Known {
     until: Instant,
 }
 
+impl Known {
+    fn is_fresh(&self) -> bool {
+        Instant::now() < self.until
+    }
+}
+
 #[derive(Debug)]
 struct Count {
     known: watch::Sender<Option<Known>>,
     is_counting: AtomicBool,
 }
 
-impl Count {
-    fn fresh(&self) -> Option<Known> {
-        let known = self.known.borrow().clone();
-        known.filter(|known| Instant::now() < known.until)
+/// A count that is being made. However it ends, another one may be made after it.
+struct Counting(Arc<Count>);
+
+impl Counting {
+    /// Unless one is being made.
+    fn begin(count: &Arc<Count>) -> Option<Self> {
+        let is_first = !count.is_counting.swap(true, Ordering::AcqRel);
+        is_first.then(|| Self(Arc::clone(count)))
     }
 
     /// Keeps what was counted. A failure does not take away what was known before.
-    fn counted(&self, counted: Result<Usage, StoreError>, good_for: Duration) {
-        self.known.send_modify(|known| {
+    fn end(self, counted: Result<Usage, StoreError>, good_for: Duration) {
+        let (usage, good_for) = match counted {
+            Ok(usage) => (Ok(usage), good_for),
+            Err(error) => {
+                tracing::warn!(%error, "failed to count what a project holds; it is tried again");
+                (Err(error.to_string()), AFTER_FAILURE)
+            }
+        };
+        self.0.known.send_modify(|known| {
             let before = known.take().and_then(|known| known.usage.ok());
-            let (usage, good_for) = match counted {
-                Ok(usage) => (Ok(usage), good_for),
-                Err(error) => {
-                    tracing::warn!(%error, "failed to count what a project holds; it is tried again");
-                    (before.ok_or(error.to_string()), AFTER_FAILURE)
-                }
-            };
             *known = Some(Known {
-                usage,
+                usage: usage.or_else(|error| before.ok_or(error)),
                 until: Instant::now() + good_for,
             });
+            // Before anybody hears of it: who comes then and wants a newer one has it made.
+            self.0.is_counting.store(false, Ordering::Release);
         });
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        self.0.is_counting.store(false, Ordering::Release);
     }
 }
 
 /// The counts that were made.
 #[derive(Debug)]
 pub(super) struct Counted {
+    /// For how long a count may be used again at most, and how long a call waits for a new one.
     longest: Duration,
+    patience: Duration,
+    room: Arc<Semaphore>,
     counts: Mutex<HashMap<Option<ProjectId>, Arc<Count>>>,
 }
 
 impl Counted {
-    pub(super) fn new(longest: Duration) -> Self {
+    pub(super) fn new(longest: Duration, patience: Duration) -> Self {
         Self {
             longest,
+            patience,
+            room: Arc::new(Semaphore::new(AT_ONE_TIME)),
             counts: Mutex::default(),
         }
     }
@@ -86,40 +116,40 @@ impl Counted {
         project: Option<&ProjectId>,
     ) -> Result<Usage, StoreError> {
         let count = self.count(project);
-        if let Some(known) = count.fresh() {
-            return known.usage.map_err(StoreError::Unreachable);
-        }
         let mut news = count.known.subscribe();
         let before = news.borrow_and_update().clone();
-        if !count.is_counting.swap(true, Ordering::AcqRel) {
-            let (pool, count, longest) = (Arc::clone(pool), Arc::clone(&count), self.longest);
+        if let Some(known) = before.as_ref().filter(|known| known.is_fresh()) {
+            return known.usage.clone().map_err(StoreError::Unreachable);
+        }
+        if let Some(counting) = Counting::begin(&count) {
+            let (pool, room, longest) = (Arc::clone(pool), Arc::clone(&self.room), self.longest);
             let range = names::range(project);
             tokio::spawn(async move {
+                let _room = room.acquire().await;
                 let begun = Instant::now();
-                let counted = once(&pool, range).await;
-                count.counted(
-                    counted.map_err(StoreError::from),
-                    (begun.elapsed() * WORTH).min(longest),
-                );
-                count.is_counting.store(false, Ordering::Release);
+                let counted = retry!(Budget::new(TRYING), _, once(&pool, &range).await);
+                counting.end(counted, (begun.elapsed() * WORTH).min(longest));
             });
         }
-        if before.is_some() {
-            // What was known is better than to wait for long.
-            let _ = timeout(PATIENCE, news.changed()).await;
-        } else {
-            news.changed().await.map_err(|_| StoreError::Closed)?;
-        }
+        // What was known is better than to wait for long.
+        let is_known = before.is_some_and(|known| known.usage.is_ok());
+        let patience = if is_known { self.patience } else { FIRST };
+        let is_new = timeout(patience, news.changed()).await.is_ok();
         let known = news.borrow().clone();
-        let usage = known.ok_or(StoreError::Closed)?.usage;
-        usage.map_err(StoreError::Unreachable)
+        match known {
+            Some(known) if is_new || is_known => known.usage.map_err(StoreError::Unreachable),
+            _ => Err(StoreError::Unreachable(
+                "what the project holds is still being counted".into(),
+            )),
+        }
     }
 
     fn count(&self, project: Option<&ProjectId>) -> Arc<Count> {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         if counts.len() >= REMEMBERED {
             counts.retain(|_, count| {
-                count.is_counting.load(Ordering::Acquire) || count.fresh().is_some()
+                let is_fresh = count.known.borrow().as_ref().is_some_and(Known::is_fresh);
+                is_fresh || count.is_counting.load(Ordering::Acquire)
             });
         }
         let count = counts.entry(project.cloned()).or_insert_with(|| {
@@ -132,14 +162,14 @@ impl Counted {
     }
 }
 
-/// However long it takes: whoever waits for it is not held up by that.
-async fn once(pool: &Pool, (from, to): (String, String)) -> Result<Usage, Trouble> {
-    let client = pool.client().await?.without_limit();
+/// Takes its time: whoever waits for it is not held up by that.
+async fn once(pool: &Pool, (from, to): &(String, String)) -> Result<Usage, Trouble> {
+    let client = pool.client().await?.with_limit(LIMIT);
     client
-        .batch("BEGIN READ ONLY; SET LOCAL statement_timeout = 0")
+        .batch("BEGIN READ ONLY; SET LOCAL statement_timeout = '10min'; SET LOCAL lock_timeout = '10min'")
         .await?;
     let row = client
-        .query_opt(&pool.statements().usage, &[&from, &to])
+        .query_opt(&pool.statements().usage, &[from, to])
         .await;
     client.batch("ROLLBACK").await?;
     let row = row?.ok_or_else(|| StoreError::Read("a count without a number".into()))?;
