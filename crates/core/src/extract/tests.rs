@@ -499,6 +499,26 @@ fn words_behind_a_line_of_ours_make_it_theirs() {
     );
 }
 
+/// Found by the same: words behind the folder that end as that line does.
+#[test]
+fn words_behind_the_folder_are_no_part_of_its_name() {
+    let mut memory = updated(&Memory::template(), &session());
+    let line = "Paths are relative to `/w`. Note a:`.";
+    let body = memory.body(SectionKind::Files);
+    let edited = body.replace("Paths are relative to `/w`.", line);
+    // Where no line of ours is left that needs it, a line with the folder goes.
+    let edited: Vec<_> = edited
+        .lines()
+        .map(|other| match other {
+            other if other == line => other.to_owned(),
+            other => format!("{other} Noted."),
+        })
+        .collect();
+    memory.set(SectionKind::Files, &edited.join("\n"));
+    let memory = updated(&memory, &[user("!")]);
+    assert!(memory.body(SectionKind::Files).contains(line));
+}
+
 /// Messages as agents leave them, and stranger ones.
 fn any_message() -> impl Strategy<Value = Message> {
     let words = || {

@@ -23,7 +23,8 @@ impl Line for Root {
         let path = line
             .strip_prefix("Paths are relative to `")?
             .strip_suffix("`.")?;
-        Some(Self(path.into()))
+        // Words that somebody wrote behind it may end as it does.
+        (!path.contains('`')).then(|| Self(path.into()))
     }
 
     fn write(&self) -> String {
