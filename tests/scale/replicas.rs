@@ -337,10 +337,9 @@ async fn what_a_failover_loses_is_not_shown_for_what_is_there_instead() {
         client.prepare_context(request).await.unwrap();
     }
     // Both have all of it in memory, and the standby has it too.
-    let [_, _] = [
-        whole(&house, 0, &session).await,
-        whole(&house, 1, &session).await,
-    ];
+    for server in 0..2 {
+        whole(&house, server, &session).await;
+    }
     let written = primary.psql("SELECT pg_current_wal_lsn()");
     let behind = format!("SELECT pg_last_wal_replay_lsn() < '{written}'");
     while standby.psql(&behind) != "f" {

@@ -34,6 +34,20 @@ fn batch(expected: Position, frame: impl Into<Bytes>) -> Batch {
     }
 }
 
+/// Locks the row of the session `held`.
+const HELD_ROW: &str = "SELECT 1 FROM palimpsest.sessions WHERE key = 'p!held' FOR UPDATE";
+
+/// Somebody else's transaction that has locked something, until it is committed.
+async fn holding(cluster: &Cluster, lock: &str) -> tokio_postgres::Client {
+    let (holder, connection) = tokio_postgres::connect(&cluster.url(), tokio_postgres::NoTls)
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    let begin = format!("BEGIN; {lock}");
+    holder.batch_execute(&begin).await.unwrap();
+    holder
+}
+
 /// Stands between a client and the database, and loses answers: of every few it passes on only the question.
 struct Lossy {
     port: u16,
@@ -194,12 +208,7 @@ async fn nobody_waits_behind_what_another_has_given_up() {
         .await
         .unwrap();
 
-    let (holder, connection) = tokio_postgres::connect(&cluster.url(), tokio_postgres::NoTls)
-        .await
-        .unwrap();
-    tokio::spawn(connection);
-    let lock = "BEGIN; SELECT 1 FROM palimpsest.sessions WHERE key = 'p!held' FOR UPDATE";
-    holder.batch_execute(lock).await.unwrap();
+    let holder = holding(&cluster, HELD_ROW).await;
     // All three are there, so that what is left of them is what is not given away.
     while log.connections().idle < 3 {
         join_all((0..6).map(|_| log.head(&free))).await;
@@ -399,12 +408,7 @@ async fn a_full_pool_is_no_sign_of_a_sick_database() {
         .append(&held, batch(Position::START, "1"))
         .await
         .unwrap();
-    let (holder, connection) = tokio_postgres::connect(&cluster.url(), tokio_postgres::NoTls)
-        .await
-        .unwrap();
-    tokio::spawn(connection);
-    let lock = "BEGIN; SELECT 1 FROM palimpsest.sessions WHERE key = 'p!held' FOR UPDATE";
-    holder.batch_execute(lock).await.unwrap();
+    let holder = holding(&cluster, HELD_ROW).await;
     let waiting = tokio::spawn({
         let (log, held) = (Arc::clone(&log), held.clone());
         async move { log.append(&held, batch(at, "2")).await }
@@ -437,12 +441,8 @@ async fn who_waits_for_a_count_gets_the_one_before() {
     log.append(&key("two"), batch(Position::START, "1"))
         .await
         .unwrap();
-    let (holder, connection) = tokio_postgres::connect(&cluster.url(), tokio_postgres::NoTls)
-        .await
-        .unwrap();
-    tokio::spawn(connection);
-    let lock = "BEGIN; LOCK TABLE palimpsest.sessions IN ACCESS EXCLUSIVE MODE";
-    holder.batch_execute(lock).await.unwrap();
+    let lock = "LOCK TABLE palimpsest.sessions IN ACCESS EXCLUSIVE MODE";
+    let holder = holding(&cluster, lock).await;
     // Many ask, one is counted, and others find a connection.
     for usage in join_all((0..20).map(|_| log.usage(None))).await {
         assert_eq!(usage.unwrap().sessions, 1, "what was known");
