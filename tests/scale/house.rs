@@ -2,13 +2,14 @@
 
 use std::net::TcpListener;
 use std::path::PathBuf;
+use std::process::Output;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;
 use palimpsest_proto::context::v1::session_service_client::SessionServiceClient;
 use palimpsest_test_servers::{Bucket, Cluster};
-use palimpsest_tests::{Context, Server, Sessions};
+use palimpsest_tests::{Context, Server, Sessions, palimpsest_with};
 use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 
@@ -174,6 +175,27 @@ impl House {
     pub(crate) fn start_again(&self, number: usize) {
         let process = self.process(number);
         *process.running.lock().unwrap() = Some(process.start());
+    }
+
+    /// Runs a command on the same database and the same place for blobs.
+    pub(crate) fn run(&self, command: &str, extra: &[&str]) -> Output {
+        let mut arguments = vec![command];
+        let shared = self.shared.iter().map(String::as_str);
+        for setting in shared.chain(extra.iter().copied()) {
+            arguments.extend(["--set", setting]);
+        }
+        let bucket = self.bucket.as_ref();
+        let variables = bucket.map_or_else(Vec::new, Bucket::variables);
+        let variables = variables.iter();
+        let variables: Vec<_> = variables
+            .map(|(name, value)| (*name, value.as_str()))
+            .collect();
+        palimpsest_with(&arguments, &variables)
+    }
+
+    /// The bucket in which blobs are.
+    pub(crate) fn bucket(&self) -> &Bucket {
+        self.bucket.as_ref().unwrap()
     }
 
     /// Whether any result is in the bucket.

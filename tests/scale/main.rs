@@ -12,6 +12,7 @@ mod mishaps;
 mod moving;
 mod refusals;
 mod replicas;
+mod verifying;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -7,11 +7,15 @@ use palimpsest_test_servers::{Bucket, Cluster, Options};
 use palimpsest_tests::authority::Authority;
 use palimpsest_tests::say::{append, user, uuid, with_id};
 use palimpsest_tests::{Server, name, palimpsest_with, refused};
+use tempfile::TempDir;
 use tonic::Code;
 use tonic_types::StatusExt as _;
 
 use crate::house::at;
 use crate::replicas::database;
+
+/// A server with it looks often whether its database is there.
+const QUICK: &str = "store.canary_every_ms=200";
 
 fn arguments(folder: &Path, url: &str, settings: &[&str]) -> Vec<String> {
     let blobs = format!("blobs.url=file://{}", folder.join("blobs").display());
@@ -113,41 +117,66 @@ fn a_start_says_what_is_wrong_with_the_bucket() {
     tells(&told, &["s3://missing/blobs", "its bucket has to be there"]);
 }
 
+/// A database that is who an authority says, and lets in whom the same authority knows.
+struct Encrypted {
+    cluster: Cluster,
+    folder: TempDir,
+}
+
+impl Encrypted {
+    fn by(authority: &Authority) -> Self {
+        let cluster = Cluster::start();
+        cluster.append_to("postgresql.conf", "ssl = on\nssl_ca_file = 'clients.crt'\n");
+        let only =
+            "host all palimpsest all trust\nhostssl all app all trust clientcert=verify-full\n";
+        cluster.put("pg_hba.conf", only);
+        cluster.psql("CREATE ROLE app LOGIN; GRANT CREATE ON DATABASE postgres TO app");
+        let folder = tempfile::tempdir().unwrap();
+        let mut encrypted = Self { cluster, folder };
+        encrypted.put_servers(authority);
+        encrypted.put_clients(authority);
+        encrypted.cluster.stop("fast");
+        encrypted.cluster.start_again();
+        encrypted
+    }
+
+    /// What the database shows, and whom it trusts.
+    fn put_servers(&self, authority: &Authority) {
+        let (certificate, key) = authority.sign("127.0.0.1");
+        self.cluster.put("server.crt", &certificate);
+        self.cluster.put("server.key", &key);
+        self.cluster.put("clients.crt", &authority.pem());
+    }
+
+    /// What the database's clients show, and whom they trust.
+    fn put_clients(&self, authority: &Authority) {
+        let (certificate, key) = authority.sign("app");
+        self.file("ca.crt", &authority.pem());
+        self.file("client.crt", &certificate);
+        self.file("client.key", &key);
+    }
+
+    fn file(&self, name: &str, content: &str) {
+        std::fs::write(self.folder.path().join(name), content).unwrap();
+    }
+
+    /// A setting that names one of the files.
+    fn setting(&self, name: &str, file: &str) -> String {
+        let file = self.folder.path().join(file);
+        format!("store.postgres.{name}={}", file.display())
+    }
+}
+
 #[test]
 fn a_connection_is_encrypted_and_the_database_is_who_it_says() {
-    let (authority, stranger) = (Authority::new(), Authority::new());
-    let mut cluster = Cluster::start();
-    let (certificate, key) = authority.sign("127.0.0.1");
-    cluster.put("server.crt", &certificate);
-    cluster.put("server.key", &key);
-    cluster.put("clients.crt", &authority.pem());
-    cluster.append_to("postgresql.conf", "ssl = on\nssl_ca_file = 'clients.crt'\n");
-    let only = "hostssl all all all trust clientcert=verify-full\n";
-    cluster.put("pg_hba.conf", only);
-    cluster.stop("fast");
-    cluster.start_again();
-    let folder = tempfile::tempdir().unwrap();
-    let file = |name: &str, content: &str| {
-        let path = folder.path().join(name);
-        std::fs::write(&path, content).unwrap();
-        path.display().to_string()
-    };
-    let (own_certificate, own_key) = authority.sign("palimpsest");
-    let trusted = format!(
-        "store.postgres.ca_file={}",
-        file("ca.crt", &authority.pem())
-    );
-    let other = format!(
-        "store.postgres.ca_file={}",
-        file("other.crt", &stranger.pem())
-    );
-    let certificate = file("client.crt", &own_certificate);
-    let certificate = format!("store.postgres.client_cert_file={certificate}");
-    let key = format!(
-        "store.postgres.client_key_file={}",
-        file("client.key", &own_key)
-    );
-    let url = format!("{}?sslmode=require", at(&[&cluster]));
+    let (authority, stranger, later) = (Authority::new(), Authority::new(), Authority::new());
+    let encrypted = Encrypted::by(&authority);
+    encrypted.file("other.crt", &stranger.pem());
+    let trusted = encrypted.setting("ca_file", "ca.crt");
+    let other = encrypted.setting("ca_file", "other.crt");
+    let certificate = encrypted.setting("client_cert_file", "client.crt");
+    let key = encrypted.setting("client_key_file", "client.key");
+    let url = at(&[&encrypted.cluster]).replace("palimpsest@", "app@") + "?sslmode=require";
     tells(&said(&url, &[]), &["invalid peer certificate"]);
     tells(
         &said(&url, &[&other, &certificate, &key]),
@@ -159,7 +188,21 @@ fn a_connection_is_encrypted_and_the_database_is_who_it_says() {
         &said(&plain, &[]),
         &["no pg_hba.conf entry", "no encryption"],
     );
-    server(folder.path(), &url, &[&trusted, &certificate, &key]).stop();
+    let settings = [&*trusted, &certificate, &key, QUICK];
+    let server = server(&encrypted.folder.path().join("server"), &url, &settings);
+    // All of them are changed while the server runs.
+    encrypted.put_servers(&later);
+    encrypted.cluster.reload();
+    end_connections(&encrypted.cluster);
+    until_ready(&server, false);
+    encrypted.put_clients(&later);
+    until_ready(&server, true);
+    // One that is half written is not used, and the one before is.
+    encrypted.file("client.crt", "half of a certif");
+    end_connections(&encrypted.cluster);
+    std::thread::sleep(Duration::from_millis(500));
+    until_ready(&server, true);
+    server.stop();
 }
 
 #[test]
@@ -181,16 +224,22 @@ fn passwords_are_asked_for() {
     let file = folder.path().join("password");
     std::fs::write(&file, "right\n").unwrap();
     let setting = format!("store.postgres.password_file={}", file.display());
-    let quick = "store.canary_every_ms=200";
-    let server = server(folder.path(), &url, &[&setting, quick]);
+    let server = server(folder.path(), &url, &[&setting, QUICK]);
     // It is changed while the server runs: whoever connects from then on needs the new one.
     cluster.psql("ALTER ROLE app PASSWORD 'another'");
-    let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = 'app'";
-    cluster.psql(end);
+    end_connections(&cluster);
     until_ready(&server, false);
     std::fs::write(&file, "another\n").unwrap();
     until_ready(&server, true);
     server.stop();
+}
+
+/// Ends all connections but the one that asks for it.
+fn end_connections(cluster: &Cluster) {
+    cluster.psql(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+         WHERE application_name = 'palimpsest'",
+    );
 }
 
 fn until_ready(server: &Server, is_ready: bool) {
@@ -272,7 +321,7 @@ async fn while_the_database_is_away_calls_are_unavailable_and_nothing_is_lost() 
     let settings = [
         "store.postgres.retry_ms=300",
         "store.postgres.connections=2",
-        "store.canary_every_ms=200",
+        QUICK,
     ];
     let server = server(folder.path(), &at(&[&cluster]), &settings);
     let mut client = server.context().await;

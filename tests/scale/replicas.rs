@@ -10,7 +10,7 @@ use palimpsest_proto::context::v1::{
 };
 use palimpsest_test_servers::Cluster;
 use palimpsest_tests::say::{
-    append, assistant_call, prepare, result, summary, user, uuid, with_id,
+    append, assistant_call, noise, prepare, result, summary, user, uuid, with_id,
 };
 use palimpsest_tests::{Array, name, refused};
 use tonic::Code;
@@ -44,7 +44,7 @@ async fn whole(house: &House, server: usize, session: &str) -> PrepareContextRes
     client.prepare_context(request).await.unwrap().into_inner()
 }
 
-async fn delete(house: &House, server: usize, session: &str) {
+pub(crate) async fn delete(house: &House, server: usize, session: &str) {
     let request = DeleteSessionRequest {
         session: session.to_owned(),
         ..DeleteSessionRequest::default()
@@ -53,7 +53,7 @@ async fn delete(house: &House, server: usize, session: &str) {
     client.delete_session(request).await.unwrap();
 }
 
-fn turn(number: u64, lines: usize) -> Vec<palimpsest_proto::context::v1::MessageInput> {
+pub(crate) fn turn(number: u64, lines: usize) -> Vec<palimpsest_proto::context::v1::MessageInput> {
     let call = format!("call_{number}");
     let text = format!("what turn {number} found\n").repeat(lines);
     vec![
@@ -341,10 +341,7 @@ async fn what_a_failover_loses_is_not_shown_for_what_is_there_instead() {
         whole(&house, server, &session).await;
     }
     let written = primary.psql("SELECT pg_current_wal_lsn()");
-    let behind = format!("SELECT pg_last_wal_replay_lsn() < '{written}'");
-    while standby.psql(&behind) != "f" {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    standby.until(&format!("SELECT pg_last_wal_replay_lsn() >= '{written}'"));
     standby.stop("fast");
     let says = |text: &str, number| with_id(&uuid(number), user(text));
     let mut array = Array::default();
@@ -415,6 +412,45 @@ async fn one_worker_does_what_is_done_for_all_and_another_when_it_is_gone() {
         assert!(began.elapsed() < Duration::from_secs(30));
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+    house.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_is_deleted_while_the_rest_of_it_is_read_is_gone() {
+    let cluster = database();
+    let house = pair(&cluster, "parts", &[]);
+    let session = name("parts");
+    for number in 0..40 {
+        let message = with_id(&uuid(number), user(&noise(number, 30_000)));
+        let request = append(&session, vec![message]);
+        house.context(0).append_messages(request).await.unwrap();
+    }
+    cluster.until("SELECT count(*) = 1 FROM parts.snapshots");
+    // The other one reads no more than its end, until somebody asks for all of it.
+    let request = append(&session, vec![with_id(&uuid(100), user("go on"))]);
+    house.context(1).append_messages(request).await.unwrap();
+    // The first one knows of it, and has nothing to read when it deletes.
+    list(house.sessions(0), &session).await;
+    let holder = cluster.holding("LOCK TABLE parts.frames IN ACCESS EXCLUSIVE MODE");
+    let asked = tokio::spawn({
+        let (mut client, session) = (house.context(1), session.clone());
+        async move {
+            let request = CompactRequest {
+                session,
+                dry_run: true,
+                ..CompactRequest::default()
+            };
+            client.compact(request).await
+        }
+    });
+    cluster.until_somebody_waits();
+    let ends = async {
+        cluster.until("SELECT count(*) = 1 FROM parts.sessions WHERE deleted_at IS NOT NULL");
+        holder.commit();
+    };
+    tokio::join!(delete(&house, 0, &session), ends);
+    let status = asked.await.unwrap().unwrap_err();
+    refused(&status, Code::NotFound, "SESSION_NOT_FOUND");
     house.stop();
 }
 

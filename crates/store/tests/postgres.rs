@@ -37,16 +37,9 @@ fn batch(expected: Position, frame: impl Into<Bytes>) -> Batch {
 /// Locks the row of the session `held`.
 const HELD_ROW: &str = "SELECT 1 FROM palimpsest.sessions WHERE key = 'p!held' FOR UPDATE";
 
-/// Somebody else's transaction that has locked something, until it is committed.
-async fn holding(cluster: &Cluster, lock: &str) -> tokio_postgres::Client {
-    let (holder, connection) = tokio_postgres::connect(&cluster.url(), tokio_postgres::NoTls)
-        .await
-        .unwrap();
-    tokio::spawn(connection);
-    let begin = format!("BEGIN; {lock}");
-    holder.batch_execute(&begin).await.unwrap();
-    holder
-}
+/// Ends all connections but the one that asks for it.
+const END_ALL: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+     WHERE application_name = 'palimpsest'";
 
 /// Stands between a client and the database, and loses answers: of every few it passes on only the question.
 struct Lossy {
@@ -208,7 +201,7 @@ async fn nobody_waits_behind_what_another_has_given_up() {
         .await
         .unwrap();
 
-    let holder = holding(&cluster, HELD_ROW).await;
+    let holder = cluster.holding(HELD_ROW);
     // All three are there, so that what is left of them is what is not given away.
     while log.connections().idle < 3 {
         join_all((0..6).map(|_| log.head(&free))).await;
@@ -224,7 +217,7 @@ async fn nobody_waits_behind_what_another_has_given_up() {
         let answer = timeout(Duration::from_secs(5), log.head(&free)).await;
         assert!(answer.expect("a free connection").unwrap().is_some());
     }
-    holder.batch_execute("COMMIT").await.unwrap();
+    holder.commit();
     // One of the two was done then, though nobody was there to hear of it, and all connections are free again.
     let until = Instant::now() + Duration::from_secs(20);
     while log.connections().idle < 3 {
@@ -317,6 +310,13 @@ impl Silent {
         });
         Self { port, is_silent }
     }
+
+    /// The database's address: this one first, and then its own.
+    fn url_before(&self, cluster: &Cluster) -> String {
+        let own = format!("127.0.0.1:{}", cluster.port());
+        let both = format!("127.0.0.1:{},{own}", self.port);
+        cluster.url().replace(&own, &both)
+    }
 }
 
 async fn goes(silent: &AtomicBool) {
@@ -329,16 +329,12 @@ async fn goes(silent: &AtomicBool) {
 async fn a_host_that_says_nothing_is_left_for_the_next() {
     let cluster = Cluster::start();
     let silent = Silent::before(cluster.port()).await;
-    let both = format!("127.0.0.1:{},127.0.0.1:{}", silent.port, cluster.port());
-    let url = cluster
-        .url()
-        .replace(&format!("127.0.0.1:{}", cluster.port()), &both);
     let options = PostgresOptions {
         connections: 8,
         connect: Duration::from_secs(3),
         statement: Duration::from_millis(500),
         retry: Duration::from_secs(20),
-        ..PostgresOptions::new(url)
+        ..PostgresOptions::new(silent.url_before(&cluster))
     };
     let log = PostgresLog::open(&options).await.unwrap();
     let keys: Vec<_> = (0..8).map(|number| key(&format!("s{number}"))).collect();
@@ -394,6 +390,27 @@ async fn a_host_that_says_nothing_is_left_for_the_next() {
     }
 }
 
+/// Whoever asked may have less time than a silent host is given.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_gives_up_on_a_silent_host_leaves_the_next_to_the_next() {
+    let cluster = Cluster::start();
+    let silent = Silent::before(cluster.port()).await;
+    let options = PostgresOptions {
+        connect: Duration::from_mins(10),
+        ..PostgresOptions::new(silent.url_before(&cluster))
+    };
+    let log = PostgresLog::open(&options).await.unwrap();
+    // What leads there is gone, so that a call makes its own connection.
+    cluster.psql(END_ALL);
+    sleep(Duration::from_millis(200)).await;
+    silent.is_silent.store(true, Ordering::Relaxed);
+    let of = key("s");
+    let first = timeout(Duration::from_secs(2), log.head(&of)).await;
+    first.expect_err("the first host says nothing");
+    let second = timeout(Duration::from_secs(20), log.head(&of)).await;
+    assert_eq!(second.expect("the second host was asked").unwrap(), None);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_pool_is_no_sign_of_a_sick_database() {
     let cluster = Cluster::start();
@@ -408,7 +425,7 @@ async fn a_full_pool_is_no_sign_of_a_sick_database() {
         .append(&held, batch(Position::START, "1"))
         .await
         .unwrap();
-    let holder = holding(&cluster, HELD_ROW).await;
+    let holder = cluster.holding(HELD_ROW);
     let waiting = tokio::spawn({
         let (log, held) = (Arc::clone(&log), held.clone());
         async move { log.append(&held, batch(at, "2")).await }
@@ -419,7 +436,7 @@ async fn a_full_pool_is_no_sign_of_a_sick_database() {
     let told = log.head(&held).await.unwrap_err().to_string();
     assert!(told.contains("all 1 connections are in use"), "{told}");
     log.check().await.unwrap();
-    holder.batch_execute("COMMIT").await.unwrap();
+    holder.commit();
     assert_eq!(waiting.await.unwrap().unwrap().revision.get(), 2);
     log.check().await.unwrap();
 }
@@ -442,7 +459,7 @@ async fn who_waits_for_a_count_gets_the_one_before() {
         .await
         .unwrap();
     let lock = "LOCK TABLE palimpsest.sessions IN ACCESS EXCLUSIVE MODE";
-    let holder = holding(&cluster, lock).await;
+    let holder = cluster.holding(lock);
     // Many ask, one is counted, and others find a connection.
     for usage in join_all((0..20).map(|_| log.usage(None))).await {
         assert_eq!(usage.unwrap().sessions, 1, "what was known");
@@ -455,7 +472,7 @@ async fn who_waits_for_a_count_gets_the_one_before() {
     log.check().await.unwrap();
     sleep(Duration::from_millis(300)).await;
     assert!(!first.is_finished(), "there is nothing to tell yet");
-    holder.batch_execute("COMMIT").await.unwrap();
+    holder.commit();
     assert_eq!(first.await.unwrap().unwrap().sessions, 2);
     let until = Instant::now() + Duration::from_secs(20);
     while log.usage(None).await.unwrap().sessions < 2 {

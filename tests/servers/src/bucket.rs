@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, Command};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -77,6 +77,27 @@ impl Bucket {
             ("AWS_ACCESS_KEY_ID", "tests".into()),
             ("AWS_SECRET_ACCESS_KEY", SECRET.into()),
         ]
+    }
+
+    /// Makes it take requests and answer none, until it goes on.
+    pub fn pause(&self) {
+        self.signal("STOP");
+    }
+
+    /// Makes it answer again.
+    pub fn go_on(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        // It is a child of the shell that stands between.
+        let shell = self.running.as_ref().unwrap().id();
+        let children = fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"));
+        let done = Command::new("kill")
+            .args(["-s", signal])
+            .args(children.unwrap().split_whitespace())
+            .status();
+        assert!(done.unwrap().success());
     }
 
     /// The folder that the bucket is.

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 pub use bucket::Bucket;
-pub use postgres::{Cluster, OWNER, Options, binary};
+pub use postgres::{Cluster, Holder, OWNER, Options, binary};
 
 /// A program that ends when the standard input of what is started here does. What is added to the arguments are
 /// the program's own.

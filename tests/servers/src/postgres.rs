@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 use std::thread::sleep;
 use std::time::Duration;
@@ -234,6 +235,39 @@ impl Cluster {
         String::from_utf8_lossy(&done.stdout).trim().to_owned()
     }
 
+    /// Somebody's transaction that has locked something, by a statement that locks it.
+    pub fn holding(&self, lock: &str) -> Holder {
+        let mut psql = command("psql")
+            .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align"])
+            .args(["--set", "ON_ERROR_STOP=1", "--dbname", &self.url()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut asks = psql.stdin.take().unwrap();
+        writeln!(asks, "BEGIN; {lock};\n\\echo held").unwrap();
+        let answers = BufReader::new(psql.stdout.take().unwrap());
+        let mut lines = answers.lines().map(Result::unwrap);
+        assert!(lines.any(|line| line == "held"), "{lock}");
+        Holder { psql, asks }
+    }
+
+    /// Waits until somebody waits for a lock.
+    pub fn until_somebody_waits(&self) {
+        self.until("SELECT count(*) > 0 FROM pg_locks WHERE NOT granted");
+    }
+
+    /// Waits until a question is answered with yes.
+    pub fn until(&self, question: &str) {
+        let look_every = Duration::from_millis(50);
+        let mut waited = Duration::ZERO;
+        while self.psql(question) != "t" {
+            assert!(waited < PATIENCE, "it does not come: {question}");
+            sleep(look_every);
+            waited += look_every;
+        }
+    }
+
     /// What it has to say for itself.
     pub fn log(&self) -> String {
         fs::read_to_string(self.log_file()).unwrap_or_default()
@@ -247,6 +281,22 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// A transaction that has locked something. What it locked is free when it is committed or dropped.
+#[derive(Debug)]
+pub struct Holder {
+    psql: Child,
+    asks: ChildStdin,
+}
+
+impl Holder {
+    /// Lets go of it.
+    pub fn commit(mut self) {
+        writeln!(self.asks, "COMMIT;").unwrap();
+        drop(self.asks);
+        assert!(self.psql.wait().unwrap().success());
     }
 }
 

@@ -121,21 +121,23 @@ async fn session(
             return Ok(());
         }
     };
-    found.sessions += 1;
-    found.events += head.revision.get();
     let mut missing = named.clone();
+    let (mut kept, mut orphans) = (Vec::new(), Vec::new());
     for (file, size) in blobs.results(key).await? {
-        if missing.remove(&*file).is_some() {
-            found.results += 1;
-            found.result_bytes += size;
-        } else {
-            found.orphans += 1;
-            found.orphan_bytes += size;
+        match missing.remove(&*file) {
+            Some(_) => kept.push(size),
+            None => orphans.push(size),
         }
     }
     if !missing.is_empty() && !is_there(log, key, head).await? {
         return Ok(());
     }
+    found.sessions += 1;
+    found.events += head.revision.get();
+    found.results += kept.len() as u64;
+    found.result_bytes += kept.iter().sum::<u64>();
+    found.orphans += orphans.len() as u64;
+    found.orphan_bytes += orphans.iter().sum::<u64>();
     for file in missing.keys() {
         found.missing += 1;
         found.fault(format!("{key}: the stored result {file} is missing"));

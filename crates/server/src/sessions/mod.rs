@@ -291,8 +291,11 @@ impl Sessions {
                     // What was applied so far is thrown away with its session, unless nothing was.
                     state.put_back(transaction);
                     state.load(&self.reader, key).await?;
-                    state.fill(&self.reader, key).await?;
-                    continue;
+                    match state.fill(&self.reader, key).await {
+                        // It was deleted elsewhere: what is missing now is said above.
+                        Ok(()) | Err(SessionsError::NotFound(_)) => continue,
+                        Err(error) => return Err(error),
+                    }
                 }
                 Err(rejection) => {
                     state.put_back(transaction);

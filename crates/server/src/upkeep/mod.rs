@@ -5,6 +5,7 @@
 //! Every step can be repeated and nothing is remembered between passes, so it does not matter where
 //! the last one was cut off. A pass rests in proportion to what it works, so calls do not feel it.
 
+mod duty;
 mod export;
 mod families;
 pub mod names;
@@ -20,16 +21,17 @@ use std::time::Duration;
 use palimpsest_store::blobs::{BlobError, Blobs};
 use palimpsest_store::place::Place;
 use palimpsest_store::told;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{RetentionConfig, SweepConfig};
 use crate::services::Service;
 use crate::sessions::Sessions;
 
+pub use self::duty::Duty;
 pub use self::orphans::sweep;
 pub use self::pace::Pace;
-pub use self::stats::{Duty, Stats};
+pub use self::stats::Stats;
 
 /// How long after a start the first passes begin: who starts a server wants to use it.
 const FIRST: Duration = Duration::from_secs(5);
@@ -82,7 +84,7 @@ impl Upkeep {
         let every = Duration::from_millis(self.retention.every_ms);
         sleep(FIRST.min(every)).await;
         loop {
-            self.on_duty(Duty::Retention, every, self.retain_once())
+            self.on_duty(Duty::Retention, every, Box::pin(self.retain_once()))
                 .await;
             sleep(every).await;
         }
@@ -102,7 +104,8 @@ impl Upkeep {
         let every = Duration::from_millis(self.sweep.every_ms);
         sleep(FIRST.min(every)).await;
         loop {
-            self.on_duty(Duty::Sweep, every, self.sweep_once()).await;
+            self.on_duty(Duty::Sweep, every, Box::pin(self.sweep_once()))
+                .await;
             sleep(every).await;
         }
     }
@@ -128,30 +131,8 @@ impl Upkeep {
         }
     }
 
-    /// Does a pass if this process is the one that does, of all that share the store: it is until the next one is due,
-    /// and for as long as the pass takes. Where it ends before that, another one takes over.
-    async fn on_duty(&self, duty: Duty, every: Duration, pass: impl Future<Output = ()>) {
-        if self.claim(duty, every).await != Some(true) {
-            return;
-        }
-        self.stats.begun(duty);
-        let mut pass = Box::pin(pass);
-        while timeout(every / 2, &mut pass).await.is_err() {
-            if self.claim(duty, every).await == Some(false) {
-                tracing::warn!(duty = duty.name(), "another process does this now");
-                return;
-            }
-        }
-    }
-
-    /// Whether a duty is this process's, if that can be said.
-    async fn claim(&self, duty: Duty, every: Duration) -> Option<bool> {
-        let claimed = self.sessions.claim_duty(duty.name(), every).await;
-        if let Err(error) = &claimed {
-            self.stats.failed();
-            tracing::warn!(duty = duty.name(), error = %told(error), "failed to ask whose duty it is; it is tried again");
-        }
-        claimed.ok()
+    async fn on_duty(&self, duty: Duty, every: Duration, pass: impl Future<Output = ()> + Unpin) {
+        duty::pass(&self.sessions, &self.stats, (duty, every), pass).await;
     }
 
     fn pace(&self) -> Pace {

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use palimpsest_store::blobs::Removed;
 
+use super::Duty;
+
 /// Counters that can be read at any time.
 #[derive(Debug, Clone, Default)]
 pub struct Stats(Arc<Counts>);
@@ -53,28 +55,6 @@ counts! {
     failures;
     /// Deleted sessions of which something is left.
     removing;
-}
-
-/// What one of the processes on a store does for all of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Duty {
-    /// Sessions whose time is over are deleted.
-    Retention,
-    /// Files that no event names are removed.
-    Sweep,
-}
-
-impl Duty {
-    /// Both of them.
-    pub const ALL: [Self; 2] = [Self::Retention, Self::Sweep];
-
-    /// Its name, in the store and in metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Retention => "retention",
-            Self::Sweep => "sweep",
-        }
-    }
 }
 
 impl Stats {
