@@ -21,6 +21,6 @@ pub mod sled;
 pub use crash::crash_point;
 pub use error::{StoreError, told};
 pub use log::{
-    Batch, Due, DueChange, Frame, Head, Lease, MAX_FRAME_BYTES, MAX_LIST, MAX_OWNER_BYTES,
+    Asks, Batch, Due, DueChange, Frame, Head, Lease, MAX_FRAME_BYTES, MAX_LIST, MAX_OWNER_BYTES,
     MAX_SUMMARY_BYTES, Position, SessionLog, Snapshot, SnapshotMark, Tombstone, Usage,
 };

@@ -178,6 +178,28 @@ pub struct Due {
     pub revision: Revision,
 }
 
+/// A worker that asks what is due.
+#[derive(Debug, Clone, Copy)]
+pub struct Asks<'a> {
+    /// The name under which it holds leases.
+    pub owner: &'a str,
+    /// No more than so many of one project: a project with thousands of due sessions must not hide those of the
+    /// others.
+    pub each: usize,
+    /// What another worker has given back last is left to it, which may still have it in memory, unless it has been
+    /// ready since before then. A log that one process has to itself need not know who that was.
+    pub others_before: Timestamp,
+}
+
+impl Asks<'static> {
+    /// Whatever is due.
+    pub(crate) const ALL: Self = Self {
+        owner: "",
+        each: usize::MAX,
+        others_before: Timestamp::from_millis(i64::MAX),
+    };
+}
+
 /// The right to work on a due session for a while, so that two workers do not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
@@ -301,13 +323,12 @@ pub trait SessionLog: Send + Sync + 'static {
     /// they were due, or the end of a lease that lapsed, whichever is later.
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError>;
 
-    /// The same, and no more than `each` of one project: a project with thousands of due sessions must
-    /// not hide those of the others.
-    async fn due_of_each(
+    /// The same of what one worker should take up.
+    async fn due_for(
         &self,
+        worker: Asks<'_>,
         now: Timestamp,
         limit: usize,
-        each: usize,
     ) -> Result<Vec<Due>, StoreError>;
 
     /// Takes the lease of a due session unless another worker holds it. The holder's own claim renews

@@ -12,7 +12,7 @@ use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 use crate::duties::Duties;
 use crate::record::{Record, check_batch, check_lease, check_position, check_snapshot};
 use crate::{
-    Batch, Due, DueChange, Frame, Head, Lease, MAX_LIST, Position, SessionLog, Snapshot,
+    Asks, Batch, Due, DueChange, Frame, Head, Lease, MAX_LIST, Position, SessionLog, Snapshot,
     StoreError, Tombstone, Usage,
 };
 
@@ -238,14 +238,14 @@ impl SessionLog for MemoryLog {
     }
 
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError> {
-        self.due_of_each(now, limit, usize::MAX).await
+        self.due_for(Asks::ALL, now, limit).await
     }
 
-    async fn due_of_each(
+    async fn due_for(
         &self,
+        worker: Asks<'_>,
         now: Timestamp,
         limit: usize,
-        each: usize,
     ) -> Result<Vec<Due>, StoreError> {
         let state = self.open()?;
         let mut ready: Vec<_> = state
@@ -261,7 +261,7 @@ impl SessionLog for MemoryLog {
         ready.retain(|(_, key, _)| {
             let seen = of_project.entry(&key.project).or_default();
             *seen += 1;
-            *seen <= each
+            *seen <= worker.each
         });
         ready.truncate(limit.min(MAX_LIST));
         Ok(ready

@@ -60,6 +60,12 @@ pub trait Host: Send + Sync + 'static {
     /// What there is to do for a session; none when it is gone.
     async fn job(&self, key: &SessionKey) -> Result<Option<Job>, HostError>;
 
+    /// The same as this worker left it, for the steps after the first: what others wrote since is met when it writes,
+    /// and at the next look.
+    async fn job_as_left(&self, key: &SessionKey) -> Result<Option<Job>, HostError> {
+        self.job(key).await
+    }
+
     /// The messages after one, up to another, about `max_bytes` of them and at least one.
     async fn messages(
         &self,

@@ -17,6 +17,11 @@ pub(crate) fn later(now: Timestamp, by: Duration) -> Timestamp {
     Timestamp::from_millis(now.as_millis().saturating_add(by))
 }
 
+pub(crate) fn earlier(now: Timestamp, by: Duration) -> Timestamp {
+    let by = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
+    Timestamp::from_millis(now.as_millis().saturating_sub(by))
+}
+
 /// The lease that this worker takes now.
 pub(crate) fn from_now(shared: &Shared) -> Lease {
     Lease {

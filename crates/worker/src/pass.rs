@@ -69,7 +69,7 @@ async fn take_in_edit(
         return Ok(None);
     };
     file::import(shared, key, job, &found, read).await?;
-    shared.host.job(key).await
+    shared.host.job_as_left(key).await
 }
 
 async fn update(shared: &Shared, key: &SessionKey) -> Result<(), HostError> {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use palimpsest_core::ids::SessionKey;
 use palimpsest_store::blobs::Blobs;
-use palimpsest_store::{DueChange, SessionLog, told};
+use palimpsest_store::{Asks, DueChange, SessionLog, told};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
@@ -26,6 +26,9 @@ use crate::{backoff, lease, pass};
 const LIST: usize = 1_000;
 /// How many of one project, at least.
 const LIST_OF_EACH: usize = 16;
+
+/// What another worker had last is left to it for so many looks at the queue: it looks as often.
+const PATIENCE: u32 = 2;
 
 /// What all passes share.
 pub(crate) struct Shared {
@@ -233,8 +236,12 @@ impl Round {
     /// Lists what is due anew: what became due since must not wait until the old list is through.
     async fn list(&mut self) {
         let (options, now) = (&self.shared.options, self.shared.clock.now());
-        let each = LIST_OF_EACH.max(options.parallel);
-        match self.shared.log.due_of_each(now, LIST, each).await {
+        let asks = Asks {
+            owner: &options.owner,
+            each: LIST_OF_EACH.max(options.parallel),
+            others_before: lease::earlier(now, options.poll * PATIENCE),
+        };
+        match self.shared.log.due_for(asks, now, LIST).await {
             Ok(due) => {
                 let running: HashSet<&SessionKey> = self.keys.values().collect();
                 let waiting = due.into_iter().filter(|due| !running.contains(&due.key));

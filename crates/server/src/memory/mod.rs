@@ -18,7 +18,7 @@ use palimpsest_worker::{Host, HostError, Job, Options, Page, Random, Worker};
 
 use crate::clock::{Clock, IdSource};
 use crate::config::WorkerConfig;
-use crate::sessions::{Missing, Outcome, READ_BYTES, Sessions, SessionsError, Transaction};
+use crate::sessions::{Begin, Missing, Outcome, READ_BYTES, Sessions, SessionsError, Transaction};
 use crate::summarizer::Models;
 
 /// How many messages are read at a time, however short they are.
@@ -95,13 +95,21 @@ impl InProcess {
     where
         D: Clone + Send,
     {
-        let written = self.0.write(
-            key,
-            &Missing::Refuse,
-            decide,
-            |_, done: &D| Ok(done.clone()),
-        );
+        let done = |_: &Session, done: &D| Ok(done.clone());
+        let written = self
+            .0
+            .write_from(Begin::AsLeft, key, &Missing::Refuse, decide, done);
         Box::pin(written).await.map_err(host_error)
+    }
+
+    async fn look(&self, begin: Begin, key: &SessionKey) -> Result<Option<Job>, HostError> {
+        let now = self.0.clock().now();
+        let read = self.0.read_from(begin, key, |session| job(session, now));
+        match read.await {
+            Ok(job) => Ok(Some(job)),
+            Err(SessionsError::NotFound(_)) => Ok(None),
+            Err(error) => Err(host_error(error)),
+        }
     }
 
     /// The contents of messages, out of the log: all of what was appended from one revision to another.
@@ -132,12 +140,11 @@ impl InProcess {
 #[async_trait]
 impl Host for InProcess {
     async fn job(&self, key: &SessionKey) -> Result<Option<Job>, HostError> {
-        let now = self.0.clock().now();
-        match self.0.read(key, |session| job(session, now)).await {
-            Ok(job) => Ok(Some(job)),
-            Err(SessionsError::NotFound(_)) => Ok(None),
-            Err(error) => Err(host_error(error)),
-        }
+        self.look(Begin::Compared, key).await
+    }
+
+    async fn job_as_left(&self, key: &SessionKey) -> Result<Option<Job>, HostError> {
+        self.look(Begin::AsLeft, key).await
     }
 
     async fn messages(
@@ -148,7 +155,8 @@ impl Host for InProcess {
         max_bytes: usize,
     ) -> Result<Page, HostError> {
         let entries = |session: &Session| Index::of(session, after, to, max_bytes);
-        let index = self.0.read(key, entries).await.map_err(host_error)?;
+        let read = self.0.read_from(Begin::AsLeft, key, entries);
+        let index = read.await.map_err(host_error)?;
         let missing = || index.entries.iter().filter(|entry| entry.content.is_none());
         let span = missing().next().zip(missing().next_back());
         let mut read = match span {

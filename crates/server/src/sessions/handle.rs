@@ -16,7 +16,7 @@ use tracing::Instrument as _;
 
 use super::load::Reader;
 use super::transaction::Transaction;
-use super::{SessionsError, load, row};
+use super::{Begin, SessionsError, load, row};
 use crate::telemetry::SPANS;
 
 /// Below this much log, replaying is as fast as a snapshot.
@@ -135,6 +135,19 @@ impl State {
             // On the heap: most calls find the session in memory and should not carry this.
             let loading = tracing::debug_span!(target: SPANS, "session.load");
             self.0 = Box::pin(reader.load(key).instrument(loading)).await?;
+        }
+        Ok(self.0.as_ref())
+    }
+
+    /// The session, for a step that begins so.
+    pub(super) async fn begin(
+        &mut self,
+        begin: Begin,
+        reader: &Reader,
+        key: &SessionKey,
+    ) -> Result<Option<&Loaded>, SessionsError> {
+        if begin == Begin::Compared || self.0.is_none() {
+            return self.load(reader, key).await;
         }
         Ok(self.0.as_ref())
     }

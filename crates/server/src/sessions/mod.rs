@@ -100,6 +100,16 @@ pub enum Missing {
     Refuse,
 }
 
+/// How a step begins of which others came just before it, in this process and in its right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begin {
+    /// With the session as its log says: what others wrote is seen.
+    Compared,
+    /// With the session as this process left it. What others wrote since is seen when the step commits, and it is
+    /// decided again then; it is seen later by a step that commits nothing.
+    AsLeft,
+}
+
 /// The sessions of this process.
 pub struct Sessions {
     log: Arc<dyn SessionLog>,
@@ -220,9 +230,19 @@ impl Sessions {
         key: &SessionKey,
         look: impl FnOnce(&Session) -> T,
     ) -> Result<T, SessionsError> {
+        self.read_from(Begin::Compared, key, look).await
+    }
+
+    /// The same for a step among others.
+    pub async fn read_from<T>(
+        &self,
+        begin: Begin,
+        key: &SessionKey,
+        look: impl FnOnce(&Session) -> T,
+    ) -> Result<T, SessionsError> {
         let handle = self.cache.handle(key);
         let mut state = Turn::wait(handle.lock()).await;
-        let loaded = state.load(&self.reader, key).await?;
+        let loaded = state.begin(begin, &self.reader, key).await?;
         let seen = loaded.map(|loaded| look(&loaded.session));
         self.cache.weigh(key, state.weight_bytes());
         seen.ok_or_else(|| SessionsError::NotFound(key.clone()))
@@ -262,12 +282,27 @@ impl Sessions {
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
         finish: impl Fn(&Session, &D) -> Result<T, NotHeld>,
     ) -> Result<T, SessionsError> {
+        self.write_from(Begin::Compared, key, missing, decide, finish)
+            .await
+    }
+
+    /// The same for a step among others.
+    pub async fn write_from<D, T>(
+        &self,
+        mut begin: Begin,
+        key: &SessionKey,
+        missing: &Missing,
+        decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
+        finish: impl Fn(&Session, &D) -> Result<T, NotHeld>,
+    ) -> Result<T, SessionsError> {
         let handle = self.cache.handle(key);
         let mut state = Turn::wait(handle.lock()).await;
         let mut can_store = self.blobs.is_some();
         for _ in 0..MAX_ATTEMPTS {
             let now = self.clock.now();
-            let loaded = state.load(&self.reader, key).await?;
+            let loaded = state.begin(begin, &self.reader, key).await?;
+            let is_compared = begin == Begin::Compared || !self.reader.is_shared();
+            begin = Begin::Compared;
             // A call that waited too long for its turn, or for the session to be read, changes nothing, as
             // if it had never come.
             if !Turn::begins() {
@@ -299,9 +334,17 @@ impl Sessions {
                 }
                 Err(rejection) => {
                     state.put_back(transaction);
+                    if !is_compared {
+                        continue;
+                    }
                     return Err(rejection.into());
                 }
             };
+            if !is_compared && transaction.events().is_empty() {
+                // No append will tell whether it still is as it was left.
+                state.put_back(transaction);
+                continue;
+            }
             crash_point("session.decided");
             if let Err(refused) = growth::may_grow(self, key, &transaction).await {
                 state.put_back(transaction);

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, SessionKey, Timestamp};
 use palimpsest_store::{
-    Batch, Due, DueChange, Frame, Head, Lease, Position, SessionLog, Snapshot, StoreError,
+    Asks, Batch, Due, DueChange, Frame, Head, Lease, Position, SessionLog, Snapshot, StoreError,
     Tombstone, Usage,
 };
 
@@ -23,12 +23,25 @@ pub(crate) struct Reads {
 #[derive(Debug, Default)]
 pub(crate) struct CountingLog<L> {
     log: L,
+    /// Whether others may write to it too.
+    is_shared: bool,
     calls: AtomicU64,
     events: AtomicU64,
     bytes: AtomicU64,
 }
 
 impl<L> CountingLog<L> {
+    /// The same, to which others may write too.
+    pub(crate) fn shared(mut self) -> Self {
+        self.is_shared = true;
+        self
+    }
+
+    /// The log itself, to look at without being counted.
+    pub(crate) fn itself(&self) -> &L {
+        &self.log
+    }
+
     /// What was read so far.
     pub(crate) fn reads(&self) -> Reads {
         Reads {
@@ -48,7 +61,7 @@ impl<L> CountingLog<L> {
 #[async_trait]
 impl<L: SessionLog> SessionLog for CountingLog<L> {
     fn is_exclusive(&self) -> bool {
-        self.log.is_exclusive()
+        !self.is_shared && self.log.is_exclusive()
     }
 
     async fn head(&self, key: &SessionKey) -> Result<Option<Head>, StoreError> {
@@ -155,13 +168,13 @@ impl<L: SessionLog> SessionLog for CountingLog<L> {
         self.log.due(now, limit).await
     }
 
-    async fn due_of_each(
+    async fn due_for(
         &self,
+        worker: Asks<'_>,
         now: Timestamp,
         limit: usize,
-        each: usize,
     ) -> Result<Vec<Due>, StoreError> {
-        self.log.due_of_each(now, limit, each).await
+        self.log.due_for(worker, now, limit).await
     }
 
     async fn claim(

@@ -6,6 +6,7 @@
     reason = "a test that cannot go on should say where"
 )]
 
+mod as_left;
 mod counting;
 mod delta;
 mod repeat;

@@ -4,12 +4,13 @@ use futures::future::join_all;
 use palimpsest_core::ids::{Revision, Timestamp};
 
 use super::{ByName as _, Harness, Log, batch, batch_due, bytes, head, key, lease, time};
-use crate::{Due, DueChange, MAX_OWNER_BYTES, StoreError};
+use crate::{Asks, Due, DueChange, MAX_OWNER_BYTES, StoreError};
 
 pub(super) async fn run(harness: &dyn Harness) {
     due_in_order(harness).await;
     leases(harness).await;
     a_release_keeps_what_an_append_said(&harness.fresh().await).await;
+    sessions_stay_with_who_had_them(&harness.fresh().await).await;
     claims_race(&harness.fresh().await).await;
     long_owners_are_refused(&harness.fresh().await).await;
 }
@@ -47,7 +48,12 @@ async fn due_in_order(harness: &dyn Harness) {
     assert_eq!(due_names(&log, 30, 2).await, ["d", "a"]);
     assert_eq!(due_names(&log, 30, 0).await, [""; 0]);
     let each = async |limit: usize, each: usize| {
-        let due = log.due_of_each(time(30), limit, each).await.expect("due");
+        let asks = Asks {
+            owner: "x",
+            each,
+            others_before: time(i64::MAX),
+        };
+        let due = log.due_for(asks, time(30), limit).await.expect("due");
         due.iter()
             .map(|due| due.key.to_string())
             .collect::<Vec<_>>()
@@ -222,6 +228,52 @@ async fn a_release_keeps_what_an_append_said(log: &Log) {
     );
     claim(200).await;
     assert_eq!(release(DueChange::Clear).await, None, "a new claim has");
+}
+
+async fn sessions_stay_with_who_had_them(log: &Log) {
+    let a = key("p/a");
+    let offered = async |owner: &str, now: i64, others_before: i64| {
+        let asks = Asks {
+            owner,
+            each: 9,
+            others_before: time(others_before),
+        };
+        let due = log.due_for(asks, time(now), 9).await.expect("due");
+        due.iter().any(|due| due.key == a)
+    };
+    append(log, "p/a", DueChange::At(time(10))).await;
+    assert!(offered("x", 10, 0).await && offered("y", 10, 0).await);
+    assert!(
+        log.claim(&a, lease("x", 50), time(10))
+            .await
+            .expect("claims")
+    );
+    assert!(!offered("x", 20, 0).await && !offered("y", 20, 20).await);
+    let next = DueChange::At(time(60));
+    assert!(log.release(&a, "x", next).await.expect("releases"));
+    assert!(offered("x", 60, 0).await);
+    // Where there can be others, it is left to the one who had it for a while.
+    assert_eq!(offered("y", 60, 60).await, log.is_exclusive());
+    assert!(offered("y", 70, 61).await, "it is not taken up");
+    assert!(
+        log.claim(&a, lease("x", 90), time(70))
+            .await
+            .expect("claims")
+    );
+    assert!(offered("y", 90, 0).await, "it was never given back");
+    assert!(
+        log.claim(&a, lease("y", 120), time(90))
+            .await
+            .expect("claims")
+    );
+    assert!(log.release(&a, "y", next).await.expect("releases"));
+    assert!(offered("y", 100, 0).await);
+    assert_eq!(offered("x", 100, 60).await, log.is_exclusive());
+    assert!(
+        log.claim(&a, lease("x", 130), time(100))
+            .await
+            .expect("who asks is given it")
+    );
 }
 
 async fn claims_race(log: &Log) {

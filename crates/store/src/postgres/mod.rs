@@ -37,7 +37,7 @@ use self::retry::Budget;
 use self::usage::Counted;
 use crate::record::{check_batch, check_lease, check_snapshot};
 use crate::{
-    Batch, Due, DueChange, Frame, Head, Lease, Position, SessionLog, Snapshot, StoreError,
+    Asks, Batch, Due, DueChange, Frame, Head, Lease, Position, SessionLog, Snapshot, StoreError,
     Tombstone, Usage,
 };
 
@@ -277,17 +277,17 @@ impl SessionLog for PostgresLog {
 
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError> {
         let (pool, budget) = self.call()?;
-        queue::due(pool, budget, now, limit).await
+        queue::due(pool, budget, Asks::ALL, now, limit).await
     }
 
-    async fn due_of_each(
+    async fn due_for(
         &self,
+        worker: Asks<'_>,
         now: Timestamp,
         limit: usize,
-        each: usize,
     ) -> Result<Vec<Due>, StoreError> {
         let (pool, budget) = self.call()?;
-        queue::due_of_each(pool, budget, now, limit, each).await
+        queue::due_for(pool, budget, worker, now, limit).await
     }
 
     async fn claim(

@@ -10,7 +10,7 @@ use super::names;
 use super::pool::Pool;
 use super::read::{get, limited, unsigned};
 use super::retry::{Budget, retry};
-use crate::{Due, DueChange, Lease, MAX_LIST, StoreError};
+use crate::{Asks, Due, DueChange, Lease, MAX_LIST, StoreError};
 
 fn due_of(row: &Row) -> Result<Due, StoreError> {
     Ok(Due {
@@ -24,43 +24,54 @@ fn due_of(row: &Row) -> Result<Due, StoreError> {
 pub(super) async fn due(
     pool: &Pool,
     budget: Budget,
+    worker: Asks<'_>,
     now: Timestamp,
     limit: usize,
 ) -> Result<Vec<Due>, StoreError> {
     let (now, limit) = (now.as_millis(), limited(limit));
+    let others_before = worker.others_before.as_millis();
     let rows = retry!(budget, _, {
         let client = pool.client().await?;
-        client.query(&pool.statements().due, &[&now, &limit]).await
+        let statement = &pool.statements().due;
+        client
+            .query(statement, &[&now, &limit, &worker.owner, &others_before])
+            .await
     })?;
     rows.iter().map(due_of).collect()
 }
 
-/// See [`crate::SessionLog::due_of_each`]. Where few are due, they are all looked at in the order of their time,
+/// See [`crate::SessionLog::due_for`]. Where few are due, they are all looked at in the order of their time,
 /// which an index has; only where they do not fit in a list is each project's order looked for.
-pub(super) async fn due_of_each(
+pub(super) async fn due_for(
     pool: &Pool,
     budget: Budget,
+    worker: Asks<'_>,
     now: Timestamp,
     limit: usize,
-    each: usize,
 ) -> Result<Vec<Due>, StoreError> {
-    let mut first = due(pool, budget, now, MAX_LIST).await?;
-    if first.len() < MAX_LIST || each >= MAX_LIST {
+    let mut first = due(pool, budget, worker, now, MAX_LIST).await?;
+    if first.len() < MAX_LIST || worker.each >= MAX_LIST {
         let mut of_project: HashMap<ProjectId, usize> = HashMap::new();
         first.retain(|due| {
             let seen = of_project.entry(due.key.project.clone()).or_default();
             *seen += 1;
-            *seen <= each
+            *seen <= worker.each
         });
         first.truncate(limit);
         return Ok(first);
     }
     let (now, limit) = (now.as_millis(), limited(limit));
-    let each = i64::try_from(each).unwrap_or(i64::MAX);
+    let each = i64::try_from(worker.each).unwrap_or(i64::MAX);
+    let others_before = worker.others_before.as_millis();
     let rows = retry!(budget, _, {
         let client = pool.client().await?;
         let statement = &pool.statements().due_of_each;
-        client.query(statement, &[&now, &limit, &each]).await
+        client
+            .query(
+                statement,
+                &[&now, &limit, &worker.owner, &others_before, &each],
+            )
+            .await
     })?;
     rows.iter().map(due_of).collect()
 }

@@ -10,6 +10,10 @@ const TOMBSTONE: &str = "key, incarnation, deleted_at, lease_owner, lease_until"
 /// When a session is ready for a worker; as in the index that finds it.
 const READY: &str = "greatest(due, lease_until)";
 
+/// Whether a session is one that a worker ($3) takes up: one that nobody has had, that it had last, that was never given
+/// back, or that has been ready since before a time ($4).
+const ITS: &str = "(lease_owner IS NULL OR lease_owner = $3 OR lease_until IS NOT NULL OR greatest(due, lease_until) < $4)";
+
 macro_rules! statements {
     ($($name:ident: $text:literal;)*) => {
         /// The statements of one store.
@@ -26,6 +30,7 @@ macro_rules! statements {
                         .replace("{head}", HEAD)
                         .replace("{tombstone}", TOMBSTONE)
                         .replace("{ready}", READY)
+                        .replace("{its}", ITS)
                 };
                 Self {
                     $($name: of($text),)*
@@ -136,16 +141,18 @@ statements! {
     forget_snapshot: "DELETE FROM {schema}.snapshots WHERE key = $1 AND incarnation = $2";
     forget: "DELETE FROM {schema}.sessions
          WHERE key = $1 AND incarnation = $2 AND deleted_at IS NOT NULL";
+    // $1 now, $2 how many, $3 for whom, $4 before when for others too.
     due: "SELECT key, due, revision FROM {schema}.sessions
-         WHERE due IS NOT NULL AND deleted_at IS NULL AND {ready} <= $1
+         WHERE due IS NOT NULL AND deleted_at IS NULL AND {ready} <= $1 AND {its}
          ORDER BY {ready}, key LIMIT $2";
+    // The same, and $5 how many of each project.
     due_of_each: "SELECT key, due, revision FROM (
              SELECT key, due, revision, {ready} AS ready,
                  row_number() OVER (
                      PARTITION BY split_part(key, '!', 1) ORDER BY {ready}, key) AS number
              FROM {schema}.sessions
-             WHERE due IS NOT NULL AND deleted_at IS NULL AND {ready} <= $1) AS waiting
-         WHERE number <= $3
+             WHERE due IS NOT NULL AND deleted_at IS NULL AND {ready} <= $1 AND {its}) AS waiting
+         WHERE number <= $5
          ORDER BY ready, key LIMIT $2";
     // $1 key, $2 owner, $3 until, $4 now.
     claim: "UPDATE {schema}.sessions SET
@@ -158,12 +165,13 @@ statements! {
              AND (lease_owner = $2 AND lease_until > $4
                  OR coalesce(lease_until <= $4, true) AND due <= $4)";
     // $1 key, $2 owner, $3 whether it says when it is due next, $4 when.
+    // Who had it stays.
     release: "UPDATE {schema}.sessions SET
-             lease_owner = NULL, lease_until = NULL, lease_due_changes = NULL,
+             lease_until = NULL, lease_due_changes = NULL,
              due = CASE
                  WHEN $3 AND lease_due_changes = due_changes AND deleted_at IS NULL THEN $4
                  ELSE due END
-         WHERE key = $1 AND lease_owner = $2";
+         WHERE key = $1 AND lease_owner = $2 AND lease_until IS NOT NULL";
     // $1 duty, $2 owner, $3 until, $4 now.
     claim_duty: "INSERT INTO {schema}.duties AS has (name, owner, until) VALUES ($1, $2, $3)
          ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until = excluded.until

@@ -38,7 +38,7 @@ use self::shared::Shared;
 use crate::duties::Duties;
 use crate::record::{check_batch, check_lease, check_snapshot};
 use crate::{
-    Batch, Due, DueChange, Frame, Head, Lease, Position, SessionLog, Snapshot, StoreError,
+    Asks, Batch, Due, DueChange, Frame, Head, Lease, Position, SessionLog, Snapshot, StoreError,
     Tombstone, Usage,
 };
 
@@ -312,15 +312,16 @@ impl SessionLog for SledLog {
     }
 
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError> {
-        self.due_of_each(now, limit, usize::MAX).await
+        self.due_for(Asks::ALL, now, limit).await
     }
 
-    async fn due_of_each(
+    async fn due_for(
         &self,
+        worker: Asks<'_>,
         now: Timestamp,
         limit: usize,
-        each: usize,
     ) -> Result<Vec<Due>, StoreError> {
+        let each = worker.each;
         self.blocking(move |shared| read::due(shared, now, limit, each))
             .await
     }

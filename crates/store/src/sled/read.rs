@@ -232,7 +232,7 @@ pub(super) fn list(
     Ok(sessions)
 }
 
-/// See [`crate::SessionLog::due_of_each`].
+/// See [`crate::SessionLog::due_for`].
 pub(super) fn due(
     shared: &Shared,
     now: Timestamp,

@@ -1,0 +1,140 @@
+//! Steps that begin with the session as it was left: how seldom a worker asks a log that others write to where a session
+//! stands, and that it misses nothing of what they wrote.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use palimpsest_core::command::{Append, Command, Create, Rejection};
+use palimpsest_core::ids::SessionKey;
+use palimpsest_core::limits::Limits;
+use palimpsest_server::clock::{Clock, IdSource, SystemClock};
+use palimpsest_server::config::WorkerConfig;
+use palimpsest_server::memory;
+use palimpsest_server::sessions::{Begin, Missing, Policies, Sessions, SessionsError, Transaction};
+use palimpsest_store::SessionLog as _;
+use palimpsest_store::blobs::Blobs;
+use tokio_util::sync::CancellationToken;
+
+use crate::delta::Log;
+use crate::message;
+
+fn clock() -> Arc<dyn Clock> {
+    Arc::new(SystemClock::new())
+}
+
+/// The sessions of one of several processes.
+fn process(log: &Arc<Log>, clock: &Arc<dyn Clock>) -> Sessions {
+    let (log, clock) = (Arc::clone(log), Arc::clone(clock));
+    let limits = Arc::new(Limits::default());
+    Sessions::new(log, clock, limits, Policies::default(), 1 << 28)
+}
+
+fn append(number: u128) -> Command {
+    Command::Append(Append {
+        messages: vec![message(number)],
+        ..Append::default()
+    })
+}
+
+async fn append_to(sessions: &Sessions, key: &SessionKey, number: u128) {
+    let missing = Missing::Create(Create::default());
+    let decide = |transaction: &mut Transaction<'_>| transaction.run(append(number)).map(drop);
+    let written = sessions.write(key, &missing, decide, |_, ()| Ok(()));
+    written.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pass_of_the_worker_asks_twice() {
+    let log = Arc::new(Log::default().shared());
+    let clock = clock();
+    let key = SessionKey::parse("projects/p/sessions/s").unwrap();
+    let sessions = Arc::new(process(&log, &clock));
+    let mut number = 0;
+    while log.itself().due(clock.now(), 1).await.unwrap().is_empty() {
+        append_to(&sessions, &key, number).await;
+        number += 1;
+    }
+    let blobs = Arc::new(Blobs::open("memory://").unwrap());
+    let ids = Arc::new(IdSource::random(Arc::clone(&clock)));
+    let config = WorkerConfig::default();
+    let worker = memory::worker(&sessions, &blobs, &clock, &ids, &config, None);
+    let stats = worker.stats();
+    let before = log.reads();
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(worker.run(stop.clone()));
+    loop {
+        let head = log.itself().head(&key).await.unwrap().unwrap();
+        if stats.updates() == 1 && head.lease.is_none() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    stop.cancel();
+    running.await.unwrap();
+    // Before its first step, and after its last one.
+    assert_eq!(log.reads().calls - before.calls, 2);
+    let version = sessions.read(&key, |session| session.notes().version.clone());
+    let text = version.await.unwrap().unwrap().text.to_string();
+    let file = blobs.summary(&key).await.unwrap().unwrap();
+    assert_eq!(&*file.text, text.as_bytes());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_wrote_is_seen_by_each_step_that_says_something() {
+    let log = Arc::new(Log::default().shared());
+    let clock = clock();
+    let key = SessionKey::parse("projects/p/sessions/s").unwrap();
+    let (one, other) = (process(&log, &clock), process(&log, &clock));
+    append_to(&one, &key, 0).await;
+    append_to(&other, &key, 1).await;
+    let messages = |begin| {
+        one.read_from(begin, &key, |session| {
+            session.transcript().next().get() as usize
+        })
+    };
+    let as_left = messages(Begin::AsLeft).await.unwrap();
+    assert_eq!(as_left, 1, "it is read as it was left");
+
+    // What is decided upon it is decided again upon what is there.
+    let decide = |transaction: &mut Transaction<'_>| {
+        let before = transaction.revision_before();
+        transaction.run(append(2))?;
+        Ok(before)
+    };
+    let upon = one.write_from(Begin::AsLeft, &key, &Missing::Refuse, decide, |_, upon| {
+        Ok(*upon)
+    });
+    let upon = upon.await.unwrap();
+    assert_eq!(messages(Begin::AsLeft).await.unwrap(), 3);
+    let head = log.itself().head(&key).await.unwrap().unwrap();
+    assert!(upon < head.revision);
+    let seen = other.read(&key, |session| session.transcript().next().get() as usize);
+    assert_eq!(seen.await.unwrap(), 3);
+
+    // Nothing, and no, are said of what is there.
+    append_to(&other, &key, 3).await;
+    let nothing = one.write_from(
+        Begin::AsLeft,
+        &key,
+        &Missing::Refuse,
+        |_| Ok(()),
+        |session, ()| Ok(session.transcript().next().get() as usize),
+    );
+    assert_eq!(nothing.await.unwrap(), 4);
+    append_to(&other, &key, 4).await;
+    let refuses = |transaction: &mut Transaction<'_>| {
+        let session = transaction.session().unwrap();
+        if session.transcript().next().get() == 5 {
+            return Ok(());
+        }
+        let here = session.revision();
+        Err(Rejection::NoSuchRevision(here, here))
+    };
+    let refused = one.write_from(Begin::AsLeft, &key, &Missing::Refuse, refuses, |_, ()| {
+        Ok(())
+    });
+    refused.await.unwrap();
+    other.delete(&key, |_| Ok(())).await.unwrap();
+    let gone = one.write_from(Begin::AsLeft, &key, &Missing::Refuse, decide, |_, _| Ok(()));
+    assert!(matches!(gone.await, Err(SessionsError::NotFound(_))));
+}
