@@ -130,10 +130,10 @@ async fn what_others_wrote_is_seen_by_each_step_that_says_something() {
         let here = session.revision();
         Err(Rejection::NoSuchRevision(here, here))
     };
-    let refused = one.write_from(Begin::AsLeft, &key, &Missing::Refuse, refuses, |_, ()| {
+    let decided = one.write_from(Begin::AsLeft, &key, &Missing::Refuse, refuses, |_, ()| {
         Ok(())
     });
-    refused.await.unwrap();
+    decided.await.unwrap();
     other.delete(&key, |_| Ok(())).await.unwrap();
     let gone = one.write_from(Begin::AsLeft, &key, &Missing::Refuse, decide, |_, _| Ok(()));
     assert!(matches!(gone.await, Err(SessionsError::NotFound(_))));
