@@ -76,10 +76,16 @@ impl Record {
         self.summary = batch.summary.clone();
         match batch.due {
             DueChange::Keep => return,
-            DueChange::At(at) => self.due = Some(at.as_millis()),
+            DueChange::At(at) => self.due = Some(self.due_with(at.as_millis())),
             DueChange::Clear => self.due = None,
         }
         self.due_changes += 1;
+    }
+
+    /// When it is due, where an append says so: since before that where it waits already.
+    fn due_with(&self, at: i64) -> i64 {
+        let waits = self.due.filter(|_| self.lease.is_none());
+        waits.map_or(at, |due| due.min(at))
     }
 
     /// Whether a snapshot at `at` would replace the current one.

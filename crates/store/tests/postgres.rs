@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_store::postgres::{PostgresLog, PostgresOptions};
-use palimpsest_store::{Batch, DueChange, Position, SessionLog, StoreError};
+use palimpsest_store::{Asks, Batch, DueChange, Lease, Position, SessionLog, StoreError};
 use palimpsest_test_servers::Cluster;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -402,7 +402,7 @@ async fn who_gives_up_on_a_silent_host_leaves_the_next_to_the_next() {
     let log = PostgresLog::open(&options).await.unwrap();
     // What leads there is gone, so that a call makes its own connection.
     cluster.psql(END_ALL);
-    sleep(Duration::from_millis(200)).await;
+    sleep(Duration::from_secs(2)).await;
     silent.is_silent.store(true, Ordering::Relaxed);
     let of = key("s");
     let first = timeout(Duration::from_secs(2), log.head(&of)).await;
@@ -491,4 +491,55 @@ async fn who_waits_for_a_count_gets_the_one_before() {
         assert!(Instant::now() < until);
         sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// More are due than a list has, so that each project's order is looked for, and whose they are.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_project_with_many_due_sessions_hides_nobodys() {
+    const MANY: usize = 1_100;
+    let cluster = Cluster::start();
+    let log = Arc::new(
+        PostgresLog::open(&PostgresOptions::new(cluster.url()))
+            .await
+            .unwrap(),
+    );
+    let due = |name: String, at: i64| {
+        let log = Arc::clone(&log);
+        async move {
+            let of = SessionKey::parse(&name).unwrap();
+            let due = DueChange::At(Timestamp::from_millis(at));
+            let due = Batch {
+                due,
+                ..batch(Position::START, "x")
+            };
+            log.append(&of, due).await.unwrap();
+            of
+        }
+    };
+    let many = (0..MANY).map(|number| due(format!("projects/many/sessions/s{number:04}"), 10));
+    let many = join_all(many).await;
+    let few = due("projects/few/sessions/one".into(), 20).await;
+    // The first of them belong to a worker that asks later.
+    let lease = |owner: &str| Lease {
+        owner: owner.into(),
+        until: Timestamp::from_millis(100),
+    };
+    let now = Timestamp::from_millis(30);
+    for of in &many[..3] {
+        assert!(log.claim(of, lease("x"), now).await.unwrap());
+        assert!(log.release(of, "x", DueChange::Keep).await.unwrap());
+    }
+    let offered = async |owner: &str, others_before: i64| {
+        let asks = Asks {
+            owner,
+            each: 4,
+            others_before: Timestamp::from_millis(others_before),
+        };
+        let due = log.due_for(asks, now, 9).await.unwrap();
+        due.into_iter().map(|due| due.key).collect::<Vec<_>>()
+    };
+    let with_few = |of: &[SessionKey]| [of, std::slice::from_ref(&few)].concat();
+    assert_eq!(offered("x", 0).await, with_few(&many[..4]));
+    assert_eq!(offered("y", 0).await, with_few(&many[3..7]));
+    assert_eq!(offered("y", 11).await, with_few(&many[..4]));
 }

@@ -80,7 +80,7 @@ pub(crate) async fn import(
         file: Some(text_digest(&file.text)),
         took_ms: 0,
     };
-    if shared.host.commit(key, None, edit).await? {
+    if shared.host.commit(key, None, None, edit).await? {
         shared.stats.edit();
         tracing::info!(session = %key, "took in a summary that was edited by hand");
     }

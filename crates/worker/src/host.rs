@@ -80,10 +80,12 @@ pub trait Host: Send + Sync + 'static {
     async fn begin(&self, key: &SessionKey, template: &str) -> Result<Option<Job>, HostError>;
 
     /// Records a version, and before it what failed on the way, together. False when somebody else has
-    /// written meanwhile, or when a person's text says what is there already.
+    /// written meanwhile, when a person's text says what is there already, or when the session knows nothing of the
+    /// update that the version comes of, if it comes of one that `began`.
     async fn commit(
         &self,
         key: &SessionKey,
+        began: Option<Timestamp>,
         failed: Option<FailMemory>,
         update: UpdateMemory,
     ) -> Result<bool, HostError>;

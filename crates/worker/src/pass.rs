@@ -2,8 +2,10 @@
 //! file is made to hold the text. Every step can be repeated, so it does not matter where the last one
 //! was cut off.
 
+use std::time::Duration;
+
 use palimpsest_core::command::{FailMemory, UpdateMemory};
-use palimpsest_core::ids::{Ordinal, SessionKey};
+use palimpsest_core::ids::{Ordinal, SessionKey, Timestamp};
 use palimpsest_core::memory::Memory;
 use palimpsest_core::session::Author;
 use palimpsest_store::{DueChange, crash_point, told};
@@ -78,7 +80,10 @@ async fn update(shared: &Shared, key: &SessionKey) -> Result<(), HostError> {
         return Ok(());
     };
     crash_point("memory.begun");
-    let began = shared.clock.monotonic();
+    let began = Began {
+        at: job.notes.running,
+        by_clock: shared.clock.monotonic(),
+    };
     let mut base = Base::of(&job);
     let notebook = compose::take_notes(shared, key, &job, base.read).await?;
     crash_point("memory.noted");
@@ -98,7 +103,7 @@ async fn update(shared: &Shared, key: &SessionKey) -> Result<(), HostError> {
             base.text = Base::of(&job).text;
             continue;
         }
-        if commit(shared, key, &job, draft, began).await? {
+        if commit(shared, key, &job, draft, &began).await? {
             crash_point("memory.committed");
             shared.stats.update();
             return Ok(());
@@ -111,6 +116,13 @@ async fn update(shared: &Shared, key: &SessionKey) -> Result<(), HostError> {
 
 fn outrun() -> HostError {
     HostError::Refused("somebody else wrote the summary meanwhile: it is tried again".into())
+}
+
+/// When an update began.
+struct Began {
+    /// As the session knows it.
+    at: Option<Timestamp>,
+    by_clock: Duration,
 }
 
 /// What an update is built upon.
@@ -141,7 +153,7 @@ async fn commit(
     key: &SessionKey,
     job: &Job,
     draft: Draft,
-    began: std::time::Duration,
+    began: &Began,
 ) -> Result<bool, HostError> {
     let now = shared.clock.now();
     let model_failed = draft.model_failed.map(|why| {
@@ -153,7 +165,7 @@ async fn commit(
             next: now,
         }
     });
-    let took = shared.clock.monotonic().saturating_sub(began);
+    let took = shared.clock.monotonic().saturating_sub(began.by_clock);
     let version = job.notes.version.as_ref();
     let update = UpdateMemory {
         text: draft.text,
@@ -165,7 +177,8 @@ async fn commit(
         took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
     };
     debug_assert!(update.author != Author::Person, "a person is no draft");
-    shared.host.commit(key, model_failed, update).await
+    let commit = shared.host.commit(key, began.at, model_failed, update);
+    commit.await
 }
 
 /// Records that an update came to nothing, and when it is tried again.

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use palimpsest_core::ids::SessionKey;
 use palimpsest_store::blobs::Blobs;
@@ -27,8 +28,9 @@ const LIST: usize = 1_000;
 /// How many of one project, at least.
 const LIST_OF_EACH: usize = 16;
 
-/// What another worker had last is left to it for so many looks at the queue: it looks as often.
-const PATIENCE: u32 = 2;
+/// What another worker had last is left to it for so many looks at the queue, and no longer than so long.
+const LOOKS: u32 = 2;
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What all passes share.
 pub(crate) struct Shared {
@@ -239,7 +241,7 @@ impl Round {
         let asks = Asks {
             owner: &options.owner,
             each: LIST_OF_EACH.max(options.parallel),
-            others_before: lease::earlier(now, options.poll * PATIENCE),
+            others_before: lease::earlier(now, PATIENCE.min(options.poll * LOOKS)),
         };
         match self.shared.log.due_for(asks, now, LIST).await {
             Ok(due) => {

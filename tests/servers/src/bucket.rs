@@ -90,13 +90,16 @@ impl Bucket {
     }
 
     fn signal(&self, signal: &str) {
-        // It is a child of the shell that stands between.
+        // It is a child of the shell that stands between, beside one that watches over the two.
         let shell = self.running.as_ref().unwrap().id();
         let children = fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"));
-        let done = Command::new("kill")
-            .args(["-s", signal])
-            .args(children.unwrap().split_whitespace())
-            .status();
+        let children = children.unwrap();
+        let is_it = |child: &&str| {
+            let name = fs::read_to_string(format!("/proc/{child}/comm"));
+            name.is_ok_and(|name| name.trim() == "versitygw")
+        };
+        let it = children.split_whitespace().find(is_it).unwrap();
+        let done = Command::new("kill").args(["-s", signal, it]).status();
         assert!(done.unwrap().success());
     }
 

@@ -21,7 +21,7 @@ pub use postgres::{Cluster, Holder, OWNER, Options, binary};
 /// the program's own.
 fn leashed(program: &Path, log: &Path) -> Command {
     let script = r#"log=$1; shift; "$0" "$@" >>"$log" 2>&1 </dev/null &
-        cat >/dev/null; kill -QUIT $! 2>/dev/null; wait
+        cat >/dev/null; kill -QUIT $! 2>/dev/null; kill -CONT $! 2>/dev/null; wait
         [ -z "${LEASH_FOLDER:-}" ] || rm -rf "$LEASH_FOLDER""#;
     let mut command = Command::new("sh");
     command

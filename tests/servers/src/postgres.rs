@@ -252,9 +252,11 @@ impl Cluster {
         Holder { psql, asks }
     }
 
-    /// Waits until somebody waits for a lock.
-    pub fn until_somebody_waits(&self) {
-        self.until("SELECT count(*) > 0 FROM pg_locks WHERE NOT granted");
+    /// Waits until somebody waits for a lock on a table.
+    pub fn until_somebody_waits_for(&self, table: &str) {
+        self.until(&format!(
+            "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND relation = '{table}'::regclass"
+        ));
     }
 
     /// Waits until a question is answered with yes.

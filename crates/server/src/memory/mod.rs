@@ -205,10 +205,15 @@ impl Host for InProcess {
     async fn commit(
         &self,
         key: &SessionKey,
+        began: Option<Timestamp>,
         failed: Option<FailMemory>,
         update: UpdateMemory,
     ) -> Result<bool, HostError> {
         let committed = self.change(key, |transaction| {
+            let running = transaction.session().and_then(|it| it.notes().running);
+            if began.is_some() && began != running {
+                return Ok(false);
+            }
             if let Some(failed) = &failed {
                 transaction.run(Command::FailMemory(failed.clone()))?;
             }
@@ -300,5 +305,65 @@ fn host_error(error: SessionsError) -> HostError {
         SessionsError::NotFound(_) => HostError::Gone,
         SessionsError::Rejected(rejection) => HostError::Refused(rejection.to_string()),
         error => HostError::Failed(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use palimpsest_core::command::{Append, Create};
+    use palimpsest_core::limits::Limits;
+    use palimpsest_core::memory::{Memory, SectionKind};
+    use palimpsest_core::message::{Block, Role};
+    use palimpsest_store::memory::MemoryLog;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::sessions::Policies;
+
+    /// A model may take long, and the store may have gone on from an earlier state of itself meanwhile.
+    #[tokio::test]
+    async fn a_text_of_an_update_that_the_session_knows_nothing_of_is_not_taken() {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_000)));
+        let sessions = Arc::new(Sessions::new(
+            Arc::new(MemoryLog::new()),
+            clock,
+            Arc::new(Limits::default()),
+            Policies::default(),
+            1 << 20,
+        ));
+        let key = SessionKey::parse("projects/p/sessions/s").unwrap();
+        let words = "what there is to do ".repeat(10_000);
+        let id = MessageId::new(Uuid::from_u128(1));
+        let message = Arc::new(Message::new(id, Role::User, vec![Block::text(words)]));
+        let create = Missing::Create(Create::default());
+        let append = |transaction: &mut Transaction<'_>| {
+            let messages = vec![Arc::clone(&message)];
+            transaction.run(Command::Append(Append {
+                messages,
+                ..Append::default()
+            }))
+        };
+        let written = sessions.write(&key, &create, append, |_, _| Ok(()));
+        written.await.unwrap();
+
+        let host = InProcess(sessions);
+        let mut text = Memory::template();
+        let job = host.begin(&key, &text.render()).await.unwrap().unwrap();
+        text.set(SectionKind::Task, "Mend it.");
+        let update = UpdateMemory {
+            text: text.render().into(),
+            author: Author::Extractive,
+            upon: job.notes.version.as_ref().unwrap().number,
+            source: job.revision,
+            read_to: job.reach,
+            file: None,
+            took_ms: 1,
+        };
+        let other = Some(Timestamp::from_millis(999));
+        let commit = async |began| host.commit(&key, began, None, update.clone()).await;
+        assert!(!commit(other).await.unwrap());
+        assert!(commit(job.notes.running).await.unwrap());
+        assert!(!commit(job.notes.running).await.unwrap(), "it is over");
     }
 }

@@ -17,6 +17,7 @@ use tracing::Instrument as _;
 use super::load::Reader;
 use super::transaction::Transaction;
 use super::{Begin, SessionsError, load, row};
+use crate::clock::Clock;
 use crate::telemetry::SPANS;
 
 /// Below this much log, replaying is as fast as a snapshot.
@@ -24,6 +25,10 @@ const MIN_TAIL_BYTES: u64 = 128 * 1024;
 /// A snapshot is taken when this many times as much log has come as the last one had: loading reads a
 /// few milliseconds more, and a snapshot takes its time from fewer calls.
 const TAIL_TO_SNAPSHOT: u64 = 4;
+
+/// How long a step may go by what an earlier one has seen of the log: longer than most of a worker's passes, and so much
+/// less than a lease that nobody else has it by then. Whoever waited for a model, or was held up, looks again.
+const A_MOMENT: Duration = Duration::from_millis(200);
 
 /// One session in memory.
 #[derive(Debug)]
@@ -45,7 +50,11 @@ pub struct Change {
 
 /// What is known of the session.
 #[derive(Debug, Default)]
-pub(super) struct State(Option<Loaded>);
+pub(super) struct State {
+    loaded: Option<Loaded>,
+    /// When it was certain that the log stands there, by the clock that only moves forward.
+    certain: Duration,
+}
 
 /// A session, and how much of its log a load would have to read.
 #[derive(Debug)]
@@ -126,17 +135,17 @@ impl State {
         key: &SessionKey,
     ) -> Result<Option<&Loaded>, SessionsError> {
         if reader.is_shared()
-            && let Some(loaded) = &mut self.0
+            && let Some(loaded) = &mut self.loaded
             && !Box::pin(reader.follow(key, loaded)).await?
         {
-            self.0 = None;
+            self.loaded = None;
         }
-        if self.0.is_none() {
+        if self.loaded.is_none() {
             // On the heap: most calls find the session in memory and should not carry this.
             let loading = tracing::debug_span!(target: SPANS, "session.load");
-            self.0 = Box::pin(reader.load(key).instrument(loading)).await?;
+            self.loaded = Box::pin(reader.load(key).instrument(loading)).await?;
         }
-        Ok(self.0.as_ref())
+        Ok(self.loaded.as_ref())
     }
 
     /// The session, for a step that begins so.
@@ -145,16 +154,24 @@ impl State {
         begin: Begin,
         reader: &Reader,
         key: &SessionKey,
+        clock: &dyn Clock,
     ) -> Result<Option<&Loaded>, SessionsError> {
-        if begin == Begin::Compared || self.0.is_none() {
-            return self.load(reader, key).await;
+        let now = clock.monotonic();
+        if begin == Begin::AsLeft && self.is_certain(now) {
+            return Ok(self.loaded.as_ref());
         }
-        Ok(self.0.as_ref())
+        self.certain = now;
+        self.load(reader, key).await
+    }
+
+    /// Whether it is in memory as the log said a moment ago.
+    fn is_certain(&self, now: Duration) -> bool {
+        self.loaded.is_some() && now.saturating_sub(self.certain) < A_MOMENT
     }
 
     /// The session as it is in memory.
     pub(super) fn loaded(&self) -> Option<&Loaded> {
-        self.0.as_ref()
+        self.loaded.as_ref()
     }
 
     /// Reads the contents that the session does not hold.
@@ -163,29 +180,29 @@ impl State {
         reader: &Reader,
         key: &SessionKey,
     ) -> Result<(), SessionsError> {
-        match &mut self.0 {
+        match &mut self.loaded {
             Some(loaded) => Box::pin(reader.fill(key, loaded)).await,
             None => Ok(()),
         }
     }
 
     pub(super) fn weight_bytes(&self) -> usize {
-        self.0
+        self.loaded
             .as_ref()
             .map_or(0, |loaded| loaded.session.weight_bytes())
     }
 
     pub(super) fn forget(&mut self) {
-        self.0 = None;
+        self.loaded = None;
     }
 
     pub(super) fn take(&mut self) -> Option<Loaded> {
-        self.0.take()
+        self.loaded.take()
     }
 
     /// Keeps the session of a transaction that came to nothing, when it is still what the log says.
     pub(super) fn put_back(&mut self, transaction: Transaction<'_>) {
-        self.0 = transaction.into_unchanged();
+        self.loaded = transaction.into_unchanged();
     }
 
     /// Makes a transaction's events durable. When that fails, the session is forgotten, because it is
@@ -195,7 +212,7 @@ impl State {
         log: &Arc<dyn SessionLog>,
         key: &SessionKey,
         transaction: Transaction<'_>,
-        wake: &Notify,
+        (wake, clock): (&Notify, &dyn Clock),
     ) -> Result<&Loaded, StoreError> {
         let now = transaction.now();
         let blob_bytes = transaction.blob_bytes();
@@ -217,6 +234,7 @@ impl State {
                 due: due.map_or(DueChange::Keep, DueChange::At),
                 blob_bytes,
             };
+            self.certain = clock.monotonic();
             let appending =
                 tracing::debug_span!(target: SPANS, "store.append", bytes = frame_bytes);
             let stands = log.append(key, batch).instrument(appending).await?;
@@ -230,7 +248,7 @@ impl State {
                 snapshot(log, key, &mut loaded);
             }
         }
-        Ok(self.0.insert(loaded))
+        Ok(self.loaded.insert(loaded))
     }
 }
 

@@ -105,8 +105,8 @@ pub enum Missing {
 pub enum Begin {
     /// With the session as its log says: what others wrote is seen.
     Compared,
-    /// With the session as this process left it. What others wrote since is seen when the step commits, and it is
-    /// decided again then; it is seen later by a step that commits nothing.
+    /// With the session as this process left it a moment ago. What others wrote since is seen when the step commits, and
+    /// it is decided again then.
     AsLeft,
 }
 
@@ -242,7 +242,7 @@ impl Sessions {
     ) -> Result<T, SessionsError> {
         let handle = self.cache.handle(key);
         let mut state = Turn::wait(handle.lock()).await;
-        let loaded = state.begin(begin, &self.reader, key).await?;
+        let loaded = state.begin(begin, &self.reader, key, &*self.clock).await?;
         let seen = loaded.map(|loaded| look(&loaded.session));
         self.cache.weigh(key, state.weight_bytes());
         seen.ok_or_else(|| SessionsError::NotFound(key.clone()))
@@ -300,8 +300,8 @@ impl Sessions {
         let mut can_store = self.blobs.is_some();
         for _ in 0..MAX_ATTEMPTS {
             let now = self.clock.now();
-            let loaded = state.begin(begin, &self.reader, key).await?;
             let is_compared = begin == Begin::Compared || !self.reader.is_shared();
+            let loaded = state.begin(begin, &self.reader, key, &*self.clock).await?;
             begin = Begin::Compared;
             // A call that waited too long for its turn, or for the session to be read, changes nothing, as
             // if it had never come.
@@ -359,7 +359,10 @@ impl Sessions {
             }
             crash_point("session.stored");
             let tally = Tally::of(transaction.events());
-            match state.commit(&self.log, key, transaction, &self.wake).await {
+            match state
+                .commit(&self.log, key, transaction, (&self.wake, &*self.clock))
+                .await
+            {
                 Ok(loaded) => {
                     crash_point("session.committed");
                     grown.count(self, key);

@@ -5,25 +5,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palimpsest_core::command::{Append, Command, Create, Rejection};
-use palimpsest_core::ids::SessionKey;
+use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
-use palimpsest_server::clock::{Clock, IdSource, SystemClock};
+use palimpsest_server::clock::{Clock, IdSource, ManualClock};
 use palimpsest_server::config::WorkerConfig;
 use palimpsest_server::memory;
 use palimpsest_server::sessions::{Begin, Missing, Policies, Sessions, SessionsError, Transaction};
 use palimpsest_store::SessionLog as _;
 use palimpsest_store::blobs::Blobs;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::delta::Log;
 use crate::message;
 
-fn clock() -> Arc<dyn Clock> {
-    Arc::new(SystemClock::new())
+fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::at(Timestamp::from_millis(1_000_000)))
 }
 
 /// The sessions of one of several processes.
-fn process(log: &Arc<Log>, clock: &Arc<dyn Clock>) -> Sessions {
+fn process(log: &Arc<Log>, clock: &Arc<ManualClock>) -> Sessions {
     let (log, clock) = (Arc::clone(log), Arc::clone(clock));
     let limits = Arc::new(Limits::default());
     Sessions::new(log, clock, limits, Policies::default(), 1 << 28)
@@ -54,6 +55,7 @@ async fn a_pass_of_the_worker_asks_twice() {
         append_to(&sessions, &key, number).await;
         number += 1;
     }
+    let clock: Arc<dyn Clock> = clock;
     let blobs = Arc::new(Blobs::open("memory://").unwrap());
     let ids = Arc::new(IdSource::random(Arc::clone(&clock)));
     let config = WorkerConfig::default();
@@ -62,12 +64,14 @@ async fn a_pass_of_the_worker_asks_twice() {
     let before = log.reads();
     let stop = CancellationToken::new();
     let running = tokio::spawn(worker.run(stop.clone()));
+    let until = Instant::now() + Duration::from_secs(30);
     loop {
         let head = log.itself().head(&key).await.unwrap().unwrap();
         if stats.updates() == 1 && head.lease.is_none() {
             break;
         }
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        assert!(Instant::now() < until, "no summary is written");
+        sleep(Duration::from_millis(5)).await;
     }
     stop.cancel();
     running.await.unwrap();
@@ -87,6 +91,7 @@ async fn what_others_wrote_is_seen_by_each_step_that_says_something() {
     let (one, other) = (process(&log, &clock), process(&log, &clock));
     append_to(&one, &key, 0).await;
     append_to(&other, &key, 1).await;
+    let theirs = log.itself().head(&key).await.unwrap().unwrap().revision;
     let messages = |begin| {
         one.read_from(begin, &key, |session| {
             session.transcript().next().get() as usize
@@ -106,8 +111,7 @@ async fn what_others_wrote_is_seen_by_each_step_that_says_something() {
     });
     let upon = upon.await.unwrap();
     assert_eq!(messages(Begin::AsLeft).await.unwrap(), 3);
-    let head = log.itself().head(&key).await.unwrap().unwrap();
-    assert!(upon < head.revision);
+    assert_eq!(upon, theirs);
     let seen = other.read(&key, |session| session.transcript().next().get() as usize);
     assert_eq!(seen.await.unwrap(), 3);
 
@@ -134,6 +138,12 @@ async fn what_others_wrote_is_seen_by_each_step_that_says_something() {
         Ok(())
     });
     decided.await.unwrap();
+
+    // A moment later it is looked at again.
+    append_to(&other, &key, 5).await;
+    assert_eq!(messages(Begin::AsLeft).await.unwrap(), 5);
+    clock.advance(Duration::from_millis(200));
+    assert_eq!(messages(Begin::AsLeft).await.unwrap(), 6);
     other.delete(&key, |_| Ok(())).await.unwrap();
     let gone = one.write_from(Begin::AsLeft, &key, &Missing::Refuse, decide, |_, _| Ok(()));
     assert!(matches!(gone.await, Err(SessionsError::NotFound(_))));

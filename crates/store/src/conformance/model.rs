@@ -278,7 +278,9 @@ impl World {
             bytes: frame,
         });
         if due != DueChange::Keep {
-            session.due = due_at(due);
+            let waits = session.due.filter(|_| session.lease.is_none());
+            let since = |at: i64| waits.map_or(at, |waits| waits.min(at));
+            session.due = due_at(due).map(since);
             session.due_is_news = true;
         }
         Ok(())

@@ -72,6 +72,7 @@ async fn due_in_order(harness: &dyn Harness) {
     assert_eq!(each(2, 1).await, names(&["p/d", "q/b"]));
     assert_eq!(each(9, 2).await, names(&["p/d", "p/a", "q/b", "a/e"]));
     append(&log, "p/d", DueChange::At(time(25))).await;
+    append(&log, "p/c", DueChange::At(time(25))).await;
     append(&log, "p/a", DueChange::Clear).await;
     append(&log, "q/b", DueChange::Keep).await;
     let due = log.due(time(i64::MAX), 9).await.expect("due");
@@ -81,14 +82,15 @@ async fn due_in_order(harness: &dyn Harness) {
         revision: Revision::new(revision),
     };
     let expected = [
+        entry("p/d", -5, 2),
         entry("q/b", 20, 2),
-        entry("p/d", 25, 2),
+        entry("p/c", 25, 2),
         entry("a/e", 30, 1),
-        entry("p/c", 30, 1),
     ];
     assert_eq!(due, expected);
     assert_eq!(head(&log, &key("p/a")).await.due, None);
-    assert_eq!(head(&log, &key("p/d")).await.due, Some(time(25)));
+    let waits = head(&log, &key("p/d")).await.due;
+    assert_eq!(waits, Some(time(-5)), "since before it was said again");
 }
 
 async fn leases(harness: &dyn Harness) {
@@ -254,6 +256,8 @@ async fn sessions_stay_with_who_had_them(log: &Log) {
     assert!(offered("x", 60, 0).await);
     // Where there can be others, it is left to the one who had it for a while.
     assert_eq!(offered("y", 60, 60).await, log.is_exclusive());
+    append(log, "p/a", DueChange::At(time(70))).await;
+    assert_eq!(offered("y", 70, 60).await, log.is_exclusive());
     assert!(offered("y", 70, 61).await, "it is not taken up");
     assert!(
         log.claim(&a, lease("x", 90), time(70))

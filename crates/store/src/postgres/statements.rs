@@ -62,7 +62,10 @@ statements! {
                  log_bytes = log_bytes + $5,
                  blob_bytes = blob_bytes + $6,
                  summary = $7,
-                 due = CASE WHEN $8 THEN $9::bigint ELSE due END,
+                 due = CASE
+                     WHEN $8 AND lease_until IS NULL AND due < $9::bigint THEN due
+                     WHEN $8 THEN $9::bigint
+                     ELSE due END,
                  due_changes = due_changes + $8::bool::int
              WHERE key = $1 AND incarnation = $2 AND revision = $11 AND $12::bigint IN (0, token)
                  AND deleted_at IS NULL

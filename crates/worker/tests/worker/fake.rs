@@ -299,9 +299,14 @@ impl Host for Fake {
     async fn commit(
         &self,
         key: &SessionKey,
+        began: Option<Timestamp>,
         failed: Option<FailMemory>,
         update: UpdateMemory,
     ) -> Result<bool, HostError> {
+        let running = self.look(key, |session| session.notes().running);
+        if began.is_some() && began != running {
+            return Ok(false);
+        }
         let mut commands: Vec<_> = failed.map(Command::FailMemory).into_iter().collect();
         commands.push(Command::UpdateMemory(update));
         Ok(self.run(key, commands).await? > 0)
