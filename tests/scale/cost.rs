@@ -33,6 +33,7 @@ struct Taken {
     wal: f64,
     kept: f64,
     transactions: f64,
+    summaries: f64,
 }
 
 impl Taken {
@@ -47,6 +48,9 @@ impl Taken {
             transactions: figure(
                 "SELECT xact_commit FROM pg_stat_database WHERE datname = 'postgres'",
             ),
+            summaries: (0..house.processes())
+                .map(|number| house.metric(number, "palimpsest_summaries_updates_total"))
+                .sum(),
         }
     }
 }
@@ -97,6 +101,7 @@ struct Cost {
     wal_kb: f64,
     kept_kb: f64,
     transactions: f64,
+    summaries: f64,
     memory_mb: f64,
 }
 
@@ -105,7 +110,7 @@ impl fmt::Display for Cost {
         write!(
             f,
             "{:.0} turns a second, median {:.1?}, p99 {:.1?}; a turn: {:.0} µs of servers' processors, {:.0} µs of \
-             workers', {:.0} µs of the database's, {:.1} KB of WAL, {:.1} KB kept, {:.1} transactions; their memory: \
+             workers', {:.0} µs of the database's, {:.1} KB of WAL, {:.1} KB kept, {:.1} transactions, {:.2} summaries; their memory: \
              {:.0} MB",
             self.each_second,
             self.median,
@@ -116,6 +121,7 @@ impl fmt::Display for Cost {
             self.wal_kb,
             self.kept_kb,
             self.transactions,
+            self.summaries,
             self.memory_mb
         )
     }
@@ -172,6 +178,7 @@ async fn measure(
         wal_kb: (after.wal - before.wal) / 1e3 / turns,
         kept_kb: (after.kept - before.kept) / 1e3 / turns,
         transactions: (after.transactions - before.transactions) / turns,
+        summaries: (after.summaries - before.summaries) / turns,
         memory_mb: memory(house),
     }
 }

@@ -487,7 +487,7 @@ async fn a_session_that_is_deleted_while_the_rest_of_it_is_read_is_gone() {
             client.compact(request).await
         }
     });
-    cluster.until_somebody_waits_for("parts.frames");
+    cluster.until_it_waits_for("palimpsest", "parts.frames");
     let ends = async {
         cluster.until("SELECT count(*) = 1 FROM parts.sessions WHERE deleted_at IS NOT NULL");
         holder.commit();

@@ -76,7 +76,7 @@ async fn a_session_that_is_deleted_while_it_is_looked_at_is_no_fault() {
     // It was listed, and its log is gone when it is read.
     let holder = cluster.holding("LOCK TABLE verified.frames IN ACCESS EXCLUSIVE MODE");
     let verified = verify(&house, &cluster);
-    cluster.until_somebody_waits_for("verified.frames");
+    cluster.until_it_waits_for("verify", "verified.frames");
     let deleted = deletes(&house, &cluster, "b");
     holder.commit();
     found(&verified.await.unwrap(), "1 sessions with");

@@ -97,8 +97,8 @@ pub struct Batch {
 pub enum DueChange {
     /// It stays as it is.
     Keep,
-    /// The worker should look at it from then on. Where nobody works on it and it waits since before then, it goes on
-    /// waiting since that: what changes all the time would wait for ever, and never long.
+    /// The worker should look at it from then on. Where nobody has a lease of it, not even one that lapsed, and it waits
+    /// since before then, it goes on waiting since that: what changes all the time would wait for ever, and never long.
     At(Timestamp),
     /// There is nothing for the worker to do.
     Clear,

@@ -498,11 +498,12 @@ async fn who_waits_for_a_count_gets_the_one_before() {
 async fn a_project_with_many_due_sessions_hides_nobodys() {
     const MANY: usize = 1_100;
     let cluster = Cluster::start();
-    let log = Arc::new(
-        PostgresLog::open(&PostgresOptions::new(cluster.url()))
-            .await
-            .unwrap(),
-    );
+    let options = PostgresOptions {
+        // All of them come at once.
+        wait: Duration::from_mins(1),
+        ..PostgresOptions::new(cluster.url())
+    };
+    let log = Arc::new(PostgresLog::open(&options).await.unwrap());
     let due = |name: String, at: i64| {
         let log = Arc::clone(&log);
         async move {

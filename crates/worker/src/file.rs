@@ -182,5 +182,5 @@ async fn failed(shared: &Shared, key: &SessionKey, job: &Job, why: &str) -> Resu
         .into(),
         next: lease::later(shared.clock.now(), wait),
     };
-    shared.host.fail(key, failure).await
+    shared.host.fail(key, None, failure).await
 }

@@ -90,8 +90,13 @@ pub trait Host: Send + Sync + 'static {
         update: UpdateMemory,
     ) -> Result<bool, HostError>;
 
-    /// Records a failure.
-    async fn fail(&self, key: &SessionKey, failure: FailMemory) -> Result<(), HostError>;
+    /// Records a failure, unless it is one of an update that the session knows nothing of.
+    async fn fail(
+        &self,
+        key: &SessionKey,
+        began: Option<Timestamp>,
+        failure: FailMemory,
+    ) -> Result<(), HostError>;
 
     /// Records that the file holds the text, after it was said not to.
     async fn filed(&self, key: &SessionKey) -> Result<(), HostError>;

@@ -35,10 +35,7 @@ pub(crate) async fn run(shared: &Shared, key: &SessionKey) -> Result<DueChange, 
     // What an edit is based on that comes while this goes on.
     let read = job.notes.read_for_edit();
     if job.due.is_some_and(|due| due <= shared.clock.now()) {
-        match update(shared, key).await {
-            Ok(()) | Err(HostError::Gone) => {}
-            Err(error) => failed(shared, key, &job, &error).await?,
-        }
+        update(shared, key, &job).await?;
     }
     file::write(shared, key, read).await?;
     crash_point("memory.filed");
@@ -74,11 +71,22 @@ async fn take_in_edit(
     shared.host.job_as_left(key).await
 }
 
-async fn update(shared: &Shared, key: &SessionKey) -> Result<(), HostError> {
+/// Makes an update, or records that it came to nothing.
+async fn update(shared: &Shared, key: &SessionKey, job: &Job) -> Result<(), HostError> {
     let template = Memory::template().render();
-    let Some(mut job) = shared.host.begin(key, &template).await? else {
-        return Ok(());
+    let (began, done) = match shared.host.begin(key, &template).await {
+        Ok(None) => return Ok(()),
+        Ok(Some(begun)) => (begun.notes.running, note(shared, key, begun).await),
+        Err(error) => (None, Err(error)),
     };
+    match done {
+        Ok(()) | Err(HostError::Gone) => Ok(()),
+        Err(error) => failed(shared, key, (job, began), &error).await,
+    }
+}
+
+/// Writes the next version of an update that has begun.
+async fn note(shared: &Shared, key: &SessionKey, mut job: Job) -> Result<(), HostError> {
     crash_point("memory.begun");
     let began = Began {
         at: job.notes.running,
@@ -115,7 +123,9 @@ async fn update(shared: &Shared, key: &SessionKey) -> Result<(), HostError> {
 }
 
 fn outrun() -> HostError {
-    HostError::Refused("somebody else wrote the summary meanwhile: it is tried again".into())
+    HostError::Refused(
+        "somebody else wrote the summary meanwhile, or the store has lost that this was begun: it is tried again".into(),
+    )
 }
 
 /// When an update began.
@@ -185,7 +195,7 @@ async fn commit(
 pub(crate) async fn failed(
     shared: &Shared,
     key: &SessionKey,
-    job: &Job,
+    (job, began): (&Job, Option<Timestamp>),
     error: &HostError,
 ) -> Result<(), HostError> {
     shared.stats.failure();
@@ -197,5 +207,5 @@ pub(crate) async fn failed(
         detail: told(error).into(),
         next: later(shared.clock.now(), wait),
     };
-    shared.host.fail(key, failure).await
+    shared.host.fail(key, began, failure).await
 }

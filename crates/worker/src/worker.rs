@@ -340,7 +340,7 @@ async fn crashed(shared: &Shared, key: &SessionKey) {
     if let Ok(Some(job)) = shared.host.job(key).await {
         let error = HostError::Refused("the update ended in an error of the program".into());
         // When not even that can be written, the lease lapses.
-        let _ = pass::failed(shared, key, &job, &error).await;
+        let _ = pass::failed(shared, key, (&job, None), &error).await;
     }
     release(shared, key, retry(shared)).await;
 }

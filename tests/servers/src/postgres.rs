@@ -252,10 +252,11 @@ impl Cluster {
         Holder { psql, asks }
     }
 
-    /// Waits until somebody waits for a lock on a table.
-    pub fn until_somebody_waits_for(&self, table: &str) {
+    /// Waits until somebody, by the name of its connections, waits for a lock on a table.
+    pub fn until_it_waits_for(&self, who: &str, table: &str) {
         self.until(&format!(
-            "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND relation = '{table}'::regclass"
+            "SELECT count(*) > 0 FROM pg_locks JOIN pg_stat_activity USING (pid)
+             WHERE application_name = '{who}' AND NOT granted AND relation = '{table}'::regclass"
         ));
     }
 

@@ -210,8 +210,7 @@ impl Host for InProcess {
         update: UpdateMemory,
     ) -> Result<bool, HostError> {
         let committed = self.change(key, |transaction| {
-            let running = transaction.session().and_then(|it| it.notes().running);
-            if began.is_some() && began != running {
+            if !knows(transaction.session(), began) {
                 return Ok(false);
             }
             if let Some(failed) = &failed {
@@ -223,8 +222,16 @@ impl Host for InProcess {
         committed.await
     }
 
-    async fn fail(&self, key: &SessionKey, failure: FailMemory) -> Result<(), HostError> {
+    async fn fail(
+        &self,
+        key: &SessionKey,
+        began: Option<Timestamp>,
+        failure: FailMemory,
+    ) -> Result<(), HostError> {
         let recorded = self.change(key, |transaction| {
+            if !knows(transaction.session(), began) {
+                return Ok(());
+            }
             transaction.run(Command::FailMemory(failure.clone()))?;
             Ok(())
         });
@@ -238,6 +245,11 @@ impl Host for InProcess {
         });
         recorded.await
     }
+}
+
+/// Whether a session is at the update that began then, if one did.
+fn knows(session: Option<&Session>, began: Option<Timestamp>) -> bool {
+    began.is_none() || began == session.and_then(|session| session.notes().running)
 }
 
 fn job(session: &Session, now: Timestamp) -> Job {
@@ -363,7 +375,12 @@ mod tests {
         let other = Some(Timestamp::from_millis(999));
         let commit = async |began| host.commit(&key, began, None, update.clone()).await;
         assert!(!commit(other).await.unwrap());
+        let failure = FailMemory {
+            of_file: false,
+            detail: "it could not be".into(),
+            next: Timestamp::from_millis(2_000),
+        };
+        host.fail(&key, other, failure).await.unwrap();
         assert!(commit(job.notes.running).await.unwrap());
-        assert!(!commit(job.notes.running).await.unwrap(), "it is over");
     }
 }

@@ -148,25 +148,28 @@ impl State {
         Ok(self.loaded.as_ref())
     }
 
-    /// The session, for a step that begins so.
+    /// How a step can begin that would begin so: what is not certain any more is compared.
+    pub(super) fn can_begin(&self, begin: Begin, now: Duration) -> Begin {
+        let is_certain = now.saturating_sub(self.certain) < A_MOMENT;
+        if self.loaded.is_some() && is_certain {
+            return begin;
+        }
+        Begin::Compared
+    }
+
+    /// The session, for a step that can begin so.
     pub(super) async fn begin(
         &mut self,
         begin: Begin,
         reader: &Reader,
         key: &SessionKey,
-        clock: &dyn Clock,
+        now: Duration,
     ) -> Result<Option<&Loaded>, SessionsError> {
-        let now = clock.monotonic();
-        if begin == Begin::AsLeft && self.is_certain(now) {
-            return Ok(self.loaded.as_ref());
+        if begin == Begin::Compared {
+            self.load(reader, key).await?;
+            self.certain = now;
         }
-        self.certain = now;
-        self.load(reader, key).await
-    }
-
-    /// Whether it is in memory as the log said a moment ago.
-    fn is_certain(&self, now: Duration) -> bool {
-        self.loaded.is_some() && now.saturating_sub(self.certain) < A_MOMENT
+        Ok(self.loaded.as_ref())
     }
 
     /// The session as it is in memory.

@@ -242,7 +242,9 @@ impl Sessions {
     ) -> Result<T, SessionsError> {
         let handle = self.cache.handle(key);
         let mut state = Turn::wait(handle.lock()).await;
-        let loaded = state.begin(begin, &self.reader, key, &*self.clock).await?;
+        let now = self.clock.monotonic();
+        let begin = state.can_begin(begin, now);
+        let loaded = state.begin(begin, &self.reader, key, now).await?;
         let seen = loaded.map(|loaded| look(&loaded.session));
         self.cache.weigh(key, state.weight_bytes());
         seen.ok_or_else(|| SessionsError::NotFound(key.clone()))
@@ -289,7 +291,7 @@ impl Sessions {
     /// The same for a step among others.
     pub async fn write_from<D, T>(
         &self,
-        mut begin: Begin,
+        begin: Begin,
         key: &SessionKey,
         missing: &Missing,
         decide: impl Fn(&mut Transaction<'_>) -> Result<D, Rejection>,
@@ -298,10 +300,11 @@ impl Sessions {
         let handle = self.cache.handle(key);
         let mut state = Turn::wait(handle.lock()).await;
         let mut can_store = self.blobs.is_some();
+        let mut begin = state.can_begin(begin, self.clock.monotonic());
         for _ in 0..MAX_ATTEMPTS {
-            let now = self.clock.now();
+            let (now, certain) = (self.clock.now(), self.clock.monotonic());
             let is_compared = begin == Begin::Compared || !self.reader.is_shared();
-            let loaded = state.begin(begin, &self.reader, key, &*self.clock).await?;
+            let loaded = state.begin(begin, &self.reader, key, certain).await?;
             begin = Begin::Compared;
             // A call that waited too long for its turn, or for the session to be read, changes nothing, as
             // if it had never come.

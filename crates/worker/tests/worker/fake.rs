@@ -184,7 +184,11 @@ impl Fake {
     }
 
     /// Decides, applies, and appends what came of it. How many events that were.
-    async fn run(&self, key: &SessionKey, commands: Vec<Command>) -> Result<usize, HostError> {
+    pub(crate) async fn run(
+        &self,
+        key: &SessionKey,
+        commands: Vec<Command>,
+    ) -> Result<usize, HostError> {
         let limits = Limits::default();
         let now = self.clock().now();
         let context = Context {
@@ -227,6 +231,12 @@ impl Fake {
             appended.map_err(|error| HostError::Failed(error.into()))?;
         }
         Ok(made)
+    }
+}
+
+impl Fake {
+    fn knows(&self, key: &SessionKey, began: Option<Timestamp>) -> bool {
+        began.is_none() || began == self.look(key, |session| session.notes().running)
     }
 }
 
@@ -303,8 +313,7 @@ impl Host for Fake {
         failed: Option<FailMemory>,
         update: UpdateMemory,
     ) -> Result<bool, HostError> {
-        let running = self.look(key, |session| session.notes().running);
-        if began.is_some() && began != running {
+        if !self.knows(key, began) {
             return Ok(false);
         }
         let mut commands: Vec<_> = failed.map(Command::FailMemory).into_iter().collect();
@@ -312,7 +321,15 @@ impl Host for Fake {
         Ok(self.run(key, commands).await? > 0)
     }
 
-    async fn fail(&self, key: &SessionKey, failure: FailMemory) -> Result<(), HostError> {
+    async fn fail(
+        &self,
+        key: &SessionKey,
+        began: Option<Timestamp>,
+        failure: FailMemory,
+    ) -> Result<(), HostError> {
+        if !self.knows(key, began) {
+            return Ok(());
+        }
         self.run(key, vec![Command::FailMemory(failure)])
             .await
             .map(drop)

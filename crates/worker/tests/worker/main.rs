@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fake::{Broken, Fake};
+use palimpsest_core::command::{Command, StartMemory};
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_core::message::Role;
 use palimpsest_core::session::Author;
@@ -172,6 +173,26 @@ async fn a_lease_is_renewed_while_a_long_update_runs() {
     assert_eq!(running.stats.updates() + other.stats.updates(), 1);
     running.stop().await;
     other.stop().await;
+}
+
+/// Its lease lapsed unnoticed, or the store went on from an earlier state of itself.
+#[tokio::test(start_paused = true)]
+async fn an_update_that_the_session_knows_nothing_of_is_no_update_and_no_failure() {
+    let fake = Fake::new();
+    let key = fake.due("p/a").await;
+    *fake.slow.lock().unwrap() = Duration::from_secs(5);
+    let running = start(fake.worker(options()));
+    until("begun", || !fake.read.lock().unwrap().is_empty()).await;
+    let begins = vec![Command::StartMemory(StartMemory)];
+    fake.run(&key, begins).await.unwrap();
+    until("refused", || running.stats.failures() == 1).await;
+    let notes = fake.look(&key, |session| session.notes().clone());
+    assert_eq!(notes.version.map(|it| it.author), Some(Author::Template));
+    assert_eq!(notes.failure, None);
+    // Nobody else has it, so that it is made anew at once.
+    until("written", || is_written(&fake, &key)).await;
+    assert_eq!(running.stats.failures(), 1);
+    running.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
