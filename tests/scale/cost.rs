@@ -15,6 +15,7 @@ use futures::future::join_all;
 use palimpsest_test_servers::Cluster;
 use palimpsest_tests::say::{assistant_call, noise, prepare, result, user};
 use palimpsest_tests::{Array, chance, name};
+use tokio::time::sleep;
 
 use crate::house::{House, at};
 
@@ -127,14 +128,20 @@ impl fmt::Display for Cost {
     }
 }
 
-/// Agents at work, each of which goes round so many sessions. `place` says which server a call is sent to, by the
-/// session's number and a random one.
-async fn measure(
-    cluster: &Cluster,
-    house: &House,
+/// What agents do.
+#[derive(Clone, Copy)]
+struct Work {
+    /// Each goes round so many sessions.
     sessions: usize,
-    place: impl Fn(usize, usize) -> usize + Copy,
-) -> Cost {
+    /// How long each of its turns takes at least.
+    pace: Duration,
+    /// Whether all calls of a session reach one server, or each any.
+    is_routed: bool,
+}
+
+/// Agents at work.
+async fn measure(cluster: &Cluster, house: &House, work: Work) -> Cost {
+    let sessions = work.sessions;
     let before = Taken::now(cluster, house);
     let began = Instant::now();
     let agents = (0..AGENTS).map(async |agent| {
@@ -153,12 +160,18 @@ async fn measure(
             let mut request = prepare(&session, messages);
             request.known_etag = arrays[own].etag.clone();
             let any = usize::try_from(chance::next(&mut random) >> 40).unwrap();
-            let mut client = house.context(place(agent * sessions + own, any) % house.servers());
+            let place = if work.is_routed {
+                agent * sessions + own
+            } else {
+                any
+            };
+            let mut client = house.context(place % house.servers());
             let asked = Instant::now();
             let reply = client.prepare_context(request).await.unwrap();
             took.push(asked.elapsed());
             arrays[own].take(reply.get_ref());
             turn += 1;
+            sleep(work.pace.saturating_sub(asked.elapsed())).await;
         }
         took
     });
@@ -189,33 +202,47 @@ async fn cost_of_a_turn() {
     let cluster = Cluster::start();
     let room = ["sessions.cache_bytes=2000000000"];
     let house = House::start(&at(&[&cluster]), None, (1, 0), &room);
-    let cost = measure(&cluster, &house, 1, |_, _| 0).await;
+    let work = Work {
+        sessions: 1,
+        pace: Duration::ZERO,
+        is_routed: true,
+    };
+    let cost = measure(&cluster, &house, work).await;
     println!("{AGENTS} agents of a session each, one process: {cost}");
     house.stop();
 }
 
-/// The same turns twice, with room in memory for all sessions of one server and then for a part of them: each session's
-/// at a server of its own, or each at any.
+/// The same turns where the machine is half idle, as it should be, and where it is full: with room in memory for all
+/// sessions of one server, and then for a part of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a measurement of two minutes"]
+#[ignore = "a measurement of three minutes"]
 async fn cost_of_calls_at_random() {
+    const ALL: u64 = 2_000_000_000;
+    const PART: u64 = 32 << 20;
+    let half = Duration::from_millis(64);
+    let runs = [(ALL, half), (ALL, Duration::ZERO), (PART, Duration::ZERO)];
     let cluster = Cluster::start();
-    let sessions = 32;
-    for (bytes, room) in [(2_000_000_000_u64, "for all"), (32 << 20, "32 MiB each")] {
-        for (number, routed) in [true, false].into_iter().enumerate() {
+    for (number, (bytes, pace)) in runs.into_iter().enumerate() {
+        for is_routed in [true, false] {
             let settings = [
                 format!("sessions.cache_bytes={bytes}"),
-                format!("store.postgres.schema=s{bytes}_{number}"),
-                // All of them are busy all the time: what is measured is how long that takes.
+                format!("store.postgres.schema=s{number}_{is_routed}"),
+                // Where all of them are busy all the time, what is measured is how long that takes.
                 "grpc.max_slowdown_percent=10000".to_owned(),
             ];
             let settings: Vec<_> = settings.iter().map(String::as_str).collect();
             let house = House::start(&at(&[&cluster]), None, (3, 2), &settings);
-            let place = |session, any| if routed { session } else { any };
-            let cost = measure(&cluster, &house, sessions, place).await;
-            let how = if routed { "by session" } else { "at random" };
+            let work = Work {
+                sessions: 32,
+                pace,
+                is_routed,
+            };
+            let cost = measure(&cluster, &house, work).await;
+            let how = if is_routed { "by session" } else { "at random" };
             println!(
-                "{AGENTS} agents of {sessions} sessions, 3 servers, 2 workers, room {room}, {how}: {cost}"
+                "{AGENTS} agents of {} sessions, a turn every {pace:?}, 3 servers, 2 workers, room for {bytes} bytes, \
+                 {how}: {cost}",
+                work.sessions
             );
             house.stop();
         }
