@@ -100,13 +100,13 @@ pub enum Missing {
     Refuse,
 }
 
-/// How a step begins of which others came just before it, in this process and in its right.
+/// What a step begins with, where others may write to the log too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Begin {
-    /// With the session as its log says: what others wrote is seen.
+    /// The session as its log says: what others wrote is seen.
     Compared,
-    /// With the session as this process left it a moment ago. What others wrote since is seen when the step commits, and
-    /// it is decided again then.
+    /// The session as this process left it a moment ago, for steps that follow each other, as a worker's do. What others
+    /// wrote since is seen when the step commits, and it is decided again then.
     AsLeft,
 }
 
@@ -233,7 +233,7 @@ impl Sessions {
         self.read_from(Begin::Compared, key, look).await
     }
 
-    /// The same for a step among others.
+    /// The same, for a step that may begin with what the one before it left.
     pub async fn read_from<T>(
         &self,
         begin: Begin,
@@ -288,7 +288,7 @@ impl Sessions {
             .await
     }
 
-    /// The same for a step among others.
+    /// The same, for a step that may begin with what the one before it left.
     pub async fn write_from<D, T>(
         &self,
         begin: Begin,
@@ -330,7 +330,7 @@ impl Sessions {
                     state.put_back(transaction);
                     state.load(&self.reader, key).await?;
                     match state.fill(&self.reader, key).await {
-                        // It was deleted elsewhere: what is missing now is said above.
+                        // Where it was deleted elsewhere, it is decided upon what is there now.
                         Ok(()) | Err(SessionsError::NotFound(_)) => continue,
                         Err(error) => return Err(error),
                     }
