@@ -29,10 +29,7 @@ struct Replica {
 impl Replica {
     fn start(&self) -> Server {
         let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
-        let variables = self.variables.iter();
-        let variables: Vec<_> = variables
-            .map(|(name, value)| (*name, value.as_str()))
-            .collect();
+        let variables = borrowed(&self.variables);
         Server::start_at(&self.address, &self.folder, &arguments, &variables)
     }
 }
@@ -48,6 +45,14 @@ pub(crate) struct House {
     /// Where blobs are, if it is not a folder.
     bucket: Option<Bucket>,
     folder: TempDir,
+}
+
+/// Variables of a bucket, as a command takes them.
+pub(crate) fn borrowed<'a>(variables: &'a [(&'static str, String)]) -> Vec<(&'a str, &'a str)> {
+    let variables = variables.iter();
+    variables
+        .map(|(name, value)| (*name, value.as_str()))
+        .collect()
 }
 
 /// Where the database is, for settings.
@@ -186,10 +191,7 @@ impl House {
         }
         let bucket = self.bucket.as_ref();
         let variables = bucket.map_or_else(Vec::new, Bucket::variables);
-        let variables = variables.iter();
-        let variables: Vec<_> = variables
-            .map(|(name, value)| (*name, value.as_str()))
-            .collect();
+        let variables = borrowed(&variables);
         palimpsest_with(&arguments, &variables)
     }
 

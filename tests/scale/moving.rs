@@ -7,7 +7,7 @@ use palimpsest_test_servers::Bucket;
 use palimpsest_tests::say::{append, assistant_call, prepare, result, user, uuid, with_id};
 use palimpsest_tests::{Server, name, palimpsest_with};
 
-use crate::house::at;
+use crate::house::{at, borrowed};
 use crate::replicas::database;
 
 const SESSIONS: u64 = 12;
@@ -61,10 +61,8 @@ async fn fill(server: &Server) {
 /// Runs the command, and says what it printed.
 fn migrate(arguments: &[&str], bucket: &Bucket, more: &[(&str, &str)]) -> Result<String, String> {
     let variables = bucket.variables();
-    let variables = variables
-        .iter()
-        .map(|(name, value)| (*name, value.as_str()));
-    let variables: Vec<_> = variables.chain(more.iter().copied()).collect();
+    let mut variables = borrowed(&variables);
+    variables.extend(more);
     let mut all = vec!["migrate"];
     all.extend(arguments);
     let done = palimpsest_with(&all, &variables);
@@ -94,10 +92,7 @@ async fn sessions_move_into_a_database_and_back() {
         "store.postgres.schema=moved",
     ];
     let variables = bucket.variables();
-    let variables: Vec<_> = variables
-        .iter()
-        .map(|(name, value)| (*name, value.as_str()))
-        .collect();
+    let variables = borrowed(&variables);
 
     let server = Server::start(&old, &[]);
     fill(&server).await;

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tonic::Code;
 use tonic_types::StatusExt as _;
 
-use crate::house::at;
+use crate::house::{at, borrowed};
 use crate::replicas::database;
 
 /// A server with it looks often whether its database is there.
@@ -103,10 +103,7 @@ fn a_start_says_what_is_wrong_with_the_bucket() {
         let mut variables = bucket.variables();
         variables.retain(|(known, _)| *known != name);
         variables.push((name, value.to_owned()));
-        let variables = variables.iter();
-        let variables: Vec<_> = variables
-            .map(|(name, value)| (*name, value.as_str()))
-            .collect();
+        let variables = borrowed(&variables);
         refusal(&["--blobs".to_owned(), url.to_owned()], &variables)
     };
     let url = bucket.url();
@@ -193,13 +190,13 @@ fn a_connection_is_encrypted_and_the_database_is_who_it_says() {
     // All of them are changed while the server runs.
     encrypted.put_servers(&later);
     encrypted.cluster.reload();
-    end_connections(&encrypted.cluster);
+    encrypted.cluster.end_connections();
     until_ready(&server, false);
     encrypted.put_clients(&later);
     until_ready(&server, true);
     // One that is half written is not used, and the one before is.
     encrypted.file("client.crt", "half of a certif");
-    end_connections(&encrypted.cluster);
+    encrypted.cluster.end_connections();
     std::thread::sleep(Duration::from_millis(500));
     until_ready(&server, true);
     server.stop();
@@ -227,19 +224,11 @@ fn passwords_are_asked_for() {
     let server = server(folder.path(), &url, &[&setting, QUICK]);
     // It is changed while the server runs: whoever connects from then on needs the new one.
     cluster.psql("ALTER ROLE app PASSWORD 'another'");
-    end_connections(&cluster);
+    cluster.end_connections();
     until_ready(&server, false);
     std::fs::write(&file, "another\n").unwrap();
     until_ready(&server, true);
     server.stop();
-}
-
-/// Ends all connections but the one that asks for it.
-fn end_connections(cluster: &Cluster) {
-    cluster.psql(
-        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-         WHERE application_name = 'palimpsest'",
-    );
 }
 
 fn until_ready(server: &Server, is_ready: bool) {

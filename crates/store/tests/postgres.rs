@@ -37,10 +37,6 @@ fn batch(expected: Position, frame: impl Into<Bytes>) -> Batch {
 /// Locks the row of the session `held`.
 const HELD_ROW: &str = "SELECT 1 FROM palimpsest.sessions WHERE key = 'p!held' FOR UPDATE";
 
-/// Ends all connections but the one that asks for it.
-const END_ALL: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-     WHERE application_name = 'palimpsest'";
-
 /// Stands between a client and the database, and loses answers: of every few it passes on only the question.
 struct Lossy {
     port: u16,
@@ -401,7 +397,7 @@ async fn who_gives_up_on_a_silent_host_leaves_the_next_to_the_next() {
     };
     let log = PostgresLog::open(&options).await.unwrap();
     // What leads there is gone, so that a call makes its own connection.
-    cluster.psql(END_ALL);
+    cluster.end_connections();
     sleep(Duration::from_secs(2)).await;
     silent.is_silent.store(true, Ordering::Relaxed);
     let of = key("s");

@@ -94,20 +94,20 @@ pub(crate) async fn write(
     key: &SessionKey,
     read: Option<Ordinal>,
 ) -> Result<(), HostError> {
-    let mut job = shared.host.job_as_left(key).await?;
+    let mut next = shared.host.job_as_left(key).await?;
     for _ in 0..MAX_LOOKS {
-        let Some(now) = job else {
+        let Some(job) = next else {
             return Ok(());
         };
-        match write_once(shared, key, &now, read).await {
-            Ok(true) if now.notes.unfiled.is_some() => return shared.host.filed(key).await,
+        match write_once(shared, key, &job, read).await {
+            Ok(true) if job.notes.unfiled.is_some() => return shared.host.filed(key).await,
             Ok(true) => return Ok(()),
-            Ok(false) => job = shared.host.job(key).await?,
+            Ok(false) => next = shared.host.job(key).await?,
             Err(Failed::Host(error)) => return Err(error),
-            Err(Failed::Blob(error)) => return failed(shared, key, &now, &told(&error)).await,
+            Err(Failed::Blob(error)) => return failed(shared, key, &job, &told(&error)).await,
         }
     }
-    match job {
+    match next {
         Some(job) => failed(shared, key, &job, "it is another one at each look").await,
         None => Ok(()),
     }

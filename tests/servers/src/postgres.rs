@@ -224,9 +224,8 @@ impl Cluster {
 
     /// Runs statements in it, as its owner, and returns what they print.
     pub fn psql(&self, statements: &str) -> String {
-        let done = command("psql")
-            .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align"])
-            .args(["--set", "ON_ERROR_STOP=1", "--dbname", &self.url()])
+        let done = self
+            .client()
             .args(["--command", statements])
             .output()
             .unwrap();
@@ -235,11 +234,26 @@ impl Cluster {
         String::from_utf8_lossy(&done.stdout).trim().to_owned()
     }
 
+    /// A client of it that prints what it is told and nothing else.
+    fn client(&self) -> Command {
+        let mut psql = command("psql");
+        psql.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align"])
+            .args(["--set", "ON_ERROR_STOP=1", "--dbname", &self.url()]);
+        psql
+    }
+
+    /// Ends all connections of the service's processes.
+    pub fn end_connections(&self) {
+        self.psql(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+             WHERE application_name = 'palimpsest'",
+        );
+    }
+
     /// Somebody's transaction that has locked something, by a statement that locks it.
     pub fn holding(&self, lock: &str) -> Holder {
-        let mut psql = command("psql")
-            .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align"])
-            .args(["--set", "ON_ERROR_STOP=1", "--dbname", &self.url()])
+        let mut psql = self
+            .client()
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -110,6 +110,11 @@ impl Notes {
             || self.earlier.contains(&text_digest(text))
     }
 
+    /// Whether it is at the update that began then, if one did.
+    pub fn is_at(&self, began: Option<Timestamp>) -> bool {
+        began.is_none() || began == self.running
+    }
+
     /// The last message that was read for the text which a person has edited: the latest, unless the file
     /// is known to be behind.
     pub fn read_for_edit(&self) -> Option<Ordinal> {

@@ -121,23 +121,25 @@ async fn session(
             return Ok(());
         }
     };
+    let stored = blobs.results(key).await?;
     let mut missing = named.clone();
-    let (mut kept, mut orphans) = (Vec::new(), Vec::new());
-    for (file, size) in blobs.results(key).await? {
-        match missing.remove(&*file) {
-            Some(_) => kept.push(size),
-            None => orphans.push(size),
-        }
+    for (file, _) in &stored {
+        missing.remove(&**file);
     }
     if !missing.is_empty() && !is_there(log, key, head).await? {
         return Ok(());
     }
     found.sessions += 1;
     found.events += head.revision.get();
-    found.results += kept.len() as u64;
-    found.result_bytes += kept.iter().sum::<u64>();
-    found.orphans += orphans.len() as u64;
-    found.orphan_bytes += orphans.iter().sum::<u64>();
+    for (file, size) in stored {
+        if named.contains_key(&*file) {
+            found.results += 1;
+            found.result_bytes += size;
+        } else {
+            found.orphans += 1;
+            found.orphan_bytes += size;
+        }
+    }
     for file in missing.keys() {
         found.missing += 1;
         found.fault(format!("{key}: the stored result {file} is missing"));

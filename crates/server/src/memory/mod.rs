@@ -210,7 +210,8 @@ impl Host for InProcess {
         update: UpdateMemory,
     ) -> Result<bool, HostError> {
         let committed = self.change(key, |transaction| {
-            if !knows(transaction.session(), began) {
+            let session = transaction.session();
+            if !session.is_some_and(|session| session.notes().is_at(began)) {
                 return Ok(false);
             }
             if let Some(failed) = &failed {
@@ -229,7 +230,8 @@ impl Host for InProcess {
         failure: FailMemory,
     ) -> Result<(), HostError> {
         let recorded = self.change(key, |transaction| {
-            if !knows(transaction.session(), began) {
+            let session = transaction.session();
+            if !session.is_some_and(|session| session.notes().is_at(began)) {
                 return Ok(());
             }
             transaction.run(Command::FailMemory(failure.clone()))?;
@@ -245,11 +247,6 @@ impl Host for InProcess {
         });
         recorded.await
     }
-}
-
-/// Whether a session is at the update that began then, if one did.
-fn knows(session: Option<&Session>, began: Option<Timestamp>) -> bool {
-    began.is_none() || began == session.and_then(|session| session.notes().running)
 }
 
 fn job(session: &Session, now: Timestamp) -> Job {

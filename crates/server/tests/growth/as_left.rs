@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use palimpsest_core::command::{Append, Command, Create, Rejection};
+use palimpsest_core::command::{Append, Command, Rejection};
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_server::clock::{Clock, IdSource, ManualClock};
@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::delta::Log;
-use crate::message;
+use crate::{message, turn};
 
 fn clock() -> Arc<ManualClock> {
     Arc::new(ManualClock::at(Timestamp::from_millis(1_000_000)))
@@ -37,13 +37,6 @@ fn append(number: u128) -> Command {
     })
 }
 
-async fn append_to(sessions: &Sessions, key: &SessionKey, number: u128) {
-    let missing = Missing::Create(Create::default());
-    let decide = |transaction: &mut Transaction<'_>| transaction.run(append(number)).map(drop);
-    let written = sessions.write(key, &missing, decide, |_, ()| Ok(()));
-    written.await.unwrap();
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pass_of_the_worker_asks_twice() {
     let log = Arc::new(Log::default().shared());
@@ -52,7 +45,7 @@ async fn a_pass_of_the_worker_asks_twice() {
     let sessions = Arc::new(process(&log, &clock));
     let mut number = 0;
     while log.itself().due(clock.now(), 1).await.unwrap().is_empty() {
-        append_to(&sessions, &key, number).await;
+        turn(&sessions, &key, number).await;
         number += 1;
     }
     let clock: Arc<dyn Clock> = clock;
@@ -89,8 +82,8 @@ async fn what_others_wrote_is_seen_by_each_step_that_says_something() {
     let clock = clock();
     let key = SessionKey::parse("projects/p/sessions/s").unwrap();
     let (one, other) = (process(&log, &clock), process(&log, &clock));
-    append_to(&one, &key, 0).await;
-    append_to(&other, &key, 1).await;
+    turn(&one, &key, 0).await;
+    turn(&other, &key, 1).await;
     let theirs = log.itself().head(&key).await.unwrap().unwrap().revision;
     let messages = |begin| {
         one.read_from(begin, &key, |session| {
@@ -116,7 +109,7 @@ async fn what_others_wrote_is_seen_by_each_step_that_says_something() {
     assert_eq!(seen.await.unwrap(), 3);
 
     // Nothing, and no, are said of what is there.
-    append_to(&other, &key, 3).await;
+    turn(&other, &key, 3).await;
     let nothing = one.write_from(
         Begin::AsLeft,
         &key,
@@ -125,7 +118,7 @@ async fn what_others_wrote_is_seen_by_each_step_that_says_something() {
         |session, ()| Ok(session.transcript().next().get() as usize),
     );
     assert_eq!(nothing.await.unwrap(), 4);
-    append_to(&other, &key, 4).await;
+    turn(&other, &key, 4).await;
     let refuses = |transaction: &mut Transaction<'_>| {
         let session = transaction.session().unwrap();
         if session.transcript().next().get() == 5 {
@@ -140,7 +133,7 @@ async fn what_others_wrote_is_seen_by_each_step_that_says_something() {
     decided.await.unwrap();
 
     // A moment later it is looked at again.
-    append_to(&other, &key, 5).await;
+    turn(&other, &key, 5).await;
     assert_eq!(messages(Begin::AsLeft).await.unwrap(), 5);
     clock.advance(Duration::from_millis(200));
     assert_eq!(messages(Begin::AsLeft).await.unwrap(), 6);

@@ -12,7 +12,8 @@ const READY: &str = "greatest(due, lease_until)";
 
 /// Whether a session is one that a worker ($3) takes up: one that nobody has had, that it had last, that was never given
 /// back, or that has been ready since before a time ($4).
-const ITS: &str = "(lease_owner IS NULL OR lease_owner = $3 OR lease_until IS NOT NULL OR greatest(due, lease_until) < $4)";
+const ITS: &str =
+    "(lease_owner IS NULL OR lease_owner = $3 OR lease_until IS NOT NULL OR {ready} < $4)";
 
 macro_rules! statements {
     ($($name:ident: $text:literal;)*) => {
@@ -29,8 +30,8 @@ macro_rules! statements {
                     text.replace("{schema}", schema)
                         .replace("{head}", HEAD)
                         .replace("{tombstone}", TOMBSTONE)
-                        .replace("{ready}", READY)
                         .replace("{its}", ITS)
+                        .replace("{ready}", READY)
                 };
                 Self {
                     $($name: of($text),)*

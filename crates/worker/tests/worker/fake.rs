@@ -234,12 +234,6 @@ impl Fake {
     }
 }
 
-impl Fake {
-    fn knows(&self, key: &SessionKey, began: Option<Timestamp>) -> bool {
-        began.is_none() || began == self.look(key, |session| session.notes().running)
-    }
-}
-
 #[async_trait]
 impl Host for Fake {
     async fn job(&self, key: &SessionKey) -> Result<Option<Job>, HostError> {
@@ -313,7 +307,7 @@ impl Host for Fake {
         failed: Option<FailMemory>,
         update: UpdateMemory,
     ) -> Result<bool, HostError> {
-        if !self.knows(key, began) {
+        if !self.look(key, |session| session.notes().is_at(began)) {
             return Ok(false);
         }
         let mut commands: Vec<_> = failed.map(Command::FailMemory).into_iter().collect();
@@ -327,7 +321,7 @@ impl Host for Fake {
         began: Option<Timestamp>,
         failure: FailMemory,
     ) -> Result<(), HostError> {
-        if !self.knows(key, began) {
+        if !self.look(key, |session| session.notes().is_at(began)) {
             return Ok(());
         }
         self.run(key, vec![Command::FailMemory(failure)])
