@@ -1,6 +1,6 @@
 # What people run. `make test` is all that a change has to pass.
 
-.PHONY: run test lint docs bench peers chaos soak scale load fuzz image deny tools
+.PHONY: run test lint docs bench peers chaos siege soak scale load fuzz image deny tools
 
 # The server, with everything on this machine.
 run:
@@ -43,6 +43,16 @@ chaos:
 	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest CHAOS_SCHEDULES=$(SCHEDULES) \
 		cargo test --locked --workspace --test chaos -- --nocapture
 	DISK_SCHEDULES=$(FULL_DISKS) cargo test --locked --workspace --test disk_full -- --nocapture
+
+# Every attack of tests/siege at once on a release under the limits of the chart, beside an honest tenant; then silent
+# TLS handshakes. `ONLY=window_zero` for one attack, `PERCENT=10` for a smaller size, `HANDLES=hard` for a limit of
+# 1,024 file handles that the server cannot raise. The attackers need 6,000 file handles themselves.
+siege: MINUTES = 5
+siege:
+	cargo build --release --locked
+	ulimit -Sn 6000 && PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest SIEGE_MINUTES=$(MINUTES) \
+		SIEGE_ONLY=$(ONLY) SIEGE_PERCENT=$(PERCENT) SIEGE_HANDLES=$(HANDLES) \
+		cargo test --locked --workspace --test siege -- --ignored --nocapture --test-threads=1
 
 # The same load for a long time against a release: memory, handles, disk and latency may not drift.
 MINUTES ?= 30

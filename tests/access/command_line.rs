@@ -44,6 +44,12 @@ fn commands_show_a_key_over_tls_and_say_what_is_missing() {
     let with_file = [&sessions[..], &["--api-key-file", file]].concat();
     assert!(palimpsest(&with_file).status.success());
 
+    // A key without the right: the reason is told, and not only that there is no backup.
+    let place = world.at("backups");
+    let place = place.to_str().unwrap();
+    let backup = ["backup", "--to", place, "--server", &https, "--tls-ca", ca];
+    fails(&palimpsest_with(&backup, &variable), "the server says: ");
+
     fails(&palimpsest(&sessions), "PALIMPSEST_API_KEY");
     fails(&palimpsest_with(&sessions[..3], &variable), "--tls-ca");
     fails(

@@ -3,7 +3,10 @@
 use palimpsest_proto::context::v1::call_tool_request::Call;
 use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;
 use palimpsest_proto::context::v1::session_service_client::SessionServiceClient;
-use palimpsest_proto::context::v1::{CallToolRequest, CreateSessionRequest, Session, ToolUseBlock};
+use palimpsest_proto::context::v1::{
+    AdoptedCompaction, AppendMessagesRequest, CallToolRequest, CreateSessionRequest, Session,
+    ToolUseBlock, UpdateSessionRequest,
+};
 use palimpsest_tests::say::{append, user};
 use palimpsest_tests::tenant::{told, with};
 use palimpsest_tests::{calls, refused, refused_field};
@@ -186,4 +189,54 @@ async fn the_tool_that_snips_takes_the_right_to() {
         }
     }
     assert_eq!(denied, 1);
+}
+
+#[tokio::test]
+async fn a_hold_takes_the_right_to_delete_and_an_adopted_summary_the_right_to_compact() {
+    let world = World::new();
+    let owner = world.key("p", "read,write,compact,admin");
+    let writer = world.key("p", "read,write");
+    let server = world.serve(&[]);
+    let channel = server.channel().await;
+    let session = "projects/p/sessions/s";
+    put(&channel, &owner, session).await;
+    let mut sessions = SessionServiceClient::new(channel.clone());
+    let hold = |reason: &str| UpdateSessionRequest {
+        session: Some(Session {
+            name: session.into(),
+            hold: reason.into(),
+            ..Default::default()
+        }),
+        update_mask: Some(prost_types::FieldMask {
+            paths: vec!["hold".into()],
+        }),
+        ..Default::default()
+    };
+    // Whoever writes may protect a session, and cannot take that back.
+    let place = sessions.update_session(with(&writer, hold("case 4711")));
+    place.await.unwrap();
+    for reason in ["", "another case"] {
+        let status = sessions.update_session(with(&writer, hold(reason))).await;
+        let status = status.unwrap_err();
+        let about = refused(&status, Code::PermissionDenied, "PERMISSION_DENIED");
+        assert_eq!(about["permission"], "admin", "{reason:?}");
+    }
+    let same = sessions.update_session(with(&writer, hold("case 4711")));
+    same.await.unwrap();
+    let lift = sessions.update_session(with(&owner, hold("")));
+    assert_eq!(lift.await.unwrap().into_inner().session.unwrap().hold, "");
+
+    let mut client = ContextServiceClient::new(channel);
+    let adopt = AppendMessagesRequest {
+        adopted_compaction: Some(AdoptedCompaction::default()),
+        ..append(session, vec![user("what they did until now")])
+    };
+    let status = client.append_messages(with(&writer, adopt.clone())).await;
+    let about = refused(
+        &status.unwrap_err(),
+        Code::PermissionDenied,
+        "PERMISSION_DENIED",
+    );
+    assert_eq!(about["permission"], "compact");
+    client.append_messages(with(&owner, adopt)).await.unwrap();
 }

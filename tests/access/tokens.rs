@@ -6,12 +6,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;
+use palimpsest_tests::say::{append, user};
 use palimpsest_tests::{Server, refused};
 use rcgen::KeyPair;
 use serde_json::{Value, json};
 use tonic::Code;
 
-use crate::world::{World, list, soon};
+use crate::world::{SOON, World, list, soon, watch, with};
 
 /// A key of an issuer.
 pub(crate) struct Signer {
@@ -251,4 +253,49 @@ async fn new_keys_of_the_issuer_are_taken_up_and_old_ones_are_let_go() {
     let said = async || server.log().join("\n").contains("cannot be used");
     soon("the error", said).await;
     list(&channel, &second, "p").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_the_key_that_signed_its_token() {
+    let world = World::new();
+    let (old, new) = (
+        Signer::new("1", Algorithm::ES256),
+        Signer::new("2", Algorithm::ES256),
+    );
+    publish(&world, &[&old, &new]);
+    let server = serve(&world);
+    let channel = server.channel().await;
+    let rights = json!({"palimpsest_rights": ["read", "write"]});
+    let (first, second) = (old.sign(&claims(&rights)), new.sign(&claims(&rights)));
+    let session = "projects/p/sessions/s";
+    let mut client = ContextServiceClient::new(channel.clone());
+    let request = append(session, vec![user("x")]);
+    client.append_messages(with(&first, request)).await.unwrap();
+    let mut ends = watch(&channel, &first, session).await.unwrap();
+    let mut stays = watch(&channel, &second, session).await.unwrap();
+    publish(&world, &[&new]);
+    let ended = tokio::time::timeout(SOON, async {
+        loop {
+            if let Err(status) = ends.message().await {
+                return status;
+            }
+        }
+    });
+    refused(
+        &ended.await.unwrap(),
+        Code::Unauthenticated,
+        "UNAUTHENTICATED",
+    );
+    // The other key is the one that it was, in the file as it is now.
+    let request = append(session, vec![user("y")]);
+    client
+        .append_messages(with(&second, request))
+        .await
+        .unwrap();
+    let mut revision = 0;
+    while revision < 2 {
+        let next = tokio::time::timeout(SOON, stays.message());
+        let event = next.await.unwrap().unwrap().unwrap();
+        revision = event.event.map_or(revision, |event| event.revision);
+    }
 }

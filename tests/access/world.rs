@@ -15,7 +15,7 @@ use tonic::{Status, Streaming};
 
 /// How often the servers of these tests look at files, and how long a change may take to be in force.
 const RELOAD: &str = "auth.reload_ms=100";
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_mins(2);
 
 /// A server's folder, with the files that say who may enter.
 pub(crate) struct World {

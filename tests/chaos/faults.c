@@ -6,10 +6,12 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -17,7 +19,7 @@
 #include <unistd.h>
 
 // The numbers, in the order of faults.rs.
-enum { WRITE_ERRNO, SYNC_ERRNO, PER_MILLE, SHORT, DELAY_US, CLOCK_MS, INJECTED, NUMBERS };
+enum { WRITE_ERRNO, SYNC_ERRNO, PER_MILLE, SHORT, DELAY_US, CLOCK_MS, RESULT_ERRNO, INJECTED, NUMBERS };
 
 static _Atomic int64_t none[NUMBERS];
 static _Atomic int64_t *numbers = none;
@@ -95,6 +97,24 @@ ssize_t pwrite64(int fd, const void *bytes, size_t length, off64_t at) {
     wait_a_while();
     return fails(WRITE_ERRNO) ? -1 : next(fd, bytes, cut(length), at);
 }
+
+// A stored result, which is opened when it is read or written.
+static int is_result(const char *path) {
+    return path != NULL && strstr(path, "/tool-results/") != NULL;
+}
+
+#define OPEN(name) \
+    int name(const char *path, int flags, ...) { \
+        NEXT(name); \
+        va_list rest; \
+        va_start(rest, flags); \
+        mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0; \
+        va_end(rest); \
+        return is_result(path) && fails(RESULT_ERRNO) ? -1 : next(path, flags, mode); \
+    }
+
+OPEN(open)
+OPEN(open64)
 
 int fsync(int fd) {
     NEXT(fsync);

@@ -8,9 +8,9 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// How many numbers there are, of eight bytes each.
-const NUMBERS: usize = 7;
+const NUMBERS: usize = 8;
 /// Where the count of injected faults is.
-const INJECTED: u64 = 6;
+const INJECTED: u64 = 7;
 
 const EIO: i64 = 5;
 const ENOSPC: i64 = 28;
@@ -35,13 +35,17 @@ pub(crate) enum Fault {
     ClockForward,
     /// It is hours earlier at once.
     ClockBack,
+    /// Stored results can neither be read nor written; everything else can.
+    NoResults,
+    /// It is more than a year later at once.
+    ClockYearAhead,
     /// The model's provider takes requests and never answers.
     ProviderHangs,
 }
 
 impl Fault {
     /// All of them.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::None,
         Self::WriteErrors,
         Self::SyncErrors,
@@ -50,6 +54,8 @@ impl Fault {
         Self::SlowDisk,
         Self::ClockForward,
         Self::ClockBack,
+        Self::NoResults,
+        Self::ClockYearAhead,
         Self::ProviderHangs,
     ];
 
@@ -59,17 +65,19 @@ impl Fault {
         !matches!(self, Self::WriteErrors | Self::SyncErrors)
     }
 
-    /// Errors of writes, errors of syncs, how many of a thousand, short writes, delay, clock.
+    /// Errors of writes, errors of syncs, how many of a thousand, short writes, delay, clock, errors of results.
     fn numbers(self) -> [i64; NUMBERS - 1] {
         match self {
             Self::None | Self::ProviderHangs => [0; _],
-            Self::WriteErrors => [EIO, 0, 300, 0, 0, 0],
-            Self::SyncErrors => [0, EIO, 300, 0, 0, 0],
-            Self::ShortWrites => [0, 0, 500, 1, 0, 0],
-            Self::NoSpace => [ENOSPC, 0, 1_000, 0, 0, 0],
-            Self::SlowDisk => [0, 0, 0, 0, 5_000, 0],
-            Self::ClockForward => [0, 0, 0, 0, 0, 26 * HOUR_MS],
-            Self::ClockBack => [0, 0, 0, 0, 0, -26 * HOUR_MS],
+            Self::WriteErrors => [EIO, 0, 300, 0, 0, 0, 0],
+            Self::SyncErrors => [0, EIO, 300, 0, 0, 0, 0],
+            Self::ShortWrites => [0, 0, 500, 1, 0, 0, 0],
+            Self::NoSpace => [ENOSPC, 0, 1_000, 0, 0, 0, 0],
+            Self::SlowDisk => [0, 0, 0, 0, 5_000, 0, 0],
+            Self::ClockForward => [0, 0, 0, 0, 0, 26 * HOUR_MS, 0],
+            Self::ClockBack => [0, 0, 0, 0, 0, -26 * HOUR_MS, 0],
+            Self::NoResults => [0, 0, 1_000, 0, 0, 0, EIO],
+            Self::ClockYearAhead => [0, 0, 0, 0, 0, 400 * 24 * HOUR_MS, 0],
         }
     }
 }

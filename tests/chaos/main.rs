@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
 
 mod agent;
+mod endings;
 mod faults;
 mod intruder;
 mod schedule;

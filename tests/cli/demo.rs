@@ -227,3 +227,37 @@ fn a_terminal_is_given_back_as_it_was() {
     );
     assert_eq!(left_in(temporary.path()), [""; 0]);
 }
+
+/// The texts of a picture, in order.
+fn texts(svg: &str) -> Vec<String> {
+    let parts = svg.split('>').filter_map(|part| part.split('<').next());
+    let texts = parts.map(str::trim).filter(|text| !text.is_empty());
+    texts.map(str::to_owned).collect()
+}
+
+#[test]
+fn without_a_terminal_the_demo_plays_what_the_readme_shows() {
+    let temporary = tempfile::tempdir().unwrap();
+    let output = demo(temporary.path())
+        .args(["--svg", "demo.svg"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{said}");
+    // The summary follows, so that the first compaction uses it and frees nearly all.
+    let memory = said.lines().find(|line| line.starts_with("memory"));
+    let versions = memory.and_then(|line| line.split_whitespace().nth(2));
+    let versions: u64 = versions.unwrap().parse().unwrap();
+    assert!(versions >= 20, "{versions} versions:\n{said}");
+    let compacted = |line: &&str| line.starts_with("request") && line.contains("level 5");
+    let first = said.lines().find(compacted).unwrap();
+    let freed = first.split_whitespace().rev().find_map(|word| {
+        let digits: String = word.chars().filter(char::is_ascii_digit).collect();
+        digits.parse::<u64>().ok()
+    });
+    assert!(freed.unwrap() >= 100, "{first}");
+    let shown = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/images/demo.svg");
+    let shown = fs::read_to_string(shown).unwrap();
+    let played = fs::read_to_string(temporary.path().join("demo.svg")).unwrap();
+    assert_eq!(texts(&played), texts(&shown));
+}

@@ -6,8 +6,11 @@
     reason = "a process takes real time to end"
 )]
 
+mod blocks;
 mod compacted;
 mod demo;
+mod hostile;
+mod messages;
 mod readme;
 mod reimport;
 mod replay;

@@ -103,7 +103,7 @@ impl World {
             if memory.version > 0 && !memory.running {
                 return memory.text;
             }
-            assert!(began.elapsed() < Duration::from_secs(20), "{memory:?}");
+            assert!(began.elapsed() < Duration::from_mins(2), "{memory:?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -131,6 +131,19 @@ fn messages(export: &str) -> Vec<Value> {
             Value::Object(line.clone())
         })
         .collect()
+}
+
+/// The view without what the command that stored a result put into the name of its file.
+fn unsalted(view: &str) -> String {
+    let mut parts = view.split("/tool-results/");
+    let mut out = parts.next().unwrap().to_owned();
+    for part in parts {
+        let (call, rest) = part.split_once('-').unwrap();
+        let (tag, rest) = rest.split_at(16);
+        assert!(tag.chars().all(|c| c.is_ascii_hexdigit()), "{part}");
+        out.extend(["/tool-results/", call, "-", rest]);
+    }
+    out
 }
 
 /// A conversation with everything that a message may have.
@@ -203,7 +216,7 @@ async fn what_is_exported_comes_back_with_view_transcript_and_summary() {
         // Each session has names of its own for its turns, and for where its results are.
         let view = |session: &str| {
             let view = world.run(&["view", session, "--provider", provider]);
-            untagged(&view).replace(&format!("/{session}/"), "/s/")
+            unsalted(&untagged(&view).replace(&format!("/{session}/"), "/s/"))
         };
         assert_eq!(view("again"), view("first"), "{provider}");
     }
@@ -325,7 +338,7 @@ async fn a_bad_file_brings_nothing() {
             "{\"type\":\"user\"}\n".to_owned(),
             "line 1: is no beginning",
         ),
-        ("empty", String::new(), "line 1: is missing"),
+        ("empty", String::new(), "it is empty"),
     ];
     for (name, text, why) in bad {
         let path = world.write(&format!("{name}.jsonl"), &text);

@@ -10,12 +10,13 @@ const QUESTION: &str = "Why did the build fail?";
 const ANSWER: &str = "Its disk was full.";
 const MODEL: &str = "claude-fake";
 
-/// Runs one agent: its model calls the tool, and then answers.
+/// Runs one agent: its model calls the tool, reads the last line of what was stored, and then answers.
 async fn run(language: Language, address: String) {
     let built = language.build().await;
     let provider = FakeProvider::start().await.unwrap();
     let plans = [
         Behaviour::Call("read_log".to_owned()),
+        Behaviour::Call("ReadToolResult".to_owned()),
         Behaviour::Say(ANSWER.to_owned()),
     ];
     provider.script(MODEL, plans.map(Plan::from));
@@ -35,7 +36,7 @@ async fn run(language: Language, address: String) {
     assert_eq!(said.trim_end(), ANSWER, "{language:?}");
     let requests = provider.requests();
     let statuses: Vec<_> = requests.iter().map(|request| request.status).collect();
-    assert_eq!(statuses, [200, 200], "{language:?}: {requests:?}");
+    assert_eq!(statuses, [200; 3], "{language:?}: {requests:?}");
     let second = requests[1].body["messages"].to_string();
     assert!(second.contains(QUESTION), "{language:?}: {second}");
     assert!(second.contains("palimpsest://"), "{language:?}: {second}");
@@ -43,6 +44,10 @@ async fn run(language: Language, address: String) {
         !second.contains("step 4999"),
         "the log was stored: {second}"
     );
+    // The last line is in no preview of another session's result, and comes by the tool alone.
+    let answered = requests[2].body["messages"].as_array().unwrap();
+    let last = answered.last().unwrap().to_string();
+    assert!(last.contains("disk full"), "{language:?}: {last}");
 }
 
 fn session_of(language: Language) -> String {
@@ -66,9 +71,9 @@ async fn agents_run_with_the_providers_own_sdks() {
             ..ListMessagesRequest::default()
         };
         let listed = sessions.list_messages(asked).await.unwrap().into_inner();
-        assert_eq!(listed.messages.len(), 4, "{language:?}");
+        assert_eq!(listed.messages.len(), 6, "{language:?}");
         for message in &listed.messages {
-            // The question and the result, between which the two answers stand.
+            // The question and the results, after each of which the model answers.
             let metadata = message.metadata.as_ref().unwrap();
             let is_answer = message.ordinal % 2 == 0;
             assert_eq!(

@@ -7,6 +7,7 @@ mod agents;
 mod compare;
 mod hook;
 mod language;
+mod readme;
 mod world;
 
 use std::path::PathBuf;

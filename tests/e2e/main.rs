@@ -9,6 +9,7 @@
 
 mod bad_input;
 mod breakpoints;
+mod by_hand;
 mod calls;
 mod collapse;
 mod compaction;
@@ -38,6 +39,8 @@ mod quotas_together;
 mod refusals;
 mod repeats;
 mod rewind;
+mod searching;
+mod secrets;
 mod sessions;
 mod shutdown;
 mod shutdown_load;
@@ -47,6 +50,7 @@ mod telemetry;
 mod tools;
 mod transcripts;
 mod waiting;
+mod warned;
 mod working;
 
 use palimpsest_tests::Shared;

@@ -118,7 +118,7 @@ async fn watches_at_one_time() {
     drop(first);
     let began = Instant::now();
     while sessions.watch_session(watch()).await.is_err() {
-        assert!(began.elapsed() < Duration::from_secs(5), "it is given back");
+        assert!(began.elapsed() < Duration::from_mins(2), "it is given back");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

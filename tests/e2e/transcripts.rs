@@ -338,7 +338,7 @@ async fn events_are_listed_and_watched_alike() {
                 }
             }
         };
-        let event = tokio::time::timeout(Duration::from_secs(5), next)
+        let event = tokio::time::timeout(Duration::from_mins(2), next)
             .await
             .unwrap();
         assert_eq!(event.revision, revision);
@@ -356,7 +356,7 @@ async fn events_are_listed_and_watched_alike() {
             }
         }
     };
-    let status = tokio::time::timeout(Duration::from_secs(5), end)
+    let status = tokio::time::timeout(Duration::from_mins(2), end)
         .await
         .unwrap();
     refused(&status, Code::NotFound, "SESSION_NOT_FOUND");

@@ -70,7 +70,7 @@ async fn p14_a_view_comes_in_time_though_its_summary_does_not() {
             break;
         }
         assert!(
-            asked.elapsed() < Duration::from_secs(30),
+            asked.elapsed() < Duration::from_mins(2),
             "no summary: {text}"
         );
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -25,6 +25,7 @@ use tonic_types::StatusExt as _;
 /// of a compaction or of an undo, by their number.
 const POINTS: &[&str] = &[
     "session.decided:2",
+    "session.intended:2",
     "session.stored:3",
     "session.committed:4",
     "blob.put",
@@ -68,7 +69,7 @@ const SETTINGS: &[&str] = &[
 ];
 
 /// How long what happens in the background may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 const ASKS_ON: &[u8] = br#"{"role":"user","content":[{"type":"text","text":"go on"}]}"#;
 

@@ -150,6 +150,11 @@ impl House {
             .max_decoding_message_size(usize::MAX)
     }
 
+    /// The connection to one server.
+    pub(crate) fn channel(&self, server: usize) -> Channel {
+        self.channels[server].clone()
+    }
+
     /// A client of one server.
     pub(crate) fn sessions(&self, server: usize) -> Sessions {
         SessionServiceClient::new(self.channels[server].clone())

@@ -8,10 +8,12 @@
 mod agent;
 mod cost;
 mod house;
+mod lost;
 mod mishaps;
 mod moving;
 mod refusals;
 mod replicas;
+mod rows;
 mod verifying;
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! What goes wrong, and when: processes end as by a power failure every few seconds, the database is restarted twice
-//! and fails over once.
+//! and fails over once, and somebody goes on changing how durable its commits are by default.
 
 use std::time::Duration;
 
@@ -10,6 +10,9 @@ use crate::house::House;
 
 /// How long a process stays away.
 const AWAY: Duration = Duration::from_millis(700);
+/// The time between changes of the default of `synchronous_commit`, and its values by turns.
+const SETTING: Duration = Duration::from_millis(1_500);
+const DEFAULTS: [&str; 4] = ["off", "local", "on", "remote_apply"];
 
 /// What happened so far, and what is still to happen.
 #[derive(Debug)]
@@ -21,6 +24,7 @@ pub(crate) struct Mishaps {
     kills: u32,
     restarts: u32,
     failovers: u32,
+    settings: u32,
 }
 
 impl Mishaps {
@@ -34,12 +38,13 @@ impl Mishaps {
             kills: 0,
             restarts: 0,
             failovers: 0,
+            settings: 0,
         }
     }
 
     /// Whether all that should go wrong did.
     pub(crate) fn happened(&self) -> bool {
-        self.kills > 2 && self.restarts == 2 && self.failovers == 1
+        self.kills > 2 && self.restarts == 2 && self.failovers == 1 && self.settings > 4
     }
 
     /// Does what is due after so long a time of work.
@@ -75,6 +80,17 @@ impl Mishaps {
             primary.stop("immediate");
             standby.promote();
             self.failovers += 1;
+        }
+        if now > SETTING * (self.settings + 1) {
+            let database = if self.failovers > 0 {
+                standby
+            } else {
+                &*primary
+            };
+            let default = DEFAULTS[self.settings as usize % DEFAULTS.len()];
+            database.psql(&format!("ALTER SYSTEM SET synchronous_commit = {default}"));
+            database.reload();
+            self.settings += 1;
         }
     }
 

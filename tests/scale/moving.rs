@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use palimpsest_proto::context::v1::ListMessagesRequest;
+use palimpsest_proto::context::v1::{
+    DeleteSessionRequest, ListMessagesRequest, ListSessionsRequest,
+};
 use palimpsest_test_servers::Bucket;
 use palimpsest_tests::say::{append, assistant_call, prepare, result, user, uuid, with_id};
 use palimpsest_tests::{Server, name, palimpsest_with};
@@ -148,4 +150,97 @@ async fn sessions_move_into_a_database_and_back() {
     let server = Server::start(&back, &[]);
     assert_eq!(all(&server).await, after);
     server.stop();
+}
+
+async fn delete(server: &Server, session: &str) {
+    let request = DeleteSessionRequest {
+        session: name(session),
+        ..DeleteSessionRequest::default()
+    };
+    let mut client = server.sessions().await;
+    let reply = client.delete_session(request).await.unwrap().into_inner();
+    assert!(reply.complete);
+}
+
+async fn names(server: &Server) -> Vec<String> {
+    let request = ListSessionsRequest {
+        parent: "projects/p".into(),
+        page_size: 1_000,
+        ..ListSessionsRequest::default()
+    };
+    let list = server.sessions().await.list_sessions(request).await;
+    let mut names: Vec<_> = list
+        .unwrap()
+        .into_inner()
+        .sessions
+        .into_iter()
+        .map(|it| it.name)
+        .collect();
+    names.sort();
+    names
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_was_deleted_since_it_moved_is_not_brought_back() {
+    let (cluster, bucket) = (database(), Bucket::start());
+    let folder = tempfile::tempdir().unwrap();
+    let (old, new) = (folder.path().join("old"), folder.path().join("new"));
+    let old_dir = old.to_str().unwrap().to_owned();
+    let url = format!("store.postgres.url={}", at(&[&cluster]));
+    let blobs = format!("blobs.url={}", bucket.url());
+    let schema = "store.postgres.schema=deleted_since";
+    let shared = ["--set", &url, "--set", &blobs, "--set", schema];
+    let variables = bucket.variables();
+    let variables = borrowed(&variables);
+    let quiet = ["--set", "worker.enabled=false"];
+    let server = Server::start(&old, &quiet);
+    fill(&server).await;
+    server.stop();
+    let there = ["--from", "sled", "--to", "postgres", "--data-dir", &old_dir];
+    let there = [&there[..], &shared].concat();
+    migrate(&there, &bucket, &[]).unwrap();
+
+    let server = Server::start(&old, &quiet);
+    delete(&server, "moved-1").await;
+    server.stop();
+    let settings = [&shared[..], &quiet].concat();
+    let server = Server::start_with(&new, &settings, &variables);
+    delete(&server, "moved-2").await;
+    server.stop();
+    let said = migrate(&there, &bucket, &[]).unwrap_err();
+    assert!(said.contains("2 sessions were in both stores"), "{said}");
+    assert!(said.contains("moved-1 (in the source)"), "{said}");
+    assert!(said.contains("moved-2 (in the target)"), "{said}");
+    let mirror = [&there[..], &["--deletions", "mirror"]].concat();
+    let said = migrate(&mirror, &bucket, &[]).unwrap();
+    assert!(
+        said.contains("10 sessions") && said.contains("other store: 2."),
+        "{said}"
+    );
+    let said = migrate(&there, &bucket, &[]).unwrap();
+    assert!(said.contains("Moved now: 0 sessions"), "{said}");
+    let gone = [name("moved-1"), name("moved-2")];
+    let server = Server::start(&old, &quiet);
+    let left = names(&server).await;
+    assert!(
+        left.len() == 10 && gone.iter().all(|it| !left.contains(it)),
+        "{left:?}"
+    );
+    server.stop();
+    let server = Server::start_with(&new, &settings, &variables);
+    assert_eq!(names(&server).await, left);
+    // What went on in one store is not deleted for what became of it in the other.
+    let said = append(
+        &name("moved-3"),
+        vec![with_id(&uuid(901), user("it goes on"))],
+    );
+    server.context().await.append_messages(said).await.unwrap();
+    server.stop();
+    let server = Server::start(&old, &quiet);
+    delete(&server, "moved-3").await;
+    server.stop();
+    let said = migrate(&mirror, &bucket, &[]).unwrap_err();
+    assert!(said.contains("have gone on in the other"), "{said}");
+    let keep = [&there[..], &["--deletions", "keep"]].concat();
+    migrate(&keep, &bucket, &[]).unwrap();
 }

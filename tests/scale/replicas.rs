@@ -209,7 +209,7 @@ async fn who_watches_at_one_server_sees_what_happens_at_the_other() {
         let request = append(&session, turn(number, 3));
         let began = Instant::now();
         house.context(0).append_messages(request).await.unwrap();
-        let told = tokio::time::timeout(Duration::from_secs(5), async {
+        let told = tokio::time::timeout(Duration::from_mins(2), async {
             loop {
                 let told = stream.message().await.unwrap().unwrap();
                 if told.event.is_some() {
@@ -409,7 +409,7 @@ async fn one_worker_does_what_is_done_for_all_and_another_when_it_is_gone() {
     house.kill(busy);
     let before = passes(&[other]);
     while passes(&[other]) < before + 2.0 {
-        assert!(began.elapsed() < Duration::from_secs(30));
+        assert!(began.elapsed() < Duration::from_mins(2));
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     house.stop();
@@ -513,7 +513,7 @@ async fn a_log_that_was_cut_off_is_told_and_holds_nobody_up() {
     for _ in 0..6 {
         let mut client = house.context(1);
         let asked = client.prepare_context(prepare(&session, Vec::new()));
-        let asked = tokio::time::timeout(Duration::from_secs(10), asked).await;
+        let asked = tokio::time::timeout(Duration::from_mins(2), asked).await;
         let status = asked.expect("an answer").unwrap_err();
         assert_eq!(status.code(), Code::Internal, "{status:?}");
     }

@@ -87,6 +87,11 @@ fn on_a_database(data_dir: &Path, extra: &[&str]) -> Vec<String> {
     settings.collect()
 }
 
+/// The binary under test, with nothing around it.
+fn binary_command() -> Command {
+    Command::new(binary())
+}
+
 fn text_of<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     let start = format!("\"{key}\":\"");
     let rest = &line[line.find(&start)? + start.len()..];
@@ -101,28 +106,38 @@ impl Server {
 
     /// The same, with variables in its environment.
     pub fn start_with(data_dir: &Path, extra: &[&str], vars: &[(&str, &str)]) -> Self {
-        Self::start_until("ready", ANY_PORT, data_dir, extra, vars)
+        Self::start_until("ready", binary_command(), ANY_PORT, data_dir, extra, vars)
+    }
+
+    /// Starts a server under limits of its process: the arguments of a shell's `ulimit`, such as `-Sn 1024`.
+    pub fn start_limited(data_dir: &Path, extra: &[&str], limits: &str) -> Self {
+        // The limits are in force before the program begins, so that it can raise the soft ones as it would anywhere.
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", &format!("ulimit {limits} && exec \"$0\" \"$@\"")]);
+        shell.arg(binary());
+        Self::start_until("ready", shell, ANY_PORT, data_dir, extra, &[])
     }
 
     /// The same, at an address that its clients know.
     pub fn start_at(address: &str, data_dir: &Path, extra: &[&str], vars: &[(&str, &str)]) -> Self {
-        Self::start_until("ready", address, data_dir, extra, vars)
+        Self::start_until("ready", binary_command(), address, data_dir, extra, vars)
     }
 
     /// The same, for one that is not ready and answers all the same.
     pub fn start_unready(data_dir: &Path, extra: &[&str]) -> Self {
-        Self::start_until("serving", ANY_PORT, data_dir, extra, &[])
+        Self::start_until("serving", binary_command(), ANY_PORT, data_dir, extra, &[])
     }
 
     fn start_until(
         awaited: &str,
+        mut command: Command,
         address: &str,
         data_dir: &Path,
         extra: &[&str],
         vars: &[(&str, &str)],
     ) -> Self {
         let store = on_a_database(data_dir, extra);
-        let mut child = Command::new(binary())
+        let mut child = command
             .args(["serve", "--listen", address, "--log-format", "json"])
             .args(["--admin-listen", ANY_PORT, "--data-dir"])
             .arg(data_dir)
@@ -176,6 +191,11 @@ impl Server {
         &self.address
     }
 
+    /// The address of the admin port.
+    pub fn admin(&self) -> &str {
+        &self.admin
+    }
+
     /// What Prometheus would read now.
     pub fn scrape(&self) -> String {
         let answer = self.ask("/metrics");
@@ -203,6 +223,12 @@ impl Server {
     /// What it logged so far.
     pub fn log(&self) -> Vec<String> {
         self.log.lock().unwrap().clone()
+    }
+
+    /// The lines that it logged from the line number `first` on, from 0.
+    pub fn log_from(&self, first: usize) -> Vec<String> {
+        let log = self.log.lock().unwrap();
+        log.get(first..).map(<[String]>::to_vec).unwrap_or_default()
     }
 
     /// Ends it as a power failure would: SIGKILL.

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"slices"
 	"strings"
 
 	pb "example.com/yours/gen/palimpsest/context/v1"
@@ -54,8 +55,28 @@ func resultOf(
 	return anthropic.NewToolResultBlock(call.ID, shown.GetText(), false)
 }
 
+// Answers a call: one of the service's own tools by the service, another by this program.
+func answerOf(
+	ctx context.Context, palimpsest pb.ContextServiceClient, own map[string]bool, call anthropic.ToolUseBlock,
+) anthropic.ContentBlockParamUnion {
+	if !own[call.Name] {
+		return resultOf(ctx, palimpsest, call)
+	}
+	reply := must(palimpsest.CallTool(ctx, &pb.CallToolRequest{Session: session, Call: &pb.CallToolRequest_ToolUse{
+		ToolUse: &pb.ToolUseBlock{ToolUseId: call.ID, ToolName: call.Name, InputJson: call.Input}}}))
+	result := reply.GetToolResult()
+	return anthropic.NewToolResultBlock(call.ID, result.GetContent().GetText(), result.GetIsError())
+}
+
 func answer(ctx context.Context, palimpsest pb.ContextServiceClient, text string) string {
 	provider := anthropic.NewClient()
+	// The service's tools, by which the model reads back what left its context.
+	own, offered := map[string]bool{}, slices.Clone(tools)
+	for _, tool := range must(palimpsest.ListTools(ctx, &pb.ListToolsRequest{
+		Session: session, Format: pb.Format_FORMAT_ANTHROPIC_MESSAGES})).Tools {
+		own[tool.Name] = true
+		offered = append(offered, param.Override[anthropic.ToolUnionParam](json.RawMessage(tool.DefinitionJson)))
+	}
 	var array []anthropic.MessageParam
 	var etag []byte
 	next := anthropic.NewUserMessage(anthropic.NewTextBlock(text))
@@ -68,7 +89,7 @@ func answer(ctx context.Context, palimpsest pb.ContextServiceClient, text string
 		}
 		etag = view.Etag
 		response := must(provider.Messages.New(ctx, anthropic.MessageNewParams{
-			Model: model, MaxTokens: 1_024, Messages: array, Tools: tools}))
+			Model: model, MaxTokens: 1_024, Messages: array, Tools: offered}))
 		// The whole response: its id, model and usage are read from it, so tokens are exact from here on.
 		must(palimpsest.AppendMessages(ctx, &pb.AppendMessagesRequest{
 			Session: session, Messages: asInput([]byte(response.RawJSON()))}))
@@ -79,7 +100,7 @@ func answer(ctx context.Context, palimpsest pb.ContextServiceClient, text string
 			case anthropic.TextBlock:
 				said.WriteString(block.Text)
 			case anthropic.ToolUseBlock:
-				results = append(results, resultOf(ctx, palimpsest, block))
+				results = append(results, answerOf(ctx, palimpsest, own, block))
 			}
 		}
 		if len(results) == 0 {

@@ -36,11 +36,28 @@ def result_of(palimpsest, call):
     return {"type": "tool_result", "tool_use_id": call.id, "content": shown.text}
 
 
+def own_tools(palimpsest):
+    """The service's tools, by which the model reads back what left its context."""
+    request = rpc.ListToolsRequest(session=SESSION, format=say.FORMAT_ANTHROPIC_MESSAGES)
+    return {tool.name: json.loads(tool.definition_json) for tool in palimpsest.ListTools(request).tools}
+
+
+def answer_of(palimpsest, own, call):
+    """Answers a call: one of the service's tools by the service, another by this program."""
+    if call.name not in own:
+        return result_of(palimpsest, call)
+    tool_use = {"type": "tool_use", "id": call.id, "name": call.name, "input": call.input}
+    payload = say.Payload(format=say.FORMAT_ANTHROPIC_MESSAGES, json=json.dumps(tool_use).encode())
+    return json.loads(palimpsest.CallTool(rpc.CallToolRequest(session=SESSION, payload=payload)).tool_result_json)
+
+
 def main(text):
     palimpsest = ContextServiceStub(
         grpc.insecure_channel(os.environ.get("PALIMPSEST_ADDRESS", "127.0.0.1:50051"))
     )
     model = anthropic.Anthropic()
+    own = own_tools(palimpsest)
+    tools = TOOLS + list(own.values())
     array, etag, new = [], b"", [{"role": "user", "content": text}]
     while True:
         request = rpc.PrepareContextRequest(
@@ -49,14 +66,14 @@ def main(text):
         view = palimpsest.PrepareContext(request)
         array = array[: view.keep_messages] + [json.loads(message) for message in view.messages_json]
         etag = view.etag
-        response = model.messages.create(model=MODEL, max_tokens=1_024, messages=array, tools=TOOLS)
+        response = model.messages.create(model=MODEL, max_tokens=1_024, messages=array, tools=tools)
         # The whole response: its id, model and usage are read from it, so tokens are exact from here on.
         answer = as_input(response.to_dict())
         palimpsest.AppendMessages(rpc.AppendMessagesRequest(session=SESSION, messages=[answer]))
         if response.stop_reason != "tool_use":
             return "".join(block.text for block in response.content if block.type == "text")
         calls = [block for block in response.content if block.type == "tool_use"]
-        new = [{"role": "user", "content": [result_of(palimpsest, call) for call in calls]}]
+        new = [{"role": "user", "content": [answer_of(palimpsest, own, call) for call in calls]}]
 
 
 if __name__ == "__main__":

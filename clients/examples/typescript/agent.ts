@@ -45,7 +45,26 @@ async function resultOf(call: OpenAI.ChatCompletionMessageFunctionToolCall): Pro
   return { role: "tool", tool_call_id: call.id, content };
 }
 
+/** Answers a call: one of the service's own tools by the service, another by this program. */
+async function answerOf(
+  own: Set<string>,
+  call: OpenAI.ChatCompletionMessageFunctionToolCall,
+): Promise<Message> {
+  if (!own.has(call.function.name)) return resultOf(call);
+  const json = Buffer.from(JSON.stringify(call));
+  const payload = { format: Format.OPENAI_CHAT, json };
+  const { toolResultJson } = await palimpsest.callTool({ session, call: { case: "payload", value: payload } });
+  return JSON.parse(Buffer.from(toolResultJson).toString()) as Message;
+}
+
 async function answer(text: string): Promise<string> {
+  // The service's tools, by which the model reads back what left its context.
+  const listed = await palimpsest.listTools({ session, format: Format.OPENAI_CHAT });
+  const own = new Set(listed.tools.map((tool) => tool.name));
+  const definitions = listed.tools.map(
+    (tool) => JSON.parse(Buffer.from(tool.definitionJson).toString()) as OpenAI.ChatCompletionTool,
+  );
+  const offered = [...tools, ...definitions];
   let array: Message[] = [];
   let knownEtag: Uint8Array = new Uint8Array();
   let messages = [asInput({ role: "user", content: text })];
@@ -54,13 +73,13 @@ async function answer(text: string): Promise<string> {
     const fresh = view.messagesJson.map((json) => JSON.parse(Buffer.from(json).toString()) as Message);
     array = [...array.slice(0, view.keepMessages), ...fresh];
     knownEtag = view.etag;
-    const response = await provider.chat.completions.create({ model, messages: array, tools });
+    const response = await provider.chat.completions.create({ model, messages: array, tools: offered });
     // The whole response: its id, model and usage are read from it, so tokens are exact from here on.
     await palimpsest.appendMessages({ session, target, messages: [asInput(response)] });
     const said = response.choices[0]?.message;
     const calls = said?.tool_calls?.filter((call) => call.type === "function") ?? [];
     if (calls.length === 0) return said?.content ?? "";
-    messages = (await Promise.all(calls.map(resultOf))).map(asInput);
+    messages = (await Promise.all(calls.map((call) => answerOf(own, call)))).map(asInput);
   }
 }
 

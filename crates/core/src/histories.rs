@@ -297,6 +297,7 @@ impl World {
             now: Timestamp::from_millis(0),
             limits: &limits,
             can_store: true,
+            file_salt: 0,
         };
         let key = SessionKey::parse("projects/p/sessions/s").unwrap();
         let create_ = Create {
@@ -338,6 +339,7 @@ impl World {
             now,
             limits: &limits,
             can_store: true,
+            file_salt: 0,
         };
         let mut decided = decide(&self.session, command.clone(), context);
         if decided == Err(Rejection::NotHeld) {

@@ -29,6 +29,7 @@ pub mod limits;
 pub mod memory;
 pub mod message;
 pub mod policy;
+pub(crate) mod quoting;
 pub mod reading;
 pub mod replay;
 pub mod session;

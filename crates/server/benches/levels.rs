@@ -66,7 +66,7 @@ impl Bench {
             Policies::new(&overlay, []).unwrap(),
             1 << 30,
         );
-        let blobs = Arc::new(Blobs::open("memory://").unwrap());
+        let blobs = Arc::new(Blobs::in_memory());
         let sessions = sessions.with_blobs(Arc::clone(&blobs));
         let ids = Arc::new(IdSource::random(Arc::clone(&clock)));
         let sessions = Arc::new(sessions);

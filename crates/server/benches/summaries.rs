@@ -29,7 +29,8 @@ use palimpsest_server::memory;
 use palimpsest_server::services::{ContextHandlers, Service};
 use palimpsest_server::sessions::{Policies, Sessions};
 use palimpsest_store::SessionLog;
-use palimpsest_store::blobs::Blobs;
+use palimpsest_store::StoreId;
+use palimpsest_store::blobs::{Blobs, Owner};
 use palimpsest_store::sled::{SledLog, SledOptions};
 use serde_json::{Value, json};
 use tokio::task::{JoinHandle, JoinSet};
@@ -58,7 +59,11 @@ impl Bench {
         let log: Arc<dyn SessionLog> =
             Arc::new(SledLog::open(&SledOptions::new(folder.join("log"))).unwrap());
         let blobs = folder.join("blobs");
-        let blobs = Arc::new(Blobs::open(&blobs.to_string_lossy()).unwrap());
+        let blobs = Arc::new(Blobs::open(&blobs.to_string_lossy()).unwrap().bind(Owner {
+            store: StoreId::from_bytes([1; 16]),
+            adopts: true,
+            takes_over_from: None,
+        }));
         let limits = Arc::new(Limits::default());
         let policies = Policies::default();
         let sessions = Sessions::new(log, Arc::clone(&clock), limits, policies, 1 << 30);

@@ -7,11 +7,11 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::grpc::Health;
 use crate::metrics::Metrics;
+use crate::net::AdminListener;
 
 /// What the port tells about.
 #[derive(Debug, Clone)]
@@ -23,8 +23,8 @@ pub struct Subject {
 }
 
 /// Serves until `stop`.
-pub async fn serve(
-    listener: TcpListener,
+pub(crate) async fn serve(
+    listener: AdminListener,
     subject: Subject,
     stop: CancellationToken,
 ) -> io::Result<()> {
@@ -35,10 +35,20 @@ pub async fn serve(
 
 fn router(subject: Subject) -> Router {
     Router::new()
-        .route("/healthz", get(async || "alive\n"))
+        .route("/healthz", get(alive))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .with_state(subject)
+}
+
+/// Fails when only a restart helps, so that a supervisor sees to one.
+async fn alive(State(subject): State<Subject>) -> impl IntoResponse {
+    if subject.health.is_alive() {
+        (StatusCode::OK, "alive\n")
+    } else {
+        let why = "the store has ended and must be restarted\n";
+        (StatusCode::SERVICE_UNAVAILABLE, why)
+    }
 }
 
 async fn ready(State(subject): State<Subject>) -> impl IntoResponse {

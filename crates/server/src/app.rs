@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use palimpsest_store::SessionLog;
+use palimpsest_store::blobs::Owner;
 use palimpsest_store::sled::InHand;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
@@ -43,7 +44,8 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
         policies,
         usize::try_from(context.config.sessions.cache_bytes)?,
     );
-    let blobs = Arc::new(store::open_blobs(&context.config).await?);
+    let owner = Owner::of(&*log).await?;
+    let blobs = Arc::new(store::open_blobs(&context.config, owner).await?);
     let clock = Arc::clone(&context.clock);
     let quotas = Arc::new(Quotas::new(context.config.quotas.clone(), clock));
     let sessions = sessions
@@ -80,7 +82,7 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
         context.mutations,
         context.draining,
     )
-    .with_quotas(quotas)
+    .with_quotas(Arc::clone(&quotas))
     .with_prices(context.config.prices)
     // Where others share the log, one of them has a worker.
     .with_worker(worker.is_some() || !log.is_exclusive())
@@ -116,6 +118,7 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
     };
     Ok(App {
         routes,
+        quotas: Some(quotas),
         backend: Arc::new(Store {
             log,
             background: Mutex::new([worker, upkeep, Some(hints)]),

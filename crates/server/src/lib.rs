@@ -16,6 +16,7 @@ pub mod hooks;
 pub mod memory;
 pub mod metrics;
 pub mod migrate;
+pub mod net;
 pub mod quotas;
 pub mod serve;
 pub mod services;

@@ -35,8 +35,8 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     };
     let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
-    // Every error says its cause itself, so that the chain would only repeat it.
-    anstream::eprintln!("{red}error{red:#}: {error}");
+    let text = cli::error_text(&error);
+    anstream::eprintln!("{red}error{red:#}: {text}");
     if error.is::<ConfigErrors>() {
         USAGE.into()
     } else {

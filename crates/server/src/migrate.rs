@@ -1,7 +1,11 @@
 //! Moves sessions from one store into another: the same log, the same results, the same views.
 //!
 //! It can be cut off anywhere and begun again: what is in the target must be the beginning of what is in the
-//! source, and the rest is added. A session counts when the views that both stores give are the same bytes.
+//! source, and the rest is added. A session counts when the views that both stores give are the same bytes. What was
+//! deleted in one of the two since it was moved is not brought back by the next run.
+
+mod deletions;
+mod record;
 
 use std::sync::Arc;
 
@@ -18,6 +22,9 @@ use palimpsest_store::{
 };
 use sha2::{Digest as _, Sha256};
 
+pub use self::deletions::{Deleted, Deletions, Found};
+use self::record::Known;
+pub use self::record::Record;
 use crate::clock::Clock;
 use crate::sessions::{Policies, READ_BYTES, Sessions, SessionsError};
 
@@ -49,6 +56,22 @@ pub enum MigrateError {
         "{0} changed while it was moved: stop the servers and workers on the source, then go on"
     )]
     Changed(SessionKey),
+    /// Sessions were deleted in one of the two since they were moved.
+    #[error(
+        "{0} sessions were in both stores and have been deleted in one of them since: {1}. Nothing was moved. With \
+         --deletions mirror they are deleted in the other store too; with --deletions keep they stay where they are, \
+         and those of the source are moved again"
+    )]
+    Deleted(usize, Found),
+    /// Such a session has changed in the store that still has it.
+    #[error(
+        "{0} sessions were deleted in one store and have gone on in the other: {1}. Nothing was moved. Delete them there, \
+         or keep them with --deletions keep"
+    )]
+    Grown(usize, Found),
+    /// The record of what was moved could not be read or written.
+    #[error("the record of what was moved cannot be used: {0}: {1}")]
+    Record(String, #[source] std::io::Error),
     /// The views of the two differ.
     #[error(
         "{0} gives another view in the target: nothing of the source was changed, and this is a defect"
@@ -72,8 +95,11 @@ impl Side {
     ) -> Result<Self, crate::errors::BoxError> {
         let policies = Policies::new(&Overlay::default(), &std::collections::BTreeMap::new())?;
         let limits = Arc::new(Limits::default());
+        let sessions = Sessions::new(Arc::clone(&log), clock, limits, policies, CACHE_BYTES);
         Ok(Self {
-            sessions: Sessions::new(Arc::clone(&log), clock, limits, policies, CACHE_BYTES),
+            sessions: sessions
+                .with_blobs(Arc::clone(&blobs))
+                .with_process("migrate".to_owned()),
             log,
             blobs,
         })
@@ -87,6 +113,8 @@ pub struct Migrated {
     pub sessions: u64,
     /// Those that had to be moved, wholly or in part.
     pub moved: u64,
+    /// Sessions that were deleted because the other store's were.
+    pub deleted: u64,
     /// Events that were added.
     pub events: u64,
     /// Results and summaries that were added.
@@ -99,20 +127,25 @@ impl std::ops::AddAssign for Migrated {
     fn add_assign(&mut self, other: Self) {
         self.sessions += other.sessions;
         self.moved += other.moved;
+        self.deleted += other.deleted;
         self.events += other.events;
         self.files += other.files;
         self.bytes += other.bytes;
     }
 }
 
-/// Moves every session, of one project or of all.
+/// Moves every session, of one project or of all, after what was deleted since an earlier run is settled.
 pub async fn migrate(
-    from: &Side,
-    to: &Side,
+    (from, to): (&Side, &Side),
     project: Option<&ProjectId>,
     now: Timestamp,
+    record: &Record,
+    deletions: Deletions,
 ) -> Result<Migrated, MigrateError> {
-    let mut all = Migrated::default();
+    let mut all = Migrated {
+        deleted: deletions::settle((from, to), project, record, deletions).await?,
+        ..Migrated::default()
+    };
     let mut after: Option<SessionKey> = None;
     loop {
         let page = from.log.list(project, after.as_ref(), MAX_LIST).await?;
@@ -127,6 +160,7 @@ pub async fn migrate(
                 key: &key,
                 head: &head,
                 now,
+                record,
             };
             moved.run().await
         });
@@ -134,6 +168,7 @@ pub async fn migrate(
         while let Some(one) = done.try_next().await? {
             all += one;
         }
+        record.sync().await?;
         tracing::info!(sessions = all.sessions, moved = all.moved, "moving");
     }
 }
@@ -145,6 +180,7 @@ struct Move<'a> {
     key: &'a SessionKey,
     head: &'a Head,
     now: Timestamp,
+    record: &'a Record,
 }
 
 impl Move<'_> {
@@ -171,6 +207,12 @@ impl Move<'_> {
         if both[0] != both[1] {
             return Err(MigrateError::Differs(self.key.clone()));
         }
+        let known = Known {
+            source: self.head.incarnation,
+            target: at.incarnation,
+            revision: self.head.revision,
+        };
+        self.record.add(self.key, known).await?;
         done.moved = u64::from(done.events + done.files > 0);
         Ok(done)
     }
@@ -273,6 +315,7 @@ impl Move<'_> {
             } else {
                 DueChange::Keep
             },
+            settles: Vec::new(),
             blob_bytes: if is_last {
                 self.head.blob_bytes.saturating_sub(counted)
             } else {

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use palimpsest_store::StoreError;
 use palimpsest_worker::Stats;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
@@ -23,6 +24,8 @@ use crate::config::Config;
 use crate::errors::BoxError;
 use crate::grpc::{self, Admission, Edge, Gate, Health, InFlight, Mutations, Tls};
 use crate::metrics::Metrics;
+use crate::net::{self, AdminListener, Connections, Door};
+use crate::quotas::Quotas;
 use crate::upkeep;
 
 /// How long the admin port may take to close: its calls take no time.
@@ -96,6 +99,8 @@ pub trait Backend: Send + Sync + 'static {
 pub struct App {
     /// The routes to the handlers, from [`grpc::Services::into_routes`].
     pub routes: Routes,
+    /// What projects may use; without it, as much as there is.
+    pub quotas: Option<Arc<Quotas>>,
     /// What lies behind them.
     pub backend: Arc<dyn Backend>,
 }
@@ -177,7 +182,11 @@ impl Server {
             Arc::clone(&context.changes),
             context.draining.clone(),
         );
-        let admin = Admin::start(admin, &context, &health, &admission);
+        let share = net::Share::of_process(context.config.grpc.max_connections);
+        let connections = Connections::new(share.grpc);
+        context.metrics.watch_connections(&connections);
+        let door = Door::new(admin, Connections::new(share.admin), None);
+        let admin = Admin::start(door, &context, &health, &admission);
 
         // Before the store is opened: keys or certificates that cannot be used must not cost that.
         let (access, tls) = entrance(&context).await.map_err(ServeError::Start)?;
@@ -193,14 +202,15 @@ impl Server {
             admission.clone(),
             Arc::clone(&context.clock),
             Arc::clone(&context.ids),
-            Gate::new(access),
+            (Gate::new(access), app.quotas),
             context.metrics.clone(),
         );
         let config = Arc::clone(&context.config);
         let closing = CancellationToken::new();
         let accepting = closing.clone();
         let mut serving = tokio::spawn(async move {
-            grpc::serve(listener, routes, edge, &config.grpc, tls, accepting).await
+            let listener = (listener, connections);
+            grpc::serve(listener, routes, edge, &config.grpc, tls, accepting).await;
         });
         announce(&context.config, addresses);
         let watching = CancellationToken::new();
@@ -225,9 +235,7 @@ impl Server {
         context.draining.cancel();
         closing.cancel();
         let served = match broken {
-            Some(ended) => ended
-                .map_err(BoxError::from)
-                .and_then(|r| r.map_err(Into::into)),
+            Some(ended) => ended.map_err(BoxError::from),
             None => drain(&context, &admission, serving).await,
         };
         let closed = backend.close().await;
@@ -320,13 +328,21 @@ async fn watch_store(
             _ => {}
         }
         health.set_ready(outcome.is_ok()).await;
+        let has_ended = |error: &BoxError| {
+            let error = error.downcast_ref::<StoreError>();
+            matches!(error, Some(StoreError::Failed(_)))
+        };
+        if outcome.as_ref().is_err_and(has_ended) && health.is_alive() {
+            tracing::error!("the store has ended for good: not alive until a restart");
+            health.set_dead().await;
+        }
         if end.run_until_cancelled(sleep(every)).await.is_none() {
             return;
         }
     }
 }
 
-type Serving = JoinHandle<Result<(), tonic::transport::Error>>;
+type Serving = JoinHandle<()>;
 
 /// Waits for calls and changes in flight, though not for ever.
 async fn drain(context: &Context, admission: &Admission, serving: Serving) -> Result<(), BoxError> {
@@ -355,7 +371,7 @@ async fn drain(context: &Context, admission: &Admission, serving: Serving) -> Re
         return Ok(());
     };
     if let Some(served) = served {
-        return Ok(served??);
+        return Ok(served?);
     }
     stop.abort();
     Ok(())
@@ -384,12 +400,7 @@ struct Admin {
 }
 
 impl Admin {
-    fn start(
-        listener: TcpListener,
-        context: &Context,
-        health: &Health,
-        admission: &Admission,
-    ) -> Self {
+    fn start(door: Door, context: &Context, health: &Health, admission: &Admission) -> Self {
         let stop = CancellationToken::new();
         context.metrics.watch_server(
             (health, &context.clock),
@@ -402,7 +413,11 @@ impl Admin {
             health: health.clone(),
             metrics: context.metrics.clone(),
         };
-        let serving = tokio::spawn(admin::serve(listener, subject, stop.clone()));
+        let serving = tokio::spawn(admin::serve(
+            AdminListener::new(door),
+            subject,
+            stop.clone(),
+        ));
         Self { stop, serving }
     }
 

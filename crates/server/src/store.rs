@@ -1,13 +1,14 @@
 //! Where sessions and their results are kept, as the settings say it: opened, and told apart no further.
 
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use palimpsest_store::blobs::{BlobError, Blobs};
+use palimpsest_store::blobs::{BlobError, Blobs, Owner};
 use palimpsest_store::postgres::{PostgresLog, PostgresOptions, Secret};
-use palimpsest_store::sled::{InHand, Observers, SledLog, SledOptions};
-use palimpsest_store::{SessionLog, told};
+use palimpsest_store::sled::{InHand, Observers, SledLog, SledOptions, copy_for_reading};
+use palimpsest_store::{SessionLog, StoreError, told};
 use palimpsest_summarize::SecretSource;
 use secrecy::ExposeSecret as _;
 use tokio::task::spawn_blocking;
@@ -42,7 +43,7 @@ impl Engine {
 
 /// Opens the log, for a server or a worker.
 pub async fn open(config: &Config, metrics: &Metrics, in_hand: InHand) -> Result<Engine, BoxError> {
-    tokio::fs::create_dir_all(&config.data_dir).await?;
+    make_folder(&config.data_dir).await?;
     if config.store.postgres.url.is_some() {
         let log = PostgresLog::open(&database(config)?).await?;
         return Ok(Engine::Shared(Arc::new(log)));
@@ -53,25 +54,99 @@ pub async fn open(config: &Config, metrics: &Metrics, in_hand: InHand) -> Result
     Ok(Engine::Embedded(open_embedded(options).await?))
 }
 
-/// Opens the log that the settings name, for a command that only reads it: it is there, and stays as it is.
-pub async fn open_existing(config: &Config) -> Result<Arc<dyn SessionLog>, BoxError> {
+/// Makes the data folder. The system's own error names no path.
+pub async fn make_folder(folder: &Path) -> Result<(), BoxError> {
+    let made = tokio::fs::create_dir_all(folder).await;
+    made.map_err(|error| {
+        let path = folder.display();
+        let text = if error.kind() == std::io::ErrorKind::AlreadyExists
+            || error.kind() == std::io::ErrorKind::NotADirectory
+        {
+            format!("failed to use the data folder {path}: a file is in its place; pass --data-dir with a folder")
+        } else {
+            format!("failed to make the data folder {path}: {error}; pass --data-dir with a folder that can be written")
+        };
+        BoxError::from(text)
+    })
+}
+
+/// A log that is open for reading, with the copy that it is read from.
+pub struct Readable {
+    /// The log.
+    pub log: Arc<dyn SessionLog>,
+    /// Removed with its value.
+    _copy: Option<tempfile::TempDir>,
+}
+
+/// Opens the log that the settings name, for a command that only reads it: it is there, and stays as it is. An embedded
+/// store is copied into `scratch` first, because opening one writes and recovers what a crash left.
+pub async fn open_existing(config: &Config, scratch: &Path) -> Result<Readable, BoxError> {
     if config.store.postgres.url.is_some() {
         let options = PostgresOptions {
             migrate: false,
             ..database(config)?
         };
-        return Ok(Arc::new(PostgresLog::open(&options).await?));
+        return Ok(Readable {
+            log: Arc::new(PostgresLog::open(&options).await?),
+            _copy: None,
+        });
     }
-    Ok(open_existing_embedded(config).await?)
+    let options = existing(config)?;
+    let (from, scratch) = (options.dir.clone(), scratch.to_owned());
+    let copied = spawn_blocking(move || {
+        let copy = tempfile::Builder::new()
+            .prefix("palimpsest-")
+            .tempdir_in(&scratch)
+            .map_err(|error| format!("cannot write to {}: {error}", scratch.display()))?;
+        let to = copy.path().join(LOG_FOLDER);
+        std::fs::create_dir(&to)?;
+        copy_for_reading(&from, &to)?;
+        Ok::<_, BoxError>((copy, to))
+    });
+    let (copy, to) = copied.await??;
+    let dir = options.dir.clone();
+    let opened = open_embedded(SledOptions {
+        dir: to,
+        min_free_bytes: 0,
+        ..options
+    });
+    let log = opened.await.map_err(|error| of_the_store(error, dir))?;
+    Ok(Readable {
+        log,
+        _copy: Some(copy),
+    })
 }
 
-/// The same with the log in the data folder, whatever else the settings name.
-pub async fn open_existing_embedded(config: &Config) -> Result<Arc<SledLog>, BoxError> {
-    let options = embedded(config);
-    if !options.dir.is_dir() {
-        return Err(format!("there is no store in {}", config.data_dir.display()).into());
+/// Says of the store what was found out about its copy.
+fn of_the_store(error: BoxError, dir: PathBuf) -> BoxError {
+    match error.downcast::<StoreError>() {
+        Ok(error) => match *error {
+            StoreError::Corrupt { detail, .. } => Box::new(StoreError::Corrupt {
+                kept: dir.clone(),
+                dir,
+                detail,
+            }),
+            error => Box::new(error),
+        },
+        Err(error) => error,
     }
-    open_embedded(options).await
+}
+
+fn existing(config: &Config) -> Result<SledOptions, BoxError> {
+    let options = SledOptions {
+        moves_damaged_aside: false,
+        ..embedded(config)
+    };
+    if options.dir.is_dir() {
+        return Ok(options);
+    }
+    Err(format!("there is no store in {}", config.data_dir.display()).into())
+}
+
+/// Opens the log in the data folder, whatever else the settings name. It is not changed but for what a crash left half
+/// done, and a damaged one is left where it is.
+pub async fn open_existing_embedded(config: &Config) -> Result<Arc<SledLog>, BoxError> {
+    open_embedded(existing(config)?).await
 }
 
 /// Opens a log in a folder.
@@ -160,13 +235,21 @@ fn location(config: &Config) -> String {
     }
 }
 
-/// The same for whoever puts something there. A place that does not let this process in is told at once; one that
-/// cannot be reached may be back when it is needed.
-pub async fn open_blobs(config: &Config) -> Result<Blobs, BoxError> {
-    let (location, blobs) = (location(config), blobs(config)?);
-    match timeout(CHECK, blobs.check(&process_name())).await {
+/// The same for the log that puts something there, bound to it. A place that does not let this process in, or that belongs
+/// to another log, is an error. A place that cannot be reached may be back when it is needed, and is verified then.
+pub async fn open_blobs(config: &Config, owner: Owner) -> Result<Blobs, BoxError> {
+    let (location, blobs) = (location(config), blobs(config)?.bind(owner));
+    let checked = async {
+        // Whose the files are is seen before anything is written to try the place.
+        let verified = blobs.verify().await.map_err(BlobError::or_refused);
+        if verified.as_ref().is_err_and(BlobError::is_final) {
+            return verified;
+        }
+        blobs.check(&process_name()).await
+    };
+    match timeout(CHECK, checked).await {
         Ok(Ok(())) => {}
-        Ok(Err(error @ BlobError::Refused(_))) => return Err(format!("{location}: {error}").into()),
+        Ok(Err(error)) if error.is_final() => return Err(format!("{location}: {error}").into()),
         Ok(Err(error)) => {
             let error = told(&error);
             tracing::warn!(

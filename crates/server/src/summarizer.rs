@@ -166,18 +166,14 @@ fn one(
     config: &SummarizerConfig,
 ) -> Result<One, Error> {
     let name = model.model.as_ref().map_or("", |name| name.as_str());
-    let (own_place, own_key) = match model.provider {
-        ModelProvider::OpenAi => (OpenAi::BASE_URL, "OPENAI_API_KEY"),
-        ModelProvider::Anthropic | ModelProvider::None => {
-            (Anthropic::BASE_URL, "ANTHROPIC_API_KEY")
-        }
+    let own_place = match model.provider {
+        ModelProvider::OpenAi => OpenAi::BASE_URL,
+        ModelProvider::Anthropic | ModelProvider::None => Anthropic::BASE_URL,
     };
-    let auth = match (&model.api_key_env, &model.api_key_file, &model.base_url) {
-        (Some(variable), _, _) => Auth::Key(SecretSource::Env(variable.as_str().to_owned())),
-        (None, Some(path), _) => Auth::Key(SecretSource::File(path.clone())),
-        (None, None, None) => Auth::Key(SecretSource::Env(own_key.to_owned())),
-        // The key of the provider's own place goes nowhere else unless somebody says so.
-        (None, None, Some(_)) => Auth::None,
+    let auth = match (model.key_variable(), &model.api_key_file) {
+        (Some(variable), _) => Auth::Key(SecretSource::Env(variable.to_owned())),
+        (None, Some(path)) => Auth::Key(SecretSource::File(path.clone())),
+        (None, None) => Auth::None,
     };
     let base_url = model
         .base_url

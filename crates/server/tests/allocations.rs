@@ -55,7 +55,7 @@ struct Client {
 impl Client {
     fn new() -> Self {
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::from_millis(1)));
-        let blobs = Arc::new(Blobs::open("memory://").unwrap());
+        let blobs = Arc::new(Blobs::in_memory());
         let overlay: Overlay = toml::from_str(POLICY).unwrap();
         let sessions = Sessions::new(
             Arc::new(MemoryLog::new()),

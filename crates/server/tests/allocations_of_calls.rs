@@ -44,7 +44,7 @@ impl Client {
     /// A session that was said and served.
     fn new(messages: usize) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::from_millis(1)));
-        let blobs = Arc::new(Blobs::open("memory://").unwrap());
+        let blobs = Arc::new(Blobs::in_memory());
         let sessions = Sessions::new(
             Arc::new(MemoryLog::new()),
             Arc::clone(&clock),

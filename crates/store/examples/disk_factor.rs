@@ -50,6 +50,7 @@ fn batch(expected: Position, seed: u64, len: usize) -> Batch {
         summary: random(seed, 80),
         due: DueChange::At(Timestamp::from_millis(i64::try_from(seed).unwrap_or(0))),
         blob_bytes: 0,
+        settles: Vec::new(),
     }
 }
 
@@ -97,7 +98,11 @@ async fn factors(root: &Path) -> Result<()> {
         drop(log);
         let appended = done as f64 * len as f64;
         let disk = fs::metadata(dir.join("db"))?.len() as f64;
-        let copied = compact_store(&dir, &root.join(format!("copy-{len}")))?;
+        let copied = compact_store(
+            &dir,
+            &root.join(format!("copy-{len}")),
+            &root.join(format!("old-{len}")),
+        )?;
         println!(
             "  frames of {len:>6} B: {:.2} as written, {:.2} after compact-store \
              ({:.1} MB appended, {:.2} given to sled, {:.0} MB/s)",

@@ -15,6 +15,11 @@ pub enum StoreError {
         /// Where it stands; zero when there is no session of that name.
         current: Revision,
     },
+    /// A sweep has taken a file up before the event that names it: store it again under another name.
+    #[error(
+        "a sweep removed the file {0} before an event named it: store it again under another name"
+    )]
+    IntentLost(Box<str>),
     /// A session of that name was deleted, and what belonged to it is still being removed.
     #[error("{0} was deleted a moment ago and is still being removed")]
     Deleting(SessionKey),
@@ -51,6 +56,10 @@ pub enum StoreError {
     /// have happened or not.
     #[error("the store takes no writes: {0}")]
     Full(&'static str),
+    /// The process or the machine is short of a resource other than room, such as file handles. Nothing that was
+    /// acknowledged is lost; what of the call has happened is unknown, and it may be tried again in a moment.
+    #[error("the store is short of {0}")]
+    Short(&'static str),
     /// The database that holds the store cannot be used now. Nothing that was acknowledged is lost; what of the call
     /// has happened is unknown, and it may be tried again in a moment.
     #[error("the database cannot be used now: {0}")]
@@ -101,6 +110,23 @@ pub enum StoreError {
         kept: PathBuf,
         /// What was found.
         detail: String,
+    },
+    /// The folder of the log is missing and what looks like an earlier state of it lies beside it: a log that begins
+    /// empty would look like a loss of all sessions.
+    #[error(
+        "{dir} does not exist, but {found} does{more}: no empty store is begun beside it. {advice}",
+        dir = dir.display(), found = found.display(),
+        more = if *others > 0 { format!(" and {others} more") } else { String::new() }
+    )]
+    Missing {
+        /// The store's folder.
+        dir: PathBuf,
+        /// The folder beside it.
+        found: PathBuf,
+        /// The number of further such folders.
+        others: usize,
+        /// What to do.
+        advice: String,
     },
     /// The store's folder cannot be used at all, for a reason that the system gives.
     #[error("failed to {doing} {path}", path = path.display())]

@@ -26,3 +26,24 @@ pub(crate) fn parent(path: &Path) -> &Path {
         _ => Path::new("."),
     }
 }
+
+/// Exchanges two files or two folders in one step.
+#[cfg(target_os = "linux")]
+pub(crate) fn exchange(a: &Path, b: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    Ok(renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE)?)
+}
+
+/// Exchanges two files or two folders in one step.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn exchange(_: &Path, _: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// True if an exchange failed because the file system has no such step.
+pub(crate) fn cannot_exchange(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput
+    )
+}

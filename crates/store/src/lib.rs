@@ -11,6 +11,7 @@ mod duties;
 pub mod encoding;
 mod error;
 mod fs;
+mod identity;
 mod log;
 pub mod memory;
 pub mod place;
@@ -20,7 +21,9 @@ pub mod sled;
 
 pub use crash::crash_point;
 pub use error::{StoreError, told};
+pub use identity::{NotAStoreId, StoreId};
 pub use log::{
-    Asks, Batch, Due, DueChange, Frame, Head, Lease, MAX_FRAME_BYTES, MAX_LIST, MAX_OWNER_BYTES,
+    Asks, Batch, Due, DueChange, FileIntent, Frame, Head, LONGEST_LEASE_MS, LONGEST_WAIT_MS, Lease,
+    Listing, MAX_FILE_BYTES, MAX_FILES, MAX_FRAME_BYTES, MAX_LIST, MAX_OWNER_BYTES,
     MAX_SUMMARY_BYTES, Position, SessionLog, Snapshot, SnapshotMark, Tombstone, Usage,
 };

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 use tokio::sync::broadcast;
 
-use crate::StoreError;
+use crate::{StoreError, StoreId};
 
 /// The most bytes that one append's frame or one snapshot may have. It bounds how long one session
 /// can hold up the others, and how much memory a write takes.
@@ -18,6 +18,19 @@ pub const MAX_SUMMARY_BYTES: usize = 2048;
 
 /// The most bytes of a lease owner's name, so that a head always fits one stored value.
 pub const MAX_OWNER_BYTES: usize = 256;
+
+/// The longest lease, in milliseconds: a setting may ask for no more. One that has longer to go was taken by a wrong clock,
+/// and holds nobody up.
+pub const LONGEST_LEASE_MS: i64 = 60 * 60 * 1000;
+
+/// The furthest ahead of now that a session may be due, in milliseconds. A later due time was set by a wrong clock and counts
+/// as due: a worker with nothing to do yet looks again before then.
+pub const LONGEST_WAIT_MS: i64 = 5 * 60 * 1000;
+/// The most files that one append may name for the first time, and that one call of [`SessionLog::intend`] may announce.
+pub const MAX_FILES: usize = 4096;
+
+/// The most bytes of a file's name.
+pub const MAX_FILE_BYTES: usize = 160;
 
 /// The most sessions that one call of [`SessionLog::list`] or [`SessionLog::due`] returns, so that
 /// no reply grows with the store.
@@ -64,6 +77,15 @@ impl Position {
         token: 0,
     };
 
+    /// Returns true if both are the same place. A token that is zero is not compared.
+    #[must_use]
+    pub fn agrees(self, other: Self) -> bool {
+        let tokens = [self.token, other.token];
+        self.incarnation == other.incarnation
+            && self.revision == other.revision
+            && (tokens.contains(&0) || self.token == other.token)
+    }
+
     /// The same session at another revision, by whichever append it came there.
     #[must_use]
     pub fn at(self, revision: Revision) -> Self {
@@ -90,6 +112,22 @@ pub struct Batch {
     pub due: DueChange,
     /// Bytes of the blobs that these events name for the first time: they count into what is stored.
     pub blob_bytes: u64,
+    /// The files that these events name for the first time. Each was announced by [`SessionLog::intend`], and the append
+    /// ends that intent. It is refused with [`StoreError::IntentLost`] where a sweep has taken one of them up.
+    pub settles: Vec<Box<str>>,
+}
+
+/// A file that is about to be stored, or was stored and is named by no event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileIntent {
+    /// The session whose events may come to name it.
+    pub key: SessionKey,
+    /// The file's name among the session's results.
+    pub file: Box<str>,
+    /// The time of the intent.
+    pub at: Timestamp,
+    /// True once a sweep has taken the file up: no append can name it any more.
+    pub is_doomed: bool,
 }
 
 /// A change of a session's place in the worker's queue.
@@ -102,6 +140,14 @@ pub enum DueChange {
     At(Timestamp),
     /// There is nothing for the worker to do.
     Clear,
+}
+
+impl DueChange {
+    /// Due at a time, or after half of [`LONGEST_WAIT_MS`] where that is sooner: the worker looks again then. Half, because
+    /// clocks differ.
+    pub fn at(due: Timestamp, now: Timestamp) -> Self {
+        Self::At(due.min(now.plus_millis(LONGEST_WAIT_MS.unsigned_abs() / 2)))
+    }
 }
 
 /// What is known of a session without reading its log.
@@ -168,6 +214,26 @@ pub struct Snapshot {
     pub bytes: Bytes,
 }
 
+/// Rows of sessions in the order of their names, with those that cannot be read in their places.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// Each session's head, or why it cannot be read.
+    pub rows: Vec<(SessionKey, Result<Head, StoreError>)>,
+    /// Rows between them without a readable name, which no list can show.
+    pub nameless: u64,
+}
+
+impl Listing {
+    /// All of them, for somebody who must not miss one.
+    pub(crate) fn complete(self) -> Result<Vec<(SessionKey, Head)>, StoreError> {
+        if self.nameless > 0 {
+            return Err(StoreError::Read("a row has no readable name".into()));
+        }
+        let rows = self.rows.into_iter();
+        rows.map(|(key, head)| Ok((key, head?))).collect()
+    }
+}
+
 /// A session that the worker should look at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Due {
@@ -210,6 +276,31 @@ pub struct Lease {
     pub until: Timestamp,
 }
 
+impl Lease {
+    /// Returns true if the lease holds at a time. A lease with longer to go than any lease can have was taken by a wrong
+    /// clock and does not hold.
+    pub fn holds(&self, now: Timestamp) -> bool {
+        holds(self.until.as_millis(), now.as_millis())
+    }
+
+    /// The remaining length at a time, in milliseconds. It is bounded so that it can be added to any time.
+    pub(crate) fn length_ms(&self, now: Timestamp) -> i64 {
+        const CENTURY_MS: i64 = 100 * 365 * 24 * 60 * 60 * 1000;
+        let length = self.until.as_millis().saturating_sub(now.as_millis());
+        length.min(CENTURY_MS)
+    }
+}
+
+/// Returns true if a lease that ends at `until` holds.
+pub(crate) fn holds(until: i64, now: i64) -> bool {
+    until > now && until <= now.saturating_add(LONGEST_LEASE_MS)
+}
+
+/// Returns true if a session with this due time is due now.
+pub(crate) fn is_due(due: i64, now: i64) -> bool {
+    due <= now || due > now.saturating_add(LONGEST_WAIT_MS)
+}
+
 /// What is left of a deleted session until everything that belonged to it is gone. It is written in
 /// the same change that takes the log away, so a crash forgets no deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -240,6 +331,9 @@ pub trait SessionLog: Send + Sync + 'static {
         false
     }
 
+    /// The log's identity, which never changes.
+    async fn store_id(&self) -> Result<StoreId, StoreError>;
+
     /// What is known of a session, or nothing when there is none of that name.
     async fn head(&self, key: &SessionKey) -> Result<Option<Head>, StoreError>;
 
@@ -256,6 +350,35 @@ pub trait SessionLog: Send + Sync + 'static {
     /// Appends if the session still stands where it is expected to, and returns where it stands then.
     /// [`StoreError::Conflict`] says at which revision it stands instead.
     async fn append(&self, key: &SessionKey, batch: Batch) -> Result<Position, StoreError>;
+
+    /// Announces files that are about to be stored for a session, which need not exist yet. Durable when it returns, so
+    /// that a file whose event never comes is found again. Announcing a file again makes its intent younger.
+    /// [`StoreError::IntentLost`] where a sweep has taken one of them up.
+    async fn intend(
+        &self,
+        key: &SessionKey,
+        files: Vec<Box<str>>,
+        at: Timestamp,
+    ) -> Result<(), StoreError>;
+
+    /// Up to `limit` intents in the order of sessions and files, those after `after`.
+    async fn intents(
+        &self,
+        after: Option<(&SessionKey, &str)>,
+        limit: usize,
+    ) -> Result<Vec<FileIntent>, StoreError>;
+
+    /// Takes an intent up that was made before `before`, so that no append can settle it any more: its file may go.
+    /// True when it is taken up, now or before.
+    async fn doom_intent(
+        &self,
+        key: &SessionKey,
+        file: &str,
+        before: Timestamp,
+    ) -> Result<bool, StoreError>;
+
+    /// Ends an intent without an event. An intent that does not exist is no failure.
+    async fn end_intent(&self, key: &SessionKey, file: &str) -> Result<(), StoreError>;
 
     /// The current snapshot; none when the session is not there any more.
     async fn snapshot(
@@ -274,14 +397,25 @@ pub trait SessionLog: Send + Sync + 'static {
         bytes: Bytes,
     ) -> Result<(), StoreError>;
 
+    /// Up to `limit` rows in the order of their names, those after `after`; of one project or of all. One that cannot be
+    /// read hides none of the others. There are fewer only where nothing follows.
+    async fn rows(
+        &self,
+        project: Option<&ProjectId>,
+        after: Option<&SessionKey>,
+        limit: usize,
+    ) -> Result<Listing, StoreError>;
+
     /// Up to `limit` sessions in the order of their names, those after `after`; of one project or of
-    /// all.
+    /// all. Fails where one of them cannot be read: it is for those who must not miss one.
     async fn list(
         &self,
         project: Option<&ProjectId>,
         after: Option<&SessionKey>,
         limit: usize,
-    ) -> Result<Vec<(SessionKey, Head)>, StoreError>;
+    ) -> Result<Vec<(SessionKey, Head)>, StoreError> {
+        self.rows(project, after, limit).await?.complete()
+    }
 
     /// Deletes a session if it still stands where it is expected to: its log, its snapshot, its row and its place in
     /// the queue. A crash never leaves half of it to be seen. A [`Tombstone`] stays until
@@ -316,12 +450,19 @@ pub trait SessionLog: Send + Sync + 'static {
     ) -> Result<bool, StoreError>;
 
     /// Takes a tombstone away, because nothing of the session is left elsewhere. False while the
-    /// engine itself still holds records of it: ask again a little later. A tombstone that is gone
-    /// already, or is another incarnation's, is no failure.
-    async fn forget(&self, key: &SessionKey, incarnation: u64) -> Result<bool, StoreError>;
+    /// engine itself still holds records of it: ask again a little later. False too while the tombstone has a lease of
+    /// somebody else than `owner`: the caller's own claim lapsed, and another process removes what is left. A tombstone
+    /// that is gone already, or is another incarnation's, is no failure.
+    async fn forget(
+        &self,
+        key: &SessionKey,
+        incarnation: u64,
+        owner: &str,
+    ) -> Result<bool, StoreError>;
 
     /// Up to `limit` sessions that are due and not leased. Ordered by when they became ready: the time
-    /// they were due, or the end of a lease that lapsed, whichever is later.
+    /// they were due, or the end of a lease that lapsed, whichever is later. Those come last that a wrong clock has put
+    /// further ahead than [`LONGEST_WAIT_MS`] or [`LONGEST_LEASE_MS`]: they are due too.
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError>;
 
     /// The same of what one worker should take up.
@@ -333,7 +474,9 @@ pub trait SessionLog: Send + Sync + 'static {
     ) -> Result<Vec<Due>, StoreError>;
 
     /// Takes the lease of a due session unless another worker holds it. The holder's own claim renews
-    /// its lease, whatever has become of the due time since. True when the lease is the caller's.
+    /// its lease, whatever has become of the due time since. True when the lease is the caller's. Where several
+    /// processes share the log, `now` counts only as far as the engine's own clock has come: a process whose clock is
+    /// ahead takes nothing from the others. Where one has it to itself, no lease outlives the process that took it.
     async fn claim(
         &self,
         key: &SessionKey,

@@ -3,17 +3,19 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 
 use crate::duties::Duties;
-use crate::record::{Record, check_batch, check_lease, check_position, check_snapshot};
+use crate::record::{
+    Record, check_batch, check_files, check_lease, check_position, check_snapshot,
+};
 use crate::{
-    Asks, Batch, Due, DueChange, Frame, Head, Lease, MAX_LIST, Position, SessionLog, Snapshot,
-    StoreError, Tombstone, Usage,
+    Asks, Batch, Due, DueChange, FileIntent, Frame, Head, Lease, Listing, MAX_LIST, Position,
+    SessionLog, Snapshot, StoreError, StoreId, Tombstone, Usage,
 };
 
 /// A log that ends with the process, for tests and for trying things out.
@@ -21,6 +23,7 @@ use crate::{
 pub struct MemoryLog {
     state: Mutex<State>,
     duties: Duties,
+    id: OnceLock<StoreId>,
 }
 
 #[derive(Debug, Default)]
@@ -28,10 +31,25 @@ struct State {
     sessions: BTreeMap<SessionKey, Session>,
     tombstones: BTreeMap<SessionKey, Tombstone>,
     incarnations: u64,
+    intents: BTreeMap<(SessionKey, Box<str>), FileIntent>,
     closed: bool,
 }
 
 impl State {
+    /// Ends the intents of files, or none of them.
+    fn settle(&mut self, key: &SessionKey, files: &[Box<str>]) -> Result<(), StoreError> {
+        let names = files.iter().map(|file| (key.clone(), file.clone()));
+        let names: Vec<_> = names.collect();
+        let is_live = |name| self.intents.get(name).is_some_and(|it| !it.is_doomed);
+        if let Some((_, file)) = names.iter().find(|name| !is_live(name)) {
+            return Err(StoreError::IntentLost(file.clone()));
+        }
+        for name in &names {
+            self.intents.remove(name);
+        }
+        Ok(())
+    }
+
     fn session(&self, key: &SessionKey, incarnation: u64) -> Option<&Session> {
         let session = self.sessions.get(key);
         session.filter(|session| session.record.incarnation == incarnation)
@@ -71,6 +89,12 @@ impl SessionLog for MemoryLog {
         true
     }
 
+    async fn store_id(&self) -> Result<StoreId, StoreError> {
+        drop(self.open()?);
+        let new = StoreId::random()?;
+        Ok(*self.id.get_or_init(|| new))
+    }
+
     async fn head(&self, key: &SessionKey) -> Result<Option<Head>, StoreError> {
         let state = self.open()?;
         Ok(state.sessions.get(key).map(|session| session.record.head()))
@@ -107,6 +131,7 @@ impl SessionLog for MemoryLog {
         if creates && state.tombstones.contains_key(key) {
             return Err(StoreError::Deleting(key.clone()));
         }
+        state.settle(key, &batch.settles)?;
         state.incarnations += u64::from(creates);
         let incarnation = state.incarnations;
         let session = state
@@ -124,6 +149,65 @@ impl SessionLog for MemoryLog {
             bytes: batch.frame,
         });
         Ok(session.record.position())
+    }
+
+    async fn intend(
+        &self,
+        key: &SessionKey,
+        files: Vec<Box<str>>,
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
+        check_files(&files)?;
+        let mut state = self.open()?;
+        let names = files.into_iter().map(|file| (key.clone(), file));
+        let names: Vec<_> = names.collect();
+        let doomed = |name| state.intents.get(name).is_some_and(|it| it.is_doomed);
+        if let Some((_, file)) = names.iter().find(|name| doomed(name)) {
+            return Err(StoreError::IntentLost(file.clone()));
+        }
+        for name in names {
+            let intent = FileIntent {
+                key: key.clone(),
+                file: name.1.clone(),
+                at,
+                is_doomed: false,
+            };
+            state.intents.insert(name, intent);
+        }
+        Ok(())
+    }
+
+    async fn intents(
+        &self,
+        after: Option<(&SessionKey, &str)>,
+        limit: usize,
+    ) -> Result<Vec<FileIntent>, StoreError> {
+        let state = self.open()?;
+        let from = after.map_or(Bound::Unbounded, |(key, file)| {
+            Bound::Excluded((key.clone(), file.into()))
+        });
+        let page = state.intents.range((from, Bound::Unbounded));
+        let page = page.take(limit.min(MAX_LIST));
+        Ok(page.map(|(_, intent)| intent.clone()).collect())
+    }
+
+    async fn doom_intent(
+        &self,
+        key: &SessionKey,
+        file: &str,
+        before: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let mut state = self.open()?;
+        let Some(intent) = state.intents.get_mut(&(key.clone(), file.into())) else {
+            return Ok(false);
+        };
+        intent.is_doomed |= intent.at < before;
+        Ok(intent.is_doomed)
+    }
+
+    async fn end_intent(&self, key: &SessionKey, file: &str) -> Result<(), StoreError> {
+        self.open()?.intents.remove(&(key.clone(), file.into()));
+        Ok(())
     }
 
     async fn snapshot(
@@ -165,12 +249,12 @@ impl SessionLog for MemoryLog {
         Ok(())
     }
 
-    async fn list(
+    async fn rows(
         &self,
         project: Option<&ProjectId>,
         after: Option<&SessionKey>,
         limit: usize,
-    ) -> Result<Vec<(SessionKey, Head)>, StoreError> {
+    ) -> Result<Listing, StoreError> {
         let state = self.open()?;
         let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(key.clone()));
         let page = state
@@ -178,9 +262,11 @@ impl SessionLog for MemoryLog {
             .range((from, Bound::Unbounded))
             .filter(|(key, _)| project.is_none_or(|project| key.project == *project))
             .take(limit.min(MAX_LIST));
-        Ok(page
-            .map(|(key, session)| (key.clone(), session.record.head()))
-            .collect())
+        let rows = page.map(|(key, session)| (key.clone(), Ok(session.record.head())));
+        Ok(Listing {
+            rows: rows.collect(),
+            nameless: 0,
+        })
     }
 
     async fn delete(
@@ -228,12 +314,21 @@ impl SessionLog for MemoryLog {
         Ok(found.is_some_and(|found| found.claim(incarnation, lease, now)))
     }
 
-    async fn forget(&self, key: &SessionKey, incarnation: u64) -> Result<bool, StoreError> {
+    async fn forget(
+        &self,
+        key: &SessionKey,
+        incarnation: u64,
+        owner: &str,
+    ) -> Result<bool, StoreError> {
         let mut state = self.open()?;
         let found = state.tombstones.get(key);
-        if found.is_some_and(|it| it.incarnation == incarnation) {
-            state.tombstones.remove(key);
+        let Some(found) = found.filter(|it| it.incarnation == incarnation) else {
+            return Ok(true);
+        };
+        if !found.may_be_forgotten_by(owner) {
+            return Ok(false);
         }
+        state.tombstones.remove(key);
         Ok(true)
     }
 
@@ -253,7 +348,8 @@ impl SessionLog for MemoryLog {
             .iter()
             .filter_map(|(key, session)| {
                 let ready = session.record.ready()?;
-                (ready <= now.as_millis()).then_some((ready, key, &session.record))
+                let is_ready = session.record.is_ready(now.as_millis());
+                is_ready.then_some((ready, key, &session.record))
             })
             .collect();
         ready.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));

@@ -4,9 +4,10 @@
 use bytes::Bytes;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 
+use crate::log::{holds, is_due};
 use crate::{
-    Batch, DueChange, Head, Lease, MAX_FRAME_BYTES, MAX_OWNER_BYTES, MAX_SUMMARY_BYTES, Position,
-    SnapshotMark, StoreError, Tombstone,
+    Batch, DueChange, Head, Lease, MAX_FILE_BYTES, MAX_FILES, MAX_FRAME_BYTES, MAX_OWNER_BYTES,
+    MAX_SUMMARY_BYTES, Position, SnapshotMark, StoreError, Tombstone,
 };
 
 /// A session's head as the engines keep it.
@@ -121,10 +122,10 @@ impl Record {
                 held.until = lease.until.as_millis();
                 return true;
             }
-            Some(held) if held.until > now => return false,
+            Some(held) if holds(held.until, now) => return false,
             _ => {}
         }
-        if self.due.is_none_or(|due| due > now) {
+        if !self.due.is_some_and(|due| is_due(due, now)) {
             return false;
         }
         self.lease = Some(Held {
@@ -165,6 +166,12 @@ impl Record {
         self.due.map(|due| due.max(lease_end))
     }
 
+    /// Returns true if a worker may take the session at a time.
+    pub(crate) fn is_ready(&self, now: i64) -> bool {
+        let is_held = |held: &Held| holds(held.until, now);
+        self.due.is_some_and(|due| is_due(due, now)) && !self.lease.as_ref().is_some_and(is_held)
+    }
+
     /// What it counts for in what its project holds.
     pub(crate) fn stored_bytes(&self) -> u64 {
         let snapshot = self.snapshot.map_or(0, |mark| mark.bytes);
@@ -198,12 +205,17 @@ impl Record {
 impl Tombstone {
     /// See [`crate::SessionLog::claim_removal`].
     pub(crate) fn claim(&mut self, incarnation: u64, lease: Lease, now: Timestamp) -> bool {
-        let is_held = |held: &Lease| held.owner != lease.owner && held.until > now;
+        let is_held = |held: &Lease| held.owner != lease.owner && held.holds(now);
         if self.incarnation != incarnation || self.lease.as_ref().is_some_and(is_held) {
             return false;
         }
         self.lease = Some(lease);
         true
+    }
+
+    /// Whether its removal is not another's.
+    pub(crate) fn may_be_forgotten_by(&self, owner: &str) -> bool {
+        self.lease.as_ref().is_none_or(|lease| lease.owner == owner)
     }
 }
 
@@ -231,7 +243,21 @@ pub(crate) fn check_position(
 /// Refuses a batch that no engine could keep its promises on.
 pub(crate) fn check_batch(batch: &Batch) -> Result<(), StoreError> {
     within("an append", batch.frame.len(), MAX_FRAME_BYTES)?;
-    within("a summary", batch.summary.len(), MAX_SUMMARY_BYTES)
+    within("a summary", batch.summary.len(), MAX_SUMMARY_BYTES)?;
+    check_files(&batch.settles)
+}
+
+/// As [`check_batch`], for the files of an intent or an append.
+pub(crate) fn check_files(files: &[Box<str>]) -> Result<(), StoreError> {
+    within("a list of files", files.len(), MAX_FILES)?;
+    let mut longest = files.iter().map(|file| file.len());
+    let longest = longest.try_fold(0, |most, len| (len > 0).then_some(most.max(len)));
+    // An empty name is as little a file as one that is too long.
+    within(
+        "a file's name",
+        longest.unwrap_or(usize::MAX),
+        MAX_FILE_BYTES,
+    )
 }
 
 /// As [`check_batch`], for a snapshot.

@@ -4,19 +4,35 @@
     reason = "helpers outside of a test function fail by panicking too"
 )]
 
-use std::collections::HashSet;
-use std::fs::{self, File};
-use std::time::{Duration, SystemTime};
+use std::fs;
 
 use bytes::Bytes;
-use palimpsest_core::ids::{SessionKey, Timestamp};
+use palimpsest_core::ids::SessionKey;
+use palimpsest_store::StoreId;
 use palimpsest_store::blobs::{
-    BlobError, BlobKind, Blobs, MIN_SWEEP_AGE_MILLIS, Replaced, SummaryFile, summary_path,
+    BlobError, Blobs, Owner, Replaced, SummaryFile, result_path, summary_path,
 };
 use palimpsest_test_servers::Bucket;
+use sha2::{Digest as _, Sha256};
 
-/// Later than any blob that a test writes.
-const FUTURE: Timestamp = Timestamp::from_millis(i64::MAX);
+const STORE: StoreId = store(7);
+
+const fn store(number: u8) -> StoreId {
+    StoreId::from_bytes([number; 16])
+}
+
+fn owner(store: StoreId) -> Owner {
+    Owner {
+        store,
+        adopts: false,
+        takes_over_from: None,
+    }
+}
+
+/// A place of one store's own.
+fn open(location: &str) -> Blobs {
+    Blobs::open(location).unwrap().bind(owner(STORE))
+}
 
 fn session(name: &str) -> SessionKey {
     SessionKey::parse(&format!("projects/p/sessions/{name}")).unwrap()
@@ -24,38 +40,22 @@ fn session(name: &str) -> SessionKey {
 
 async fn behaves(blobs: &Blobs) {
     let (s, text) = (session("s"), Bytes::from_static(b"hello, world"));
-    let blob = blobs
-        .put(&s, "call_1", BlobKind::Text, text.clone())
-        .await
-        .unwrap();
-    assert_eq!(blob.path, "p/s/tool-results/call_1-09ca7e4eaa6e8ae9.txt");
-    assert_eq!((blob.bytes, blob.sha256.len()), (12, 64));
-    let again = blobs
-        .put(&s, "call_1", BlobKind::Text, text.clone())
-        .await
-        .unwrap();
-    assert_eq!(again, blob);
-    let other = blobs
-        .put(&s, "call_1", BlobKind::Json, Bytes::from_static(b"{}"))
-        .await
-        .unwrap();
-    assert_eq!(other.path, "p/s/tool-results/call_1-44136fa355b3678a.json");
-    assert_eq!(blobs.get(&blob.path).await.unwrap(), text);
-    assert_eq!(blobs.get_checked(&blob).await.unwrap(), text);
-    assert_eq!(
-        &blobs.get_range(&blob.path, 7..12).await.unwrap()[..],
-        b"world"
-    );
-    assert_eq!(blobs.get_range(&blob.path, 12..12).await.unwrap().len(), 0);
-    let past = blobs.get_range(&blob.path, 7..13).await;
-    assert!(matches!(past, Err(BlobError::Range { start: 7, end: 13 })));
+    let (first, second) = ("c1-09ca7e4eaa6e8ae9.txt", "c2-44136fa355b3678a.json");
+    for _ in 0..2 {
+        blobs.put_file(&s, first, text.clone()).await.unwrap();
+    }
+    let json = Bytes::from_static(b"{}");
+    blobs.put_file(&s, second, json).await.unwrap();
+    let path = result_path(&s, first).unwrap();
+    assert_eq!(path, "p/s/tool-results/c1-09ca7e4eaa6e8ae9.txt");
+    assert_eq!(blobs.get(&path).await.unwrap(), text);
+    let digest = Sha256::digest(&text).into();
+    assert_eq!(blobs.get_result(&s, first, &digest).await.unwrap(), text);
+    let listed = blobs.results(&s).await.unwrap();
+    assert_eq!(listed, [(first.into(), 12), (second.into(), 2)]);
     for missing in ["p/s/nothing", "q/s/tool-results/x"] {
         assert!(matches!(
             blobs.get(missing).await,
-            Err(BlobError::NotFound(_))
-        ));
-        assert!(matches!(
-            blobs.get_range(missing, 0..1).await,
             Err(BlobError::NotFound(_))
         ));
     }
@@ -69,7 +69,7 @@ async fn behaves(blobs: &Blobs) {
         "ü",
         &"x".repeat(129),
     ] {
-        let refused = blobs.put(&s, bad, BlobKind::Text, Bytes::new()).await;
+        let refused = blobs.put_file(&s, bad, Bytes::new()).await;
         assert!(matches!(refused, Err(BlobError::Name(_))), "{bad}");
     }
     for bad in ["p/../../x", "p//x"] {
@@ -78,7 +78,7 @@ async fn behaves(blobs: &Blobs) {
     summaries(blobs).await;
     for alike in ["s2", "s.", "s-"] {
         blobs
-            .put(&session(alike), "c", BlobKind::Text, text.clone())
+            .put_file(&session(alike), "c", text.clone())
             .await
             .unwrap();
     }
@@ -86,13 +86,19 @@ async fn behaves(blobs: &Blobs) {
     let paths: Vec<_> = listed.iter().map(|entry| entry.path.as_str()).collect();
     assert_eq!(
         paths,
-        ["p/s/session-memory/summary.md", &blob.path, &other.path]
+        [
+            "p/s/session-memory/summary.md",
+            &path,
+            "p/s/tool-results/c2-44136fa355b3678a.json"
+        ]
     );
     assert_eq!(listed[1].bytes, 12);
-    assert_eq!(blobs.remove_session(&s).await.unwrap().files, 3);
-    assert_eq!(blobs.remove_session(&s).await.unwrap().files, 0);
+    for files in [3, 0] {
+        let found = blobs.belongings(&s).await.unwrap();
+        assert_eq!(blobs.remove(found).await.unwrap().files, files);
+    }
     assert!(matches!(
-        blobs.get(&blob.path).await,
+        blobs.get(&path).await,
         Err(BlobError::NotFound(_))
     ));
     for alike in ["s2", "s.", "s-"] {
@@ -102,7 +108,42 @@ async fn behaves(blobs: &Blobs) {
             "{alike}"
         );
     }
-    blobs.put(&s, "call_1", BlobKind::Text, text).await.unwrap();
+    blobs.put_file(&s, first, text).await.unwrap();
+    assert_eq!(blobs.remove_result(&s, first).await.unwrap().bytes, 12);
+    assert_eq!(blobs.remove_result(&s, first).await.unwrap().files, 0);
+    blobs.put_file(&s, first, json_of_another()).await.unwrap();
+    belongs_to_one_store(blobs).await;
+}
+
+fn json_of_another() -> Bytes {
+    Bytes::from_static(b"[1]")
+}
+
+/// A second store neither reads, writes nor removes anything there, whatever it believes of itself.
+async fn belongs_to_one_store(blobs: &Blobs) {
+    let s = session("s");
+    let before = blobs.list(&s).await.unwrap();
+    assert_eq!(blobs.marked().await.unwrap(), Some(STORE));
+    for adopts in [false, true] {
+        let other = blobs.clone().bind(Owner {
+            adopts,
+            ..owner(store(8))
+        });
+        let is_refused = |result: Result<(), BlobError>| {
+            let found = matches!(result, Err(BlobError::OtherStore { found, ours })
+                if (found, ours) == (STORE, store(8)));
+            assert!(found, "adopts: {adopts}");
+        };
+        is_refused(other.verify().await);
+        is_refused(other.put_file(&s, "x", Bytes::new()).await);
+        is_refused(other.remove_result(&s, "x").await.map(drop));
+        is_refused(other.belongings(&s).await.map(drop));
+        is_refused(other.summary(&s).await.map(drop));
+        is_refused(other.remove_summary(&s).await);
+        let replaced = other.replace_summary(&s, None, Bytes::new()).await;
+        is_refused(replaced.map(drop));
+    }
+    assert_eq!(blobs.list(&s).await.unwrap(), before);
 }
 
 /// A summary is replaced only where it is as it was found.
@@ -135,7 +176,7 @@ async fn summaries(blobs: &Blobs) {
 
 #[tokio::test]
 async fn in_memory() {
-    behaves(&Blobs::open("memory://").unwrap()).await;
+    behaves(&open("memory://")).await;
 }
 
 /// Clients of S3 take how to reach it from their process's environment, so that each of these is a process of its own.
@@ -173,7 +214,7 @@ fn on(variables: &[(&str, &str)]) {
 #[tokio::test]
 #[ignore = "in_a_bucket runs it, with the variables that it needs"]
 async fn on_a_bucket() {
-    let blobs = Blobs::open(&std::env::var("PALIMPSEST_TEST_BUCKET").unwrap()).unwrap();
+    let blobs = open(&std::env::var("PALIMPSEST_TEST_BUCKET").unwrap());
     behaves(&blobs).await;
     // Around the size at which one request becomes several, and what several can be.
     let s = session("large");
@@ -185,33 +226,29 @@ async fn on_a_bucket() {
         (16 << 20) + 5,
     ] {
         let bytes: Bytes = (0..=250_u8).cycle().take(len).collect();
-        for _ in 0..2 {
-            let blob = blobs.put(&s, "large", BlobKind::Text, bytes.clone()).await;
-            let blob = blob.unwrap();
-            assert_eq!(blob.bytes, len as u64);
-            assert!(blobs.get_checked(&blob).await.unwrap() == bytes);
-            let end = (len as u64 - 3)..len as u64;
-            let part = blobs.get_range(&blob.path, end).await.unwrap();
-            assert_eq!(part, bytes.slice(len - 3..));
-        }
+        blobs.put_file(&s, "large", bytes.clone()).await.unwrap();
+        let digest = Sha256::digest(&bytes).into();
+        assert!(blobs.get_result(&s, "large", &digest).await.unwrap() == bytes);
     }
-    // Two at once are one: whoever comes second finds what the first has written.
-    let text = Bytes::from_static(b"the same");
-    let both = futures::future::join_all((0..8).map(|_| {
-        let (blobs, text) = (blobs.clone(), text.clone());
-        async move { blobs.put(&session("race"), "c", BlobKind::Text, text).await }
-    }));
-    for put in both.await {
-        put.unwrap();
+    // Of two stores that begin together on one empty place, one gets it.
+    let place = format!("{}/race", std::env::var("PALIMPSEST_TEST_BUCKET").unwrap());
+    let both = (1..9).map(|number| {
+        let blobs = Blobs::open(&place).unwrap().bind(owner(store(number)));
+        async move { blobs.verify().await.is_ok() }
+    });
+    let won = futures::future::join_all(both).await;
+    assert!(won.iter().any(|won| *won), "{won:?}");
+    let is_conditional = std::env::var("AWS_CONDITIONAL_PUT").is_err();
+    if is_conditional {
+        assert_eq!(won.iter().filter(|won| **won).count(), 1, "{won:?}");
     }
-    assert_eq!(blobs.list(&session("race")).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn in_a_folder() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("new/blobs");
-    behaves(&Blobs::open(dir.to_str().unwrap()).unwrap()).await;
+    behaves(&open(dir.to_str().unwrap())).await;
     let url = format!("file://{}", dir.display());
     let blobs = Blobs::open(&url).unwrap();
     let listed = blobs.list(&session("s")).await.unwrap();
@@ -230,80 +267,114 @@ fn locations_that_are_none() {
 #[tokio::test]
 async fn a_blob_that_was_changed_is_not_trusted() {
     let root = tempfile::tempdir().unwrap();
-    let blobs = Blobs::open(root.path().to_str().unwrap()).unwrap();
+    let blobs = open(root.path().to_str().unwrap());
     let (s, text) = (session("s"), Bytes::from_static(b"hello"));
-    let blob = blobs
-        .put(&s, "c", BlobKind::Text, text.clone())
-        .await
-        .unwrap();
-    fs::write(root.path().join(&blob.path), b"hellx").unwrap();
-    let read = blobs.get_checked(&blob).await;
+    blobs.put_file(&s, "c", text.clone()).await.unwrap();
+    let path = root.path().join(result_path(&s, "c").unwrap());
+    fs::write(path, b"hellx").unwrap();
+    let read = blobs
+        .get_result(&s, "c", &Sha256::digest(&text).into())
+        .await;
     assert!(matches!(read, Err(BlobError::Damaged(_))));
-    let put = blobs.put(&s, "c", BlobKind::Text, text).await;
-    assert!(matches!(put, Err(BlobError::Damaged(_))));
+}
+
+/// A process may be suspended between listing and removing, until a new session of that name has files of its own.
+#[tokio::test]
+async fn a_late_removal_leaves_what_came_since() {
+    let root = tempfile::tempdir().unwrap();
+    let blobs = open(root.path().to_str().unwrap());
+    let s = session("s");
+    let text = Bytes::from_static(b"text");
+    blobs.put_file(&s, "c1-a.txt", text.clone()).await.unwrap();
+    let summary = blobs.replace_summary(&s, None, text.clone()).await;
+    assert_eq!(summary.unwrap(), Replaced::Written);
+    let begun = root.path().join("p/s/tool-results/c1-b.txt#1");
+    fs::write(&begun, "half").unwrap();
+    let late = blobs.belongings(&s).await.unwrap();
+    // Somebody else removed all of it meanwhile, and a new session began.
+    let other = blobs.belongings(&s).await.unwrap();
+    assert_eq!(blobs.remove(other).await.unwrap().files, 3);
+    assert!(!root.path().join("p").exists(), "no folder stays");
+    blobs.put_file(&s, "c1-n.txt", text.clone()).await.unwrap();
+    let new = Bytes::from_static(b"of the new session");
+    blobs.replace_summary(&s, None, new.clone()).await.unwrap();
+    let being_written = root.path().join("p/s/tool-results/c2-n.txt#1");
+    fs::write(&being_written, "half").unwrap();
     assert_eq!(
-        fs::read(root.path().join(&blob.path)).unwrap(),
-        b"hellx",
-        "kept for whoever looks"
+        blobs.remove(late).await.unwrap().files,
+        1,
+        "of one that is gone"
     );
-}
-
-/// Makes a blob look as if it had been written long ago.
-fn age(root: &std::path::Path, path: &str, by: Duration) {
-    let file = File::options().write(true).open(root.join(path)).unwrap();
-    let written = file.metadata().unwrap().modified().unwrap();
-    file.set_modified(written - by).unwrap();
-}
-
-fn millis(time: SystemTime) -> i64 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    i64::try_from(since.as_millis()).unwrap()
+    assert_eq!(blobs.results(&s).await.unwrap(), [("c1-n.txt".into(), 4)]);
+    assert_eq!(blobs.summary(&s).await.unwrap().unwrap().text, new);
+    assert!(being_written.exists());
 }
 
 #[tokio::test]
-async fn a_sweep_takes_only_old_and_unnamed_tool_results() {
+async fn a_swept_result_goes_with_what_a_killed_process_had_begun() {
     let root = tempfile::tempdir().unwrap();
-    let blobs = Blobs::open(root.path().to_str().unwrap()).unwrap();
+    let blobs = open(root.path().to_str().unwrap());
     let s = session("s");
-    let put = async |call: &str| {
-        let text = Bytes::from(call.to_owned());
-        blobs
-            .put(&s, call, BlobKind::Text, text)
-            .await
-            .unwrap()
-            .path
-    };
-    let (old, named, young, renewed) = (
-        put("old").await,
-        put("named").await,
-        put("young").await,
-        put("renewed").await,
-    );
-    let text = Bytes::from_static(b"#");
-    blobs.replace_summary(&s, None, text).await.unwrap();
-    let summary = summary_path(&s);
-    let now = millis(
-        fs::metadata(root.path().join(&young))
-            .unwrap()
-            .modified()
-            .unwrap(),
-    );
-    let day = Duration::from_millis(u64::try_from(MIN_SWEEP_AGE_MILLIS).unwrap());
-    for path in [&old, &named, &summary, &renewed] {
-        age(root.path(), path, day + Duration::from_mins(1));
+    blobs.put_file(&s, "c1-a.txt", Bytes::new()).await.unwrap();
+    let of = |name: &str| root.path().join("p/s/tool-results").join(name);
+    for begun in ["c1-a.txt#1", "c1-a.txt#12", "c1-ab.txt#1", "c1-a.txt#x"] {
+        fs::write(of(begun), "half").unwrap();
     }
-    age(root.path(), &young, day / 2);
-    // It is put again: an event that names it may follow at any time.
-    assert_eq!(put("renewed").await, renewed);
-    let referenced = HashSet::from([named.clone()]);
-    let now = Timestamp::from_millis(now);
-    let before = Timestamp::from_millis(0);
-    let swept = blobs.sweep(&s, &referenced, before, now).await.unwrap();
-    assert_eq!(swept.files, 0);
-    let swept = blobs.sweep(&s, &referenced, FUTURE, now).await.unwrap();
-    assert_eq!(swept.files, 1);
-    assert!(matches!(blobs.get(&old).await, Err(BlobError::NotFound(_))));
-    for kept in [&named, &young, &renewed, &summary] {
-        blobs.get(kept).await.unwrap();
+    let removed = blobs.remove_result(&s, "c1-a.txt").await.unwrap();
+    assert_eq!((removed.files, removed.bytes), (3, 8));
+    assert!(of("c1-ab.txt#1").exists() && of("c1-a.txt#x").exists());
+}
+
+#[tokio::test]
+async fn files_without_a_marker_are_adopted_by_a_log_with_sessions_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let location = root.path().to_str().unwrap();
+    let earlier = root.path().join("p/s/tool-results");
+    fs::create_dir_all(&earlier).unwrap();
+    fs::write(earlier.join("c1-a.txt"), "of an earlier release").unwrap();
+    let new = Blobs::open(location).unwrap().bind(owner(STORE));
+    let refused = new.verify().await;
+    assert!(matches!(refused, Err(BlobError::Unmarked { ours: STORE })));
+    assert_eq!(new.marked().await.unwrap(), None, "nothing is written");
+    let adopts = Owner {
+        adopts: true,
+        ..owner(store(1))
+    };
+    let older = Blobs::open(location).unwrap().bind(adopts);
+    older.verify().await.unwrap();
+    let other = Blobs::open(location).unwrap().bind(Owner {
+        store: store(2),
+        ..adopts
+    });
+    assert!(matches!(
+        other.verify().await,
+        Err(BlobError::OtherStore { .. })
+    ));
+    let heir = Blobs::open(location).unwrap().bind(Owner {
+        store: store(2),
+        takes_over_from: Some(store(1)),
+        ..adopts
+    });
+    heir.verify().await.unwrap();
+    let again = Blobs::open(location).unwrap().bind(adopts).verify().await;
+    assert!(matches!(again, Err(BlobError::OtherStore { found, .. }) if found == store(2)));
+}
+
+#[tokio::test]
+async fn a_place_opened_for_reading_is_not_written() {
+    let blobs = Blobs::open("memory://").unwrap();
+    let refused = blobs.put_file(&session("s"), "c", Bytes::new()).await;
+    assert!(matches!(refused, Err(BlobError::ReadOnly)));
+}
+
+#[tokio::test]
+async fn a_marker_that_cannot_be_read_is_not_passed_over() {
+    let root = tempfile::tempdir().unwrap();
+    let blobs = open(root.path().to_str().unwrap());
+    fs::create_dir(root.path().join("_palimpsest")).unwrap();
+    for bad in ["", "{}", r#"{"store":"x"}"#] {
+        fs::write(root.path().join("_palimpsest/store.json"), bad).unwrap();
+        let refused = blobs.verify().await;
+        assert!(matches!(refused, Err(BlobError::Marker { .. })), "{bad}");
     }
 }

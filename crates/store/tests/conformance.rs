@@ -87,6 +87,8 @@ impl Postgres {
             // What was counted a moment ago is asked for again, and has changed.
             usage_age: Duration::ZERO,
             usage_patience: Duration::from_secs(30),
+            // However slow the machine is, nobody is refused for that.
+            wait: Duration::from_mins(5),
             ..PostgresOptions::new(self.cluster.url())
         };
         Arc::new(PostgresLog::open(&options).await.unwrap())

@@ -176,6 +176,7 @@ async fn schedule(seed: u64, reserve: u64) -> bool {
                 summary: Bytes::from_static(b"summary"),
                 due: DueChange::Keep,
                 blob_bytes: 0,
+                settles: Vec::new(),
             };
             match log.append_to(&key(session), batch).await {
                 Ok(_) => frames.push((seed, size)),

@@ -31,6 +31,7 @@ fn batch(expected: Position, frame: impl Into<Bytes>) -> Batch {
         summary: Bytes::from_static(b"s"),
         due: DueChange::Keep,
         blob_bytes: 0,
+        settles: Vec::new(),
     }
 }
 
@@ -99,7 +100,8 @@ async fn an_append_whose_answer_was_lost_happened_once() {
         .url()
         .replace(&cluster.port().to_string(), &lossy.port.to_string());
     let options = PostgresOptions {
-        retry: Duration::from_secs(20),
+        retry: Duration::from_mins(2),
+        wait: Duration::from_mins(2),
         connections: 8,
         ..PostgresOptions::new(url)
     };
@@ -210,12 +212,12 @@ async fn nobody_waits_behind_what_another_has_given_up() {
     // Two of three connections still wait for the row, and are given to nobody.
     assert_eq!(log.connections().idle, 1);
     for _ in 0..8 {
-        let answer = timeout(Duration::from_secs(5), log.head(&free)).await;
+        let answer = timeout(Duration::from_mins(2), log.head(&free)).await;
         assert!(answer.expect("a free connection").unwrap().is_some());
     }
     holder.commit();
     // One of the two was done then, though nobody was there to hear of it, and all connections are free again.
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + Duration::from_mins(2);
     while log.connections().idle < 3 {
         assert!(Instant::now() < until, "{:?}", log.connections());
         sleep(Duration::from_millis(20)).await;
@@ -403,7 +405,7 @@ async fn who_gives_up_on_a_silent_host_leaves_the_next_to_the_next() {
     let of = key("s");
     let first = timeout(Duration::from_secs(2), log.head(&of)).await;
     first.expect_err("the first host says nothing");
-    let second = timeout(Duration::from_secs(20), log.head(&of)).await;
+    let second = timeout(Duration::from_mins(2), log.head(&of)).await;
     assert_eq!(second.expect("the second host was asked").unwrap(), None);
 }
 
@@ -470,7 +472,7 @@ async fn who_waits_for_a_count_gets_the_one_before() {
     assert!(!first.is_finished(), "there is nothing to tell yet");
     holder.commit();
     assert_eq!(first.await.unwrap().unwrap().sessions, 2);
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + Duration::from_mins(2);
     while log.usage(None).await.unwrap().sessions < 2 {
         assert!(Instant::now() < until);
         sleep(Duration::from_millis(20)).await;
@@ -482,7 +484,7 @@ async fn who_waits_for_a_count_gets_the_one_before() {
     let other = PostgresLog::open(&options).await.unwrap();
     assert!(other.usage(Some(&none)).await.is_err());
     cluster.psql("ALTER TABLE palimpsest.sessions RENAME COLUMN elsewhere TO blob_bytes");
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + Duration::from_mins(2);
     while other.usage(Some(&none)).await.is_err() {
         assert!(Instant::now() < until);
         sleep(Duration::from_millis(50)).await;
@@ -539,4 +541,47 @@ async fn a_project_with_many_due_sessions_hides_nobodys() {
     assert_eq!(offered("x", 0).await, with_few(&many[..4]));
     assert_eq!(offered("y", 0).await, with_few(&many[3..7]));
     assert_eq!(offered("y", 11).await, with_few(&many[..4]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_cannot_be_read_hides_no_other() {
+    let cluster = Cluster::start();
+    let log = PostgresLog::open(&PostgresOptions::new(cluster.url()))
+        .await
+        .unwrap();
+    for name in ["a", "b", "c"] {
+        let due = DueChange::At(Timestamp::from_millis(5));
+        let batch = Batch {
+            due,
+            ..batch(Position::START, "x")
+        };
+        log.append(&key(name), batch).await.unwrap();
+    }
+    cluster.psql(
+        "UPDATE palimpsest.sessions SET revision = -1 WHERE key = 'p!a';
+         UPDATE palimpsest.sessions SET key = 'p!no name' WHERE key = 'p!b'",
+    );
+    for limit in [1, 2, 9] {
+        let mut found = Vec::new();
+        let mut nameless = 0;
+        let mut from: Option<SessionKey> = None;
+        loop {
+            let listing = log.rows(None, from.as_ref(), limit).await.unwrap();
+            nameless += listing.nameless;
+            let is_last = listing.rows.len() < limit;
+            for (key, head) in listing.rows {
+                found.push((key.session.to_string(), head.is_ok()));
+                from = Some(key);
+            }
+            if is_last {
+                break;
+            }
+        }
+        assert_eq!(found, [("a".to_owned(), false), ("c".to_owned(), true)]);
+        assert_eq!(nameless, 1);
+    }
+    assert!(log.list(None, None, 9).await.is_err(), "one is missing");
+    let due = log.due(Timestamp::from_millis(9), 9).await.unwrap();
+    let due: Vec<_> = due.into_iter().map(|due| due.key).collect();
+    assert_eq!(due, [key("c")]);
 }

@@ -31,6 +31,7 @@ fn batch(expected: u64, frame: Vec<u8>) -> Batch {
         summary: Bytes::from_static(b"s"),
         due: DueChange::At(Timestamp::from_millis(7)),
         blob_bytes: 0,
+        settles: Vec::new(),
     }
 }
 
@@ -105,6 +106,10 @@ fn snapshot_file(dir: &Path) -> PathBuf {
                 .starts_with("snap.")
         })
         .unwrap()
+}
+
+async fn id_of(dir: &Path) -> palimpsest_store::StoreId {
+    open(dir).unwrap().store_id().await.unwrap()
 }
 
 #[tokio::test]
@@ -229,11 +234,16 @@ async fn a_copy_has_everything_and_is_smaller() {
             .await
             .unwrap()
     );
-    let before = dump(&log).await;
-    let open_still = compact_store(&from, &to);
+    let old = root.path().join("old");
+    let open_still = compact_store(&from, &to, &old);
     assert!(matches!(open_still, Err(StoreError::Locked { .. })));
     drop(log);
-    let copied = compact_store(&from, &to).unwrap();
+    // The lease ends with the process that held it, in the store and in its copy.
+    let log = open(&from).unwrap();
+    let before = dump(&log).await;
+    drop(log);
+    let id = id_of(&from).await;
+    let copied = compact_store(&from, &to, &old).unwrap();
     assert_eq!(copied.sessions, 3);
     assert!(copied.bytes > 3 * 6 * 150_000);
     assert!(
@@ -241,11 +251,14 @@ async fn a_copy_has_everything_and_is_smaller() {
         "{copied:?}"
     );
     assert!(
-        compact_store(&from, &to).is_err(),
+        compact_store(&from, &old, &root.path().join("x")).is_err(),
         "an occupied folder is not overwritten"
     );
-    assert!(compact_store(&root.path().join("none"), &root.path().join("x")).is_err());
-    let log = open(&to).unwrap();
+    let none = root.path().join("none");
+    assert!(compact_store(&none, &root.path().join("x"), &root.path().join("y")).is_err());
+    assert!(!to.exists(), "the copy is in its place");
+    assert_eq!((id_of(&from).await, id_of(&old).await), (id, id));
+    let log = open(&from).unwrap();
     assert_eq!(dump(&log).await, before);
     log.append_to(&key(1), batch(6, vec![1])).await.unwrap();
     let created = log.append_to(&key(50), batch(0, vec![1])).await;
@@ -254,9 +267,9 @@ async fn a_copy_has_everything_and_is_smaller() {
     assert_eq!(incarnation, 13, "counters go on");
     drop(log);
     assert_eq!(
-        dump(&open(&from).unwrap()).await,
+        dump(&open(&old).unwrap()).await,
         before,
-        "the source is as it was"
+        "the former store is as it was"
     );
 }
 

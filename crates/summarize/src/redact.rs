@@ -1,22 +1,29 @@
 //! Takes secrets out of text: a pure function, linear in the text.
 //!
-//! The crates that scan for secrets are programs with rule files, or wrap values that are already known
-//! to be secret (`secrecy`, `redact`); none gives a maintained set of rules as a library. So the rules
-//! are here (`patterns`), in one alternation of the `regex` crate, whose time is linear whatever the
-//! input. What is taken out leaves `[redacted: kind]`.
+//! The rules are here. A set of rules that others maintain, `kingfisher-rules` 3.0.1, states Rust 1.99 as its
+//! minimum and the licences Apache-2.0, MIT and CC-BY-SA-4.0; this workspace builds with Rust 1.95, and
+//! `deny.toml` does not allow the last of them.
+//!
+//! `vendors` has the forms that issuers publish, `patterns` what a name or a place says, both in one alternation
+//! of the `regex` crate, whose time is linear whatever the input; `pem` walks over private keys. What is taken
+//! out leaves `[redacted: kind]`.
 //!
 //! Known forms of keys are recognised wherever they stand. Other secrets only where something says that
 //! they are one (`password=`, `"api_key": "…"`, `://user:…@`): bare hashes, UUIDs and base64 stay.
 
 mod patterns;
+mod pem;
+mod vendors;
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
 use patterns::{PATTERNS, Pattern};
+use vendors::{INFIXES, VENDORS};
 
 /// A text without its secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,23 +40,58 @@ const PASSES: usize = 4;
 
 /// Takes secrets out of a text. Doing it again changes nothing.
 pub fn redact(text: &str) -> Redacted<'_> {
-    let Some((mut text, mut count)) = pass(text) else {
-        return Redacted {
-            text: Cow::Borrowed(text),
-            count: 0,
-        };
-    };
-    for _ in 1..PASSES {
-        let Some((next, more)) = pass(&text) else {
+    let mut text = Cow::Borrowed(text);
+    let mut count = 0;
+    // Keys of many lines first: a part of one may look like something else.
+    let without_keys = without(&text, &pem::spans(&text), pem::KIND);
+    take(&mut text, &mut count, without_keys);
+    for infix in INFIXES {
+        let spans = around(&text, infix);
+        let without_these = without(&text, &spans, infix.kind);
+        take(&mut text, &mut count, without_these);
+    }
+    for _ in 0..PASSES {
+        let next = pass(&text);
+        if next.is_none() {
             break;
-        };
-        text = next;
-        count += more;
+        }
+        take(&mut text, &mut count, next);
     }
-    Redacted {
-        text: Cow::Owned(text),
-        count,
+    Redacted { text, count }
+}
+
+/// Puts a text with fewer secrets in the place of the one before.
+fn take(text: &mut Cow<'_, str>, count: &mut usize, next: Option<(String, usize)>) {
+    if let Some((next, more)) = next {
+        *text = Cow::Owned(next);
+        *count += more;
     }
+}
+
+/// A text with a placeholder for each span; `None` when there is none.
+fn without(text: &str, spans: &[Range<usize>], kind: &str) -> Option<(String, usize)> {
+    let mut out = String::new();
+    let mut copied = 0;
+    for span in spans {
+        out.push_str(&text[copied..span.start]);
+        // Writing to a string cannot fail.
+        let _ = write!(out, "[redacted: {kind}]");
+        copied = span.end;
+    }
+    out.push_str(&text[copied..]);
+    (!spans.is_empty()).then_some((out, spans.len()))
+}
+
+/// The tokens of a form that is known by its middle.
+fn around(text: &str, infix: &patterns::Infix) -> Vec<Range<usize>> {
+    let mut spans: Vec<Range<usize>> = Vec::new();
+    for (at, _) in text.match_indices(infix.words) {
+        let least = spans.last().map_or(0, |span| span.end);
+        if at >= least {
+            spans.extend(infix.around(text, at, least));
+        }
+    }
+    spans
 }
 
 /// One walk over the text; `None` when there was nothing.
@@ -77,15 +119,21 @@ fn next(text: &str, from: &mut usize) -> Option<(&'static Pattern, usize, usize)
         if let Some(end) = pattern.end(text, start, end) {
             return Some((pattern, start, end));
         }
-        *from = start.max(text.ceil_char_boundary(*from + 1));
+        let beginning = captures.get(0).map_or(start, |all| all.start() + 1);
+        let skipped = if pattern.is_guess() { beginning } else { start };
+        *from = text.ceil_char_boundary(skipped.max(*from + 1));
     }
     None
 }
 
+/// Every pattern, the surest first.
+fn rules() -> impl Iterator<Item = &'static Pattern> {
+    VENDORS.iter().chain(PATTERNS)
+}
+
 /// Each pattern has one group: what is to go.
 fn secret(captures: &Captures<'_>) -> Option<(&'static Pattern, usize, usize)> {
-    PATTERNS
-        .iter()
+    rules()
         .zip(captures.iter().skip(1))
         .find_map(|(pattern, group)| {
             let group = group?;
@@ -98,8 +146,7 @@ fn secret(captures: &Captures<'_>) -> Option<(&'static Pattern, usize, usize)> {
     reason = "the patterns are constants, and every test compiles them"
 )]
 static ALL: LazyLock<Regex> = LazyLock::new(|| {
-    let all: Vec<String> = PATTERNS
-        .iter()
+    let all: Vec<String> = rules()
         .map(|pattern| format!("(?:{})", pattern.regex))
         .collect();
     regex::RegexBuilder::new(&all.join("|"))

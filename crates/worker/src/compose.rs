@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use palimpsest_core::extract::{Facts, memory::update};
+use palimpsest_core::extract::{Facts, Redact, memory::update, redacted};
 use palimpsest_core::ids::{Ordinal, SessionKey};
 use palimpsest_core::memory::{Memory, apply_sections};
 use palimpsest_core::message::Message;
@@ -13,7 +13,6 @@ use palimpsest_core::summary::{Extra, SYSTEM, memory_request};
 use tokio::task::spawn_blocking;
 
 use crate::host::{HostError, Job};
-use crate::redact::{self, Redact};
 use crate::transcript::Transcript;
 use crate::worker::Shared;
 use crate::writer::{Ask, MemoryWriter};
@@ -89,7 +88,7 @@ pub(crate) async fn take_notes(
 
 impl Notebook {
     fn take(&mut self, message: &Message, redact: Option<Redact>) {
-        let clean = redact.map(|redact| redact::message(message, redact));
+        let clean = redact.map(|redact| redacted(message, redact));
         let message = clean.as_ref().unwrap_or(message);
         self.facts.take(message);
         if let Some(transcript) = &mut self.transcript {

@@ -2,15 +2,17 @@
 
 use bytes::Bytes;
 use palimpsest_core::command::{FailMemory, UpdateMemory};
-use palimpsest_core::ids::{Ordinal, SessionKey};
+use palimpsest_core::ids::{Ordinal, Revision, SessionKey};
+use palimpsest_core::memory::Memory;
 use palimpsest_core::session::{Author, Notes, text_digest};
 use palimpsest_store::blobs::{BlobError, Replaced, SummaryFile};
 use palimpsest_store::told;
 use tokio::time::sleep;
 
 use crate::host::{HostError, Job};
+use crate::mark::Marked;
 use crate::worker::Shared;
-use crate::{backoff, compose, lease};
+use crate::{backoff, compose, lease, mark};
 
 /// How often a file is looked at again that somebody keeps writing.
 const MAX_LOOKS: usize = 5;
@@ -20,10 +22,39 @@ const MAX_LOOKS: usize = 5;
 pub(crate) enum Look {
     /// There is none.
     Missing,
-    /// It holds this session's text, of the latest version or of an earlier one.
+    /// It holds a text of the service: of the latest version, of an earlier one, or of a history that the log does
+    /// not have.
     Known(SummaryFile),
-    /// A person has edited it.
-    Edited(SummaryFile),
+    /// A person has edited it. The text is theirs, without the mark.
+    Edited(SummaryFile, Bytes),
+}
+
+/// A file and what its mark says.
+fn judged(key: &SessionKey, notes: &Notes, found: SummaryFile, marked: Marked) -> Look {
+    let version = notes.version.as_ref().map_or(0, |version| version.number);
+    match marked.version {
+        _ if knows(notes, &marked.text) => Look::Known(found),
+        Some(written) => {
+            tracing::warn!(
+                session = %key,
+                written,
+                version,
+                "summary.md was written from a history that the log does not hold: it is written anew"
+            );
+            Look::Known(found)
+        }
+        None => Look::Edited(found, marked.text),
+    }
+}
+
+fn is_blank(text: &[u8]) -> bool {
+    text.iter().all(u8::is_ascii_whitespace)
+}
+
+/// Returns true for a text of this log. The file of a text that ends without a line break ends with one.
+fn knows(notes: &Notes, text: &[u8]) -> bool {
+    let ended = text.strip_suffix(b"\n");
+    notes.knows(text) || ended.is_some_and(|text| notes.knows(text))
 }
 
 /// Looks at a session's file. One that was edited a moment ago is looked at again a little later: an
@@ -38,16 +69,17 @@ pub(crate) async fn look(
             return Ok(Look::Missing);
         };
         // Nothing of a person's is in an empty file: it was cut, or is about to be written.
-        let is_blank = found.text.iter().all(u8::is_ascii_whitespace);
-        if notes.knows(&found.text) {
-            return Ok(Look::Known(found));
+        let is_blank = is_blank(&found.text);
+        let marked = mark::read(key, &found.text);
+        if marked.version.is_some() || knows(notes, &marked.text) {
+            return Ok(judged(key, notes, found, marked));
         }
         let age = shared.clock.now().millis_since(found.written);
         if u128::from(age) >= shared.options.settle.as_millis() {
             return Ok(if is_blank {
                 Look::Known(found)
             } else {
-                Look::Edited(found)
+                judged(key, notes, found, marked)
             });
         }
         sleep(shared.options.settle).await;
@@ -55,8 +87,10 @@ pub(crate) async fn look(
     // It is written all the time. What there is now is better than nothing.
     Ok(match shared.blobs.summary(key).await? {
         None => Look::Missing,
-        Some(found) if notes.knows(&found.text) => Look::Known(found),
-        Some(found) => Look::Edited(found),
+        Some(found) => {
+            let marked = mark::read(key, &found.text);
+            judged(key, notes, found, marked)
+        }
     })
 }
 
@@ -66,10 +100,10 @@ pub(crate) async fn import(
     shared: &Shared,
     key: &SessionKey,
     job: &Job,
-    file: &SummaryFile,
+    edited: &Bytes,
     read: Option<Ordinal>,
 ) -> Result<(), HostError> {
-    let text = String::from_utf8_lossy(&file.text);
+    let text = String::from_utf8_lossy(edited);
     let version = job.notes.version.as_ref();
     let edit = UpdateMemory {
         text: compose::edited(shared, job, &text),
@@ -77,7 +111,7 @@ pub(crate) async fn import(
         upon: version.map_or(0, |version| version.number),
         source: job.revision,
         read_to: read,
-        file: Some(text_digest(&file.text)),
+        file: Some(text_digest(edited)),
         took_ms: 0,
     };
     if shared.host.commit(key, None, None, edit).await? {
@@ -137,15 +171,17 @@ async fn write_once(
     job: &Job,
     read: Option<Ordinal>,
 ) -> Result<bool, Failed> {
-    let Some(version) = &job.notes.version else {
-        return Ok(true);
-    };
     let found = match look(shared, key, &job.notes).await? {
+        // Without a version there is nothing to write, unless a lost history has left its own.
+        Look::Missing if job.notes.version.is_none() => return Ok(true),
+        Look::Known(file) if job.notes.version.is_none() && is_blank(&file.text) => {
+            return Ok(true);
+        }
         Look::Missing => None,
-        Look::Known(file) if *file.text == *version.text.as_bytes() => return Ok(true),
+        Look::Known(file) if file.text == content(key, &job.notes) => return Ok(true),
         Look::Known(file) => Some(file),
-        Look::Edited(file) => {
-            import(shared, key, job, &file, read).await?;
+        Look::Edited(file, text) => {
+            import(shared, key, job, &text, read).await?;
             Some(file)
         }
     };
@@ -153,14 +189,17 @@ async fn write_once(
     let Some(job) = shared.host.job_as_left(key).await? else {
         return Ok(true);
     };
-    let text = job
-        .notes
-        .version
-        .map(|version| Bytes::from(version.text.to_string()));
-    let replaced = shared
-        .blobs
-        .replace_summary(key, found.as_ref(), text.unwrap_or_default());
+    let text = content(key, &job.notes);
+    let replaced = shared.blobs.replace_summary(key, found.as_ref(), text);
     Ok(replaced.await? == Replaced::Written)
+}
+
+/// What the file should hold: the latest version, or headings alone while there is none.
+fn content(key: &SessionKey, notes: &Notes) -> Bytes {
+    match &notes.version {
+        Some(version) => mark::mark(key, version.number, version.source, &version.text),
+        None => mark::mark(key, 0, Revision::ZERO, &Memory::template().render()),
+    }
 }
 
 /// The text is safe; that the file is not there is told, and tried again.

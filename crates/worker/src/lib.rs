@@ -14,16 +14,16 @@ mod compose;
 mod file;
 mod host;
 mod lease;
+mod mark;
 mod options;
 mod pass;
 mod queue;
-mod redact;
 mod transcript;
 mod worker;
 mod writer;
 
 pub use host::{Host, HostError, Job, Page};
 pub use options::{Clock, Options, Random};
-pub use redact::Redact;
+pub use palimpsest_core::extract::Redact;
 pub use worker::{Stats, Worker};
 pub use writer::{Ask, MemoryWriter, WriteError, Written};

@@ -53,7 +53,8 @@ async fn next(shared: &Shared, key: &SessionKey) -> Result<DueChange, HostError>
     };
     let file = job.notes.unfiled.as_ref().map(|failure| failure.next);
     let next = job.due.into_iter().chain(file).min();
-    Ok(next.map_or(DueChange::Clear, DueChange::At))
+    let now = shared.clock.now();
+    Ok(next.map_or(DueChange::Clear, |next| DueChange::at(next, now)))
 }
 
 /// Takes in what a person wrote into the file, if anybody did. A file that cannot be read keeps nothing
@@ -64,7 +65,7 @@ async fn take_in_edit(
     job: &Job,
     read: Option<Ordinal>,
 ) -> Result<Option<Job>, HostError> {
-    let Ok(Look::Edited(found)) = file::look(shared, key, &job.notes).await else {
+    let Ok(Look::Edited(_, found)) = file::look(shared, key, &job.notes).await else {
         return Ok(None);
     };
     file::import(shared, key, job, &found, read).await?;

@@ -19,9 +19,9 @@ use crate::host::{Host, HostError};
 use crate::lease::later;
 use crate::options::{Clock, Options, Random};
 use crate::queue::Queue;
-use crate::redact::Redact;
 use crate::writer::MemoryWriter;
 use crate::{backoff, lease, pass};
+use palimpsest_core::extract::Redact;
 
 /// How many sessions are listed at a time.
 const LIST: usize = 1_000;
@@ -347,7 +347,8 @@ async fn crashed(shared: &Shared, key: &SessionKey) {
 
 fn retry(shared: &Shared) -> DueChange {
     let wait = backoff::wait(&shared.options, 3, shared.random.next());
-    DueChange::At(later(shared.clock.now(), wait))
+    let now = shared.clock.now();
+    DueChange::at(later(now, wait), now)
 }
 
 async fn release(shared: &Shared, key: &SessionKey, next: DueChange) {

@@ -60,7 +60,7 @@ impl House {
     /// One with room for so many bytes of sessions.
     pub fn with_cache(log: Arc<dyn SessionLog>, cache_bytes: usize) -> Result<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let blobs = Arc::new(Blobs::open("memory://")?);
+        let blobs = Arc::new(Blobs::in_memory());
         let sessions = Sessions::new(
             log,
             Arc::clone(&clock),

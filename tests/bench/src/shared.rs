@@ -74,6 +74,7 @@ fn batch(expected: Position) -> Batch {
         summary: Bytes::from(vec![7; SUMMARY]),
         due: DueChange::Keep,
         blob_bytes: 0,
+        settles: Vec::new(),
     }
 }
 

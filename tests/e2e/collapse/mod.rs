@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 /// The window without what is kept for the answer.
 const EFFECTIVE_TOKENS: u32 = 10_000;
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// An agent with a small window. Its n-th turn has messages with the ids 100 n and on.
 struct Agent {

@@ -217,7 +217,7 @@ async fn a_backup_that_was_cut_off_is_none() {
     let copy = root.path().join("copy");
     for point in ["restore.session", "restore.closed"] {
         let status = Command::new(binary())
-            .args(["restore", "--from", to, "--keep-blobs", "--data-dir"])
+            .args(["restore", "--from", to, "--data-dir"])
             .arg(&copy)
             .env_clear()
             .env("CRASH_AT", point)
@@ -226,6 +226,18 @@ async fn a_backup_that_was_cut_off_is_none() {
         assert!(!status.unwrap().success(), "{point}");
         assert!(!copy.join("log").exists(), "{point}");
     }
+    // It goes on where it was cut off, and knows its own results from those of others.
+    restore(&place, &copy, &[]);
+    assert!(!copy.join("log.restoring.json").exists());
+    std::fs::remove_dir_all(copy.join("log")).unwrap();
+    let others = fails(&[
+        "restore",
+        "--from",
+        to,
+        "--data-dir",
+        copy.to_str().unwrap(),
+    ]);
+    assert!(others.contains("there are stored results"), "{others}");
     restore(&place, &copy, &["--keep-blobs"]);
     let restored = Server::start(&copy, SETTINGS);
     assert_eq!(
@@ -266,4 +278,46 @@ async fn a_backup_that_was_cut_off_is_none() {
         let found = fails(&["restore", "--check", "--from", to]);
         assert!(found.contains("is damaged"), "{found}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_result_is_reported_and_fails_no_backup_of_the_others() {
+    if palimpsest_tests::is_on_a_database() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let data = root.path().join("data");
+    let [early, late] = ["early", "late"].map(|place| root.path().join(place));
+    let server = Server::start(&data, SETTINGS);
+    fill(&server, &name("a"), 3).await;
+    backup(&server, &early, &[]);
+    let file = files(&data, "a").pop().unwrap();
+    std::fs::write(data.join("blobs/p/a/tool-results").join(&file), "another").unwrap();
+    // An earlier backup in the same place has a whole copy.
+    let taken = backup(&server, &early, &["--full"]);
+    assert_eq!(
+        (&taken["damaged_results"], &taken["results"]),
+        (&0.into(), &2.into())
+    );
+    let check = |place: &Path| succeeds(&["restore", "--check", "--from", place.to_str().unwrap()]);
+    assert!(check(&early).contains("3 stored results"));
+    let taken = backup(&server, &late, &[]);
+    assert_eq!(
+        (&taken["damaged_results"], &taken["results"]),
+        (&1.into(), &2.into())
+    );
+    assert!(check(&late).contains("1 more were damaged"));
+    let address = format!("http://{}", server.address());
+    let again = [
+        "backup",
+        "--server",
+        &address,
+        "--to",
+        late.to_str().unwrap(),
+        "--full",
+    ];
+    let again = palimpsest(&again);
+    assert!(again.status.success());
+    let says = String::from_utf8_lossy(&again.stderr).into_owned();
+    assert!(says.contains(&file) && says.contains("damaged"), "{says}");
 }

@@ -4,6 +4,7 @@
 mod backups;
 mod deletion;
 mod orphans;
+mod ownership;
 mod retention;
 
 use std::path::Path;

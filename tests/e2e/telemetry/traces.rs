@@ -1,5 +1,7 @@
 //! From the caller's span to the disk, the model and the hook.
 
+use std::collections::BTreeSet;
+
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use palimpsest_proto::context::v1::GetSessionRequest;
@@ -65,11 +67,24 @@ async fn a_call_is_seen_from_the_callers_span_to_the_disk() {
     ] {
         assert_eq!(attribute(root, name).as_deref(), Some(value), "{name}");
     }
-    for name in ["convert", "decide", "render", "blob.put", "store.append"] {
+    for name in [
+        "convert",
+        "decide",
+        "render",
+        "store.intend",
+        "blob.put",
+        "store.append",
+    ] {
         assert_eq!(way(&spans, one(&spans, name)), [name, rpc]);
     }
     for name in ["store.wait", "store.sync"] {
-        assert_eq!(way(&spans, one(&spans, name)), [name, "store.append", rpc]);
+        // Both the intent of the result's file and the events are made durable.
+        let found = spans.iter().filter(|span| span.name == name);
+        let ways: BTreeSet<_> = found.map(|span| way(&spans, span)).collect();
+        for above in ["store.append", "store.intend"] {
+            let way = [name, above, rpc].map(str::to_owned).to_vec();
+            assert!(ways.contains(&way), "{ways:?}");
+        }
     }
 }
 

@@ -159,6 +159,7 @@ impl Live {
             now: Timestamp::default(),
             limits: &limits,
             can_store: true,
+            file_salt: 0,
         };
         let command = Create {
             policy: Arc::new(policy),
@@ -233,6 +234,7 @@ impl Live {
             now: self.now,
             limits: &self.limits,
             can_store: true,
+            file_salt: 0,
         };
         let decision = match decide(&self.session, command, context) {
             Ok(decision) => decision,
@@ -343,7 +345,7 @@ impl Live {
             .filter(|at| transcript.get(**at).is_some_and(|it| it.standing.holds()))
             .filter_map(|at| user_words(self.log.get(at.index())?))
             .collect();
-        summary_of(&self.session, leaving, &said).render()
+        summary_of(&self.session, leaving, &said, None).render()
     }
 
     /// Ids that no message of a conversation has.

@@ -153,5 +153,6 @@ fn context(limits: &Limits) -> Context<'_> {
         now: Timestamp::default(),
         limits,
         can_store: false,
+        file_salt: 0,
     }
 }

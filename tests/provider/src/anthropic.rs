@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::cache::Block;
 use crate::refusal::Refusal;
-use crate::script::{Behaviour, Plan};
+use crate::script::{Behaviour, Plan, input_of};
 use crate::state::State;
 use crate::{echo, tokens};
 
@@ -104,7 +104,8 @@ pub(crate) fn message(state: &mut State, body: &Value, plan: &Plan) -> Value {
     let cached = state.cached(model, &blocks);
     let content = match &plan.behaviour {
         Behaviour::Call(name) => {
-            json!([{"type": "tool_use", "id": state.id("toolu_"), "name": name, "input": {}}])
+            let input = input_of(name, &body["messages"]);
+            json!([{"type": "tool_use", "id": state.id("toolu_"), "name": name, "input": input}])
         }
         _ if text.is_empty() => json!([]),
         _ => json!([{"type": "text", "text": text}]),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::cache::Block;
 use crate::refusal::Refusal;
-use crate::script::{Behaviour, Plan};
+use crate::script::{Behaviour, Plan, input_of};
 use crate::state::State;
 use crate::{echo, tokens};
 
@@ -108,7 +108,8 @@ pub(crate) fn completion(state: &mut State, body: &Value, plan: &Plan) -> Value 
     };
     let mut message = json!({"role": "assistant", "content": content, "refusal": refusal});
     if let Behaviour::Call(name) = &plan.behaviour {
-        let function = json!({"name": name, "arguments": "{}"});
+        let input = input_of(name, &body["messages"]);
+        let function = json!({"name": name, "arguments": input.to_string()});
         message["tool_calls"] =
             json!([{"id": state.id("call_"), "type": "function", "function": function}]);
     }

@@ -116,6 +116,22 @@ impl Plan {
     }
 }
 
+/// The input of a call, as a model would write it: a read of a stored result takes the last reference that the
+/// conversation shows, and its last line.
+pub(crate) fn input_of(tool: &str, messages: &Value) -> Value {
+    let text = messages.to_string();
+    let reference = text.rfind("palimpsest://").map(|at| {
+        let is_end = |c: char| c.is_whitespace() || "\"\\'<>`),".contains(c);
+        text[at..].split(is_end).next().unwrap_or_default()
+    });
+    match reference {
+        Some(reference) if tool == "ReadToolResult" => {
+            json!({"reference": reference, "last_lines": 1})
+        }
+        _ => json!({}),
+    }
+}
+
 impl From<Behaviour> for Plan {
     fn from(behaviour: Behaviour) -> Self {
         Self {

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::{free_port, leashed};
 
 /// How long starting may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 const SECRET: &str = "a-secret-of-tests";
 
 /// The server, with one bucket.

@@ -19,7 +19,7 @@ use crate::{free_port, leashed};
 pub const OWNER: &str = "palimpsest";
 
 /// How long starting and stopping may take.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// How a cluster begins.
 #[derive(Debug, Clone, Default)]

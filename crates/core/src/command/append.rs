@@ -1,5 +1,6 @@
 //! Messages come in.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::create::check_attributes;
@@ -83,6 +84,7 @@ impl Append {
         for (index, message) in self.messages.iter().enumerate() {
             check(index, message, &limits, own)?;
         }
+        check_parents(session, &self.messages)?;
         let bytes = self.messages.iter().map(|message| message.content_bytes());
         let mut intake = Intake::new(session, bytes.sum());
         for (index, message) in self.messages.into_iter().enumerate() {
@@ -152,6 +154,22 @@ pub fn warnings(session: &Session, event: &MessagesAppended) -> Vec<Warning> {
         }
     }
     warnings
+}
+
+/// Refuses messages that follow one which is neither in the session nor before them in the same call. What
+/// the session has already is not looked at: a repeat is no change.
+pub(super) fn check_parents(session: &Session, messages: &[Arc<Message>]) -> Result<(), Rejection> {
+    let transcript = session.transcript();
+    let mut new = HashSet::new();
+    for (index, message) in messages.iter().enumerate() {
+        let parent = message.parent.filter(|parent| !new.contains(parent));
+        let missing = parent.filter(|parent| transcript.find(*parent).is_none());
+        if let Some(id) = missing.filter(|_| transcript.find(message.id).is_none()) {
+            return Err(Rejection::NoSuchParent { index, id });
+        }
+        new.insert(message.id);
+    }
+    Ok(())
 }
 
 pub(super) fn check(

@@ -113,9 +113,10 @@ impl Plan {
         let mut saved: Vec<Stored> = Vec::new();
         if self.save && context.can_store {
             let tool = read_tool(policy);
+            let names = context.names(session);
             for call in &self.calls {
                 let result = session.result(*call)?;
-                saved.push(save(session.key(), policy, *call, result, &tool));
+                saved.push(save(names, policy, *call, result, &tool));
             }
         }
         let stored = |call| saved.iter().find(|stored: &&Stored| stored.call == call);

@@ -5,7 +5,7 @@ use crate::event::{Event, MemoryFailed, MemoryFiled, MemoryStarted, MemoryUpdate
 use crate::ids::{Ordinal, Revision, Timestamp};
 use crate::memory::{Memory, changed_sections};
 use crate::message::Role;
-use crate::session::{Author, Session, Standing, TextDigest};
+use crate::session::{Author, Failure, Session, Standing, TextDigest};
 
 /// A text may be so large, whoever wrote it, for each token that the policy allows.
 const MAX_BYTES_PER_TOKEN: usize = 8;
@@ -14,7 +14,7 @@ const MIN_LIMIT_BYTES: usize = 16 * 1024;
 
 /// No text of ours follows another sooner, in milliseconds: what comes in together, as from an import, is
 /// noted together.
-const PAUSE_MS: i64 = 1_000;
+const PAUSE_MS: u64 = 1_000;
 
 /// Say that an update begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,7 +172,7 @@ pub fn memory_due(session: &Session, now: Timestamp) -> Option<Timestamp> {
         return None;
     }
     let file = session.notes().unfiled.as_ref();
-    let file = file.map(|failure| failure.next.max(now));
+    let file = file.map(|failure| again(failure, now).max(now));
     memory_update_due(session, now)
         .into_iter()
         .chain(file)
@@ -189,23 +189,43 @@ pub fn memory_update_due(session: &Session, now: Timestamp) -> Option<Timestamp>
         return None;
     }
     let failure = session.notes().failure.as_ref();
-    let again = failure.map(|failure| failure.next);
-    Some(now.max(again.unwrap_or_default()).max(rested(session)))
+    let again = failure.map_or(now, |failure| again(failure, now));
+    Some(now.max(again).max(rested(session, now)))
+}
+
+/// The time of the next attempt after a failure. It is now where the recorded time is further ahead than the wait ever was:
+/// the clock that recorded it was ahead.
+fn again(failure: &Failure, now: Timestamp) -> Timestamp {
+    let wait = failure.next.millis_since(failure.at);
+    not_astray(failure.next, wait, now)
 }
 
 /// When the next text may follow the last one; a person's, and the first of all, are followed at once.
-fn rested(session: &Session) -> Timestamp {
+fn rested(session: &Session, now: Timestamp) -> Timestamp {
     let version = session.notes().written();
     let ours = version.filter(|version| version.author != Author::Person);
-    let rested = ours.map(|version| version.at.as_millis().saturating_add(PAUSE_MS));
-    rested.map(Timestamp::from_millis).unwrap_or_default()
+    ours.map_or(now, |version| {
+        not_astray(version.at.plus_millis(PAUSE_MS), PAUSE_MS, now)
+    })
+}
+
+/// Returns the time that something waits for, or now where that time is more than twice the wait ahead. Clocks differ by a
+/// little; a clock that was wrong must not be waited for.
+fn not_astray(until: Timestamp, wait_ms: u64, now: Timestamp) -> Timestamp {
+    if until.millis_since(now) > wait_ms.saturating_mul(2) {
+        return now;
+    }
+    until
 }
 
 /// Whether an update is under way, and not so long that it counts as dead.
 pub fn memory_runs(session: &Session, now: Timestamp) -> bool {
     let stale_after = session.policy().session_memory.stale_after.get();
     let began = session.notes().running;
-    began.is_some_and(|began| now.millis_since(began) < stale_after)
+    // One that begins later than now was begun by a clock that is ahead, by little or by much.
+    let is_near =
+        |began: Timestamp| now.millis_since(began).max(began.millis_since(now)) < stale_after;
+    began.is_some_and(is_near)
 }
 
 fn has_grown(session: &Session) -> bool {

@@ -25,7 +25,8 @@ pub use clear::{Clear, Clearing};
 pub use collapse::{Collapse, Collapsing, Stage};
 pub use compact::{
     Adopt, AnswerHook, CompactWithMemory, CompactWithPrepared, DropOldest, FailCompaction,
-    FinishCompaction, Made, Scope, ShortenCompaction, StartCompaction, StartReady, prepares_ahead,
+    FinishCompaction, Made, Scope, ShortenCompaction, StartCompaction, StartReady,
+    is_compaction_due, prepares_ahead,
 };
 pub use create::{Create, create};
 pub use memory::{
@@ -45,6 +46,7 @@ pub use working::UpdateWorkingState;
 
 use crate::event::Event;
 use crate::ids::{Ordinal, Revision, Timestamp};
+use crate::levels::results::Names;
 use crate::limits::Limits;
 use crate::session::{RequestStamp, Session};
 
@@ -57,6 +59,18 @@ pub struct Context<'a> {
     pub limits: &'a Limits,
     /// Whether results can be stored; when the store for them fails, they stay in the view.
     pub can_store: bool,
+    /// Makes the names of this command's files its own: random where files are stored. No other command then names
+    /// the same file, so that one which is removed late is nobody else's.
+    pub file_salt: u64,
+}
+
+impl Context<'_> {
+    fn names<'s>(&self, session: &'s Session) -> Names<'s> {
+        Names {
+            session: session.key(),
+            salt: self.file_salt,
+        }
+    }
 }
 
 /// What a caller asks of a session that is there.

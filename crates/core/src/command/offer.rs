@@ -9,8 +9,8 @@ use super::{Conflict, Context, Decision, Rejection, answered, check_revision};
 use crate::event::{Event, ResultOffered};
 use crate::ids::{CallKey, Revision};
 use crate::levels::results::{
-    Exempt, Kept, Stored, Verdict, exemption, file_content, is_json, is_json_file, keep, only_text,
-    verdict,
+    Exempt, Kept, Names, Stored, Verdict, exemption, file_content, is_json, is_json_file, keep,
+    only_text, verdict,
 };
 use crate::message::{Block, Digest, ToolResult};
 use crate::policy::ToolResultRule;
@@ -165,7 +165,7 @@ impl Offering {
         };
         Ok(Decision::Events(vec![Event::ResultOffered(
             ResultOffered {
-                offer: self.offer(session, call, verdict),
+                offer: self.offer(session, context.names(session), call, verdict),
                 forgotten,
                 request: self.request,
             },
@@ -227,13 +227,19 @@ impl Offering {
         verdict(policy, tool, self.rule, &self.result, is_known)
     }
 
-    fn offer(&self, session: &Session, call: Option<CallKey>, verdict: Verdict) -> Offer {
+    fn offer(
+        &self,
+        session: &Session,
+        names: Names<'_>,
+        call: Option<CallKey>,
+        verdict: Verdict,
+    ) -> Offer {
         let key = session.offers().next_key();
         let policy = session.policy();
         let result = &self.result;
         let kept = (verdict == Verdict::Persist).then(|| match call {
-            Some(call) => keep(session.key(), policy, call, result),
-            None => keep(session.key(), policy, key, result),
+            Some(call) => keep(names, policy, call, result),
+            None => keep(names, policy, key, result),
         });
         let id = call.and_then(|call| session.calls().get(call));
         Offer {

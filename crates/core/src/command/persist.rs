@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::Context;
 use crate::event::{Event, OffersSettled, ResultsPersisted};
 use crate::ids::{CallKey, Ordinal};
-use crate::levels::results::{Stored, exemption, limit, persist};
+use crate::levels::results::{Names, Stored, exemption, limit, persist};
 use crate::session::{Call, CallState, Match, NotHeld, Pairing, Session};
 use crate::tokens::Size;
 use crate::view::{Form, Piece, Side, side};
@@ -50,7 +50,7 @@ pub(super) fn at_intake(
             chosen.push(call);
         }
     }
-    let persisted = store(session, &chosen, offered)?;
+    let persisted = store(session, context.names(session), &chosen, offered)?;
     let mut events: Vec<Event> = persisted.map(Event::ResultsPersisted).into_iter().collect();
     if !settled.offers.is_empty() {
         events.push(Event::OffersSettled(settled));
@@ -97,7 +97,7 @@ pub(super) fn at_serving(
         }
     }
     choose(session, &mut group, chars, &mut chosen);
-    let event = store(session, &chosen, Vec::new())?;
+    let event = store(session, context.names(session), &chosen, Vec::new())?;
     let results = event.iter().flat_map(|event| &event.results);
     let stored: BTreeMap<CallKey, &Stored> = results.map(|one| (one.call, one)).collect();
     for piece in pieces {
@@ -178,6 +178,7 @@ fn chars_of(session: &Session, piece: &Piece) -> u64 {
 /// stored when a caller asked.
 fn store(
     session: &Session,
+    names: Names<'_>,
     calls: &[CallKey],
     offered: Vec<Stored>,
 ) -> Result<Option<ResultsPersisted>, NotHeld> {
@@ -193,9 +194,7 @@ fn store(
         let place = session.calls().get(*call).and_then(Call::result);
         let stored = place.and_then(|(message, block)| session.stored().at(message, block));
         if stored.is_none() && exemption(result, is_known).is_none() {
-            event
-                .results
-                .push(persist(session.key(), policy, *call, result));
+            event.results.push(persist(names, policy, *call, result));
         }
     }
     event.sizes = shrunk(

@@ -44,6 +44,14 @@ pub enum Rejection {
         /// The id.
         id: MessageId,
     },
+    /// A message follows one that is neither in the session nor in the same call.
+    #[error("messages[{index}].metadata.parent_id: the session has no message {id}")]
+    NoSuchParent {
+        /// The index of the message in the call, from 0.
+        index: usize,
+        /// The id of the missing one.
+        id: MessageId,
+    },
     /// No such compaction is under way.
     #[error("{key} is not under way: it has finished, has failed, or never began")]
     NoSuchCompaction {

@@ -98,19 +98,29 @@ fn ends_span(session: &Session, message: Ordinal) -> bool {
 /// measured, because a rewind takes away the end alone.
 fn ledger_without(session: &Session, stays: impl Fn(Ordinal) -> bool) -> Result<Ledger, NotHeld> {
     let (epoch, window) = (session.sealed().epoch().next(), session.thresholds().window);
-    let mut ledger = Ledger::default();
+    let overhead = session.last_served().overhead_tokens;
+    let mut ledger = session.ledger().rebased(session.tokens().tokens, overhead);
+    // The usage of messages that a compaction kept measured the view before it.
+    let boundaries = session.compactions().boundaries.iter().rev();
+    let mut in_force = boundaries.filter(|boundary| {
+        let summary = boundary.summary;
+        summary.is_some_and(|summary| session.transcript().is_visible(summary))
+    });
+    let boundary = in_force.next().map(|boundary| boundary.mark);
     let staying = session
         .transcript()
         .entries()
         .filter(|(ordinal, entry)| stays(*ordinal) && entry.standing.takes_part());
     for (ordinal, entry) in staying {
-        if entry.standing == Standing::Collapsed {
+        let is_before = boundary.is_some_and(|mark| ordinal < mark);
+        if is_before || entry.standing == Standing::Collapsed {
             ledger.follow(entry.counts_as(), entry.size);
             continue;
         }
         let message = session.transcript().held(ordinal)?;
         ledger.add(message, ordinal, entry.size, epoch, window);
     }
+    // The session has learned from these responses before.
     ledger.calibration = session.ledger().calibration;
     Ok(ledger)
 }

@@ -1,8 +1,11 @@
 //! The summary of what a compaction replaces, from a session: what leaves, upon what earlier notes say.
 
+use std::borrow::Cow;
+
 use super::earlier::earlier;
 use super::facts::Facts;
 use super::memory::before_latest;
+use super::redact::{Redact, redacted};
 use super::summary::{Inputs, summary};
 use super::words::user_words;
 use crate::ids::Ordinal;
@@ -15,13 +18,31 @@ use crate::summary::Document;
 const MAX_INPUT_TOKENS: u32 = 4_000;
 
 /// The summary of messages that leave a session's view. `inputs` is everything that people said in it,
-/// across earlier compactions, from the first to the last.
-pub fn summary_of(session: &Session, leaving: &[Ordinal], inputs: &[String]) -> Document {
-    let (memory, covers) = previous(session);
+/// across earlier compactions, from the first to the last, without secrets where `redact` takes them out.
+pub fn summary_of(
+    session: &Session,
+    leaving: &[Ordinal],
+    inputs: &[String],
+    redact: Option<Redact>,
+) -> Document {
+    let (mut memory, covers) = previous(session);
+    if let Some(redact) = redact {
+        let text = memory.render();
+        let clean = redact(&text);
+        if clean != text {
+            memory = Memory::parse(&clean);
+        }
+    }
     let transcript = session.transcript();
     let new = leaving.iter().filter(|at| Some(**at) > covers);
     let new = new.filter_map(|at| transcript.content(*at));
-    let facts = Facts::of(new.map(|message| -> &Message { message }));
+    // What is quoted is cut, so secrets leave before.
+    let clean = new.map(|message| match redact {
+        Some(redact) => Cow::Owned(redacted(message, redact)),
+        None => Cow::Borrowed(&**message),
+    });
+    let clean: Vec<Cow<'_, Message>> = clean.collect();
+    let facts = Facts::of(clean.iter().map(|message| -> &Message { message }));
     let said: Vec<&str> = inputs.iter().map(String::as_str).collect();
     let inputs = Inputs {
         said: &said,

@@ -17,6 +17,7 @@ mod lines;
 pub mod memory;
 mod notes;
 mod outcome;
+mod redact;
 mod shell;
 mod span;
 mod steps;
@@ -30,6 +31,7 @@ mod words;
 
 pub use compaction::{stand_in, summary_of};
 pub use facts::Facts;
+pub use redact::{Redact, redacted};
 pub use span::{SpanFeatures, features, later_references, span};
 pub use summary::{Inputs, summary};
 pub use user_messages::user_messages;

@@ -3,19 +3,7 @@
 use std::borrow::Cow;
 
 use crate::message::{Block, Message};
-
-/// Tags in which programs put words of their own into a user's message.
-const MACHINE_TAGS: [&str; 9] = [
-    "system-reminder",
-    "local-command-stdout",
-    "local-command-stderr",
-    "local-command-caveat",
-    "command-message",
-    "task-notification",
-    "ide_selection",
-    "ide_opened_file",
-    "ide_diagnostics",
-];
+use crate::quoting::MACHINE_TAGS;
 
 /// With what outputs of tools begin that come as a user's message, as where a model has no tools and
 /// writes commands into its text.

@@ -222,6 +222,7 @@ impl World {
         stays.retain(|at| session.transcript().is_visible(*at));
         let made = self.made(1);
         self.run(Command::DropOldest(DropOldest {
+            asked: Asked::Provider,
             tokens: (!place.is_multiple_of(3)).then_some(u64::from(place) * 5),
             made,
         }));

@@ -8,11 +8,14 @@ mod boundaries;
 mod claude_code;
 mod conversations;
 pub mod palimpsest;
+mod recognise;
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde_json::value::RawValue;
+
+pub use self::recognise::binary;
 
 use crate::codec::{self, CodecError};
 use crate::event::Attributes;
@@ -33,6 +36,18 @@ pub enum ImportFormat {
     Palimpsest,
 }
 
+impl ImportFormat {
+    /// The name that people use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ClaudeCode => "claude-code",
+            Self::OpenAi => "openai",
+            Self::Anthropic => "anthropic",
+            Self::Palimpsest => "palimpsest",
+        }
+    }
+}
+
 /// A file, read.
 #[derive(Debug, Default)]
 pub struct Imported<'a> {
@@ -44,6 +59,9 @@ pub struct Imported<'a> {
     pub skipped: Vec<(String, usize)>,
     /// Whether a fault anywhere means that nothing of it is to be taken.
     pub is_whole_or_nothing: bool,
+    /// Set when nothing or next to nothing of the file is of the format: completes a sentence that begins with
+    /// the file. Then there are no sessions.
+    pub unrecognised: Option<String>,
 }
 
 /// A session of a file.
@@ -171,12 +189,24 @@ impl fmt::Display for Defect {
 
 /// Reads a file.
 pub fn read(format: ImportFormat, bytes: &[u8]) -> Imported<'_> {
-    match format {
+    // Before the lines: a program of megabytes would give a defect for each of them.
+    if let Some(what) = binary(bytes) {
+        return Imported {
+            unrecognised: Some(what),
+            ..Imported::default()
+        };
+    }
+    let mut imported = match format {
         ImportFormat::ClaudeCode => claude_code::read(bytes),
         ImportFormat::OpenAi => conversations::read(Provider::OpenAi, bytes),
         ImportFormat::Anthropic => conversations::read(Provider::Anthropic, bytes),
         ImportFormat::Palimpsest => palimpsest::read(bytes),
+    };
+    imported.unrecognised = recognise::problem(format, bytes, &imported);
+    if imported.unrecognised.is_some() {
+        imported.sessions.clear();
     }
+    imported
 }
 
 /// The lines of a file that are not empty, each with its number.

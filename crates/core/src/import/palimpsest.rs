@@ -49,7 +49,21 @@ struct Head {
 #[serde(deny_unknown_fields)]
 struct End {
     messages: usize,
+    #[serde(default)]
+    pending_results: usize,
     sha256: String,
+}
+
+/// A stored result that was lost before the export: its replacement is in the message.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Lost {
+    #[serde(rename = "block")]
+    _block: u16,
+    #[serde(rename = "file")]
+    _file: String,
+    #[serde(rename = "loss")]
+    _loss: String,
 }
 
 /// A message. A field that is not known here would be lost, so it is refused.
@@ -81,6 +95,8 @@ struct Line<'a> {
     transcript_only: bool,
     #[serde(default)]
     attributes: BTreeMap<Box<str>, Box<str>>,
+    #[serde(default)]
+    unreadable_results: Vec<Lost>,
     #[serde(borrow)]
     message: &'a RawValue,
 }
@@ -138,7 +154,7 @@ pub(super) fn read(bytes: &[u8]) -> Imported<'_> {
         is_whole_or_nothing: true,
         ..Imported::default()
     };
-    match checked(bytes).and_then(|(head, messages)| Reader::read(head, messages)) {
+    match checked(bytes).and_then(Reader::read) {
         Ok(reader) => {
             imported.sessions.push(reader.session);
             imported.skipped = reader.skipped.into_iter().collect();
@@ -155,8 +171,16 @@ fn defect(line: usize, what: impl Into<String>) -> Defect {
 
 type Lines<'a> = Vec<(usize, &'a [u8])>;
 
+/// The parts of a file that is known to be what was exported.
+struct Checked<'a> {
+    head: Head,
+    messages: Lines<'a>,
+    /// Stored results whose messages had not come.
+    pending_results: usize,
+}
+
 /// The first line and those of the messages, once the file is known to be what was exported.
-fn checked(bytes: &[u8]) -> Result<(Head, Lines<'_>), Defect> {
+fn checked(bytes: &[u8]) -> Result<Checked<'_>, Defect> {
     let mut all: Lines<'_> = lines(bytes).collect();
     let foreign = "is no beginning of a file that `palimpsest export` wrote";
     let Some((number, first)) = all.first().copied() else {
@@ -181,7 +205,8 @@ fn checked(bytes: &[u8]) -> Result<(Head, Lines<'_>), Defect> {
     let at = last.as_ptr().addr() - bytes.as_ptr().addr();
     let digest = Sha256::digest(bytes.get(..at).unwrap_or_default());
     let found = digest.iter().map(|byte| format!("{byte:02x}"));
-    if found.collect::<String>() != end.sha256 || all.len() != end.messages + 1 {
+    let expected = end.messages.saturating_add(end.pending_results);
+    if found.collect::<String>() != end.sha256 || all.len() != expected.saturating_add(1) {
         let what =
             "does not fit the lines before it: the file was changed; export the session again";
         return Err(defect(number, what));
@@ -191,7 +216,12 @@ fn checked(bytes: &[u8]) -> Result<(Head, Lines<'_>), Defect> {
         return Err(defect(1, what));
     }
     all.remove(0);
-    Ok((head, all))
+    all.truncate(end.messages);
+    Ok(Checked {
+        head,
+        messages: all,
+        pending_results: end.pending_results,
+    })
 }
 
 #[derive(Default)]
@@ -209,8 +239,14 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn read(head: Head, messages: Lines<'a>) -> Result<Self, Defect> {
+    fn read(checked: Checked<'a>) -> Result<Self, Defect> {
+        let Checked {
+            head,
+            messages,
+            pending_results,
+        } = checked;
         let mut reader = Self::default();
+        reader.skip("stored result whose message never came", pending_results);
         let session = &mut reader.session;
         session.title = head.title;
         session.project_path = head.project_path;
@@ -231,6 +267,12 @@ impl<'a> Reader<'a> {
         Ok(reader)
     }
 
+    fn skip(&mut self, what: &str, count: usize) {
+        if count > 0 {
+            *self.skipped.entry(what.to_owned()).or_default() += count;
+        }
+    }
+
     fn line(&mut self, number: usize, bytes: &'a [u8]) -> Result<(), String> {
         let text = std::str::from_utf8(bytes).map_err(|_| "is not UTF-8")?;
         let line: Line<'a> = serde_json::from_str(text).map_err(|error| {
@@ -247,11 +289,12 @@ impl<'a> Reader<'a> {
             || (kind == KindName::Summary && line.visibility == Visibility::Rewound)
         {
             // Made by the service, which makes its own.
-            let what = "made by the service".to_owned();
-            *self.skipped.entry(what).or_default() += 1;
+            self.skip("made by the service", 1);
             self.seen.remove(&id);
             return Ok(());
         }
+        let lost = line.unreadable_results.len();
+        self.skip("stored result that was lost before the export", lost);
         let abandoned = line.visibility == Visibility::Rewound;
         if !abandoned {
             self.leave_branch();

@@ -1,7 +1,7 @@
 //! Level 1: a large result is stored, and a preview with a reference stands in its place.
 
 use std::borrow::Cow;
-use std::fmt::{Display, Write as _};
+use std::fmt::Display;
 
 use sha2::{Digest as _, Sha256};
 
@@ -15,9 +15,8 @@ use crate::view::{NO_OUTPUT, Provider, WireBlock};
 /// What every replacement begins with.
 const TAG: &str = "<persisted-output>";
 const END: &str = "</persisted-output>";
-/// A result that begins with the tag and is no longer than this is a replacement; a longer one merely
-/// talks about the tag.
-const MAX_REPLACEMENT_BYTES: usize = 4 * 1024;
+/// The most characters of a replacement. A longer result that begins with the tag merely talks about it.
+const MAX_REPLACEMENT_CHARS: usize = 4 * 1024;
 
 /// A result that was stored, and what stands in its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -152,7 +151,8 @@ pub fn exemption(result: &ToolResult, is_known: impl Fn(&str) -> bool) -> Option
 }
 
 fn is_replacement(text: &str, is_known: impl Fn(&str) -> bool) -> bool {
-    let is_tagged = text.starts_with(TAG) && text.len() <= MAX_REPLACEMENT_BYTES;
+    let is_short = |text: &str| text.chars().nth(MAX_REPLACEMENT_CHARS).is_none();
+    let is_tagged = text.starts_with(TAG) && is_short(text);
     is_tagged || is_known(text)
 }
 
@@ -246,17 +246,35 @@ pub fn limit(policy: &ToolResultPolicy, tool: &str, own: Option<ToolResultRule>)
     }
 }
 
+/// The session whose files are named, and the command's own salt.
+#[derive(Debug, Clone, Copy)]
+pub struct Names<'a> {
+    /// The session.
+    pub session: &'a SessionKey,
+    /// [`crate::command::Context::file_salt`].
+    pub salt: u64,
+}
+
+impl Names<'_> {
+    /// The first bytes of the digest, which tell a command's files apart, changed by the salt, which tells commands
+    /// apart.
+    fn tag(&self, sha256: &[u8; 32]) -> u64 {
+        u64::from_be_bytes(std::array::from_fn(|at| sha256[at])) ^ self.salt
+    }
+}
+
 /// Stores a result under a preview.
-pub fn persist(key: &SessionKey, policy: &Policy, call: CallKey, result: &ToolResult) -> Stored {
-    keep(key, policy, call, result).of(call, false)
+pub fn persist(names: Names<'_>, policy: &Policy, call: CallKey, result: &ToolResult) -> Stored {
+    keep(names, policy, call, result).of(call, false)
 }
 
 /// The same for whatever `owner` the file is named after: a call, or an offer.
-pub fn keep(key: &SessionKey, policy: &Policy, owner: impl Display, result: &ToolResult) -> Kept {
-    store(key, policy, owner, result, |reference, content| {
+pub fn keep(names: Names<'_>, policy: &Policy, owner: impl Display, result: &ToolResult) -> Kept {
+    store(names, policy, owner, result, |reference, content| {
         let policy = &policy.tool_results;
         let preview = preview(content, policy.preview_bytes as usize, policy.preview_mode);
-        let size = size(content.len());
+        // Characters, as the limits count them, in the units in which people read sizes.
+        let size = size(content.chars().count());
         let shown = size_of_preview(policy.preview_bytes);
         format!(
             "{TAG}\nOutput too large ({size}). Full output saved to: {reference}\n\n\
@@ -271,20 +289,20 @@ pub fn keep(key: &SessionKey, policy: &Policy, owner: impl Display, result: &Too
 
 /// Stores a result that is to be cleared, so that the model can still find it.
 pub fn save(
-    key: &SessionKey,
+    names: Names<'_>,
     policy: &Policy,
     call: CallKey,
     result: &ToolResult,
     read_tool: &str,
 ) -> Stored {
-    let kept = store(key, policy, call, result, |reference, _| {
+    let kept = store(names, policy, call, result, |reference, _| {
         format!("{TAG}Tool result saved to: {reference}\n\nUse {read_tool} to view{END}")
     });
     kept.of(call, false)
 }
 
 fn store(
-    key: &SessionKey,
+    names: Names<'_>,
     policy: &Policy,
     owner: impl Display,
     result: &ToolResult,
@@ -292,14 +310,10 @@ fn store(
 ) -> Kept {
     let content = file_content(result);
     let sha256: [u8; 32] = Sha256::digest(content.as_bytes()).into();
-    let mut short = String::new();
-    for byte in &sha256[..8] {
-        let _ = write!(short, "{byte:02x}");
-    }
     let ending = if is_json(result) { "json" } else { "txt" };
-    let file = format!("{owner}-{short}.{ending}");
+    let file = format!("{owner}-{:016x}.{ending}", names.tag(&sha256));
     let template = &policy.tool_results.reference_template;
-    let reference = reference(template, key, &file);
+    let reference = reference(template, names.session, &file);
     let text = text(&reference, &content);
     let counter = policy.counter();
     Kept {
@@ -328,36 +342,45 @@ pub fn file_of<'r>(template: &str, key: &SessionKey, reference: &'r str) -> Opti
     (!file.is_empty() && !file.contains('/')).then_some(file)
 }
 
-/// The beginning of a text, on a character's boundary, up to its last whole line when that is more
-/// than half of it.
-fn head(text: &str, bytes: usize) -> &str {
-    let cut = &text[..text.floor_char_boundary(bytes)];
+/// The beginning of a text, up to its last whole line when that is more than half of it.
+fn head(text: &str, chars: usize) -> &str {
+    let Some((end, _)) = text.char_indices().nth(chars) else {
+        return text;
+    };
+    let cut = &text[..end];
     match cut.rfind('\n') {
-        Some(line) if text.len() > bytes && line > bytes / 2 => &cut[..line],
+        Some(line) if cut[..line].chars().count() > chars / 2 => &cut[..line],
         _ => cut,
     }
 }
 
-/// The same for its end.
-fn tail(text: &str, bytes: usize) -> &str {
-    let from = text.ceil_char_boundary(text.len().saturating_sub(bytes));
+/// The end of a text, from its first whole line when that is more than half of it.
+fn tail(text: &str, chars: usize) -> &str {
+    let Some(last) = chars.checked_sub(1) else {
+        return "";
+    };
+    let from = text.char_indices().rev().nth(last).map_or(0, |(at, _)| at);
     let cut = &text[from..];
     match cut.find('\n') {
-        Some(line) if from > 0 && !text[..from].ends_with('\n') && line < bytes / 2 => {
+        Some(line)
+            if from > 0
+                && !text[..from].ends_with('\n')
+                && cut[..line].chars().count() < chars / 2 =>
+        {
             &cut[line + 1..]
         }
         _ => cut,
     }
 }
 
-fn preview(text: &str, bytes: usize, mode: PreviewMode) -> String {
-    if text.len() <= bytes {
+fn preview(text: &str, chars: usize, mode: PreviewMode) -> String {
+    if text.char_indices().nth(chars).is_none() {
         return text.to_owned();
     }
     match mode {
-        PreviewMode::Head => format!("{}\n...", head(text, bytes)),
+        PreviewMode::Head => format!("{}\n...", head(text, chars)),
         PreviewMode::HeadAndTail => {
-            format!("{}\n...\n{}", head(text, bytes / 2), tail(text, bytes / 2))
+            format!("{}\n...\n{}", head(text, chars / 2), tail(text, chars / 2))
         }
     }
 }
@@ -379,11 +402,11 @@ pub fn size(bytes: usize) -> String {
 }
 
 /// A preview's length: in round thousands, as settings are.
-fn size_of_preview(bytes: u32) -> String {
-    if bytes.is_multiple_of(1_000) {
-        format!("{}KB", bytes / 1_000)
+fn size_of_preview(chars: u32) -> String {
+    if chars.is_multiple_of(1_000) {
+        format!("{}KB", chars / 1_000)
     } else {
-        size(bytes as usize)
+        size(chars as usize)
     }
 }
 
@@ -433,8 +456,9 @@ mod tests {
         assert!(preview(&lines, 100, PreviewMode::Head).ends_with("789\n..."));
         assert_eq!(preview("short", 100, PreviewMode::Head), "short");
         let wide = "字".repeat(100);
-        assert_eq!(head(&wide, 100), "字".repeat(33));
-        assert_eq!(tail(&wide, 100), "字".repeat(33));
+        assert_eq!(head(&wide, 40), "字".repeat(40));
+        assert_eq!(tail(&wide, 40), "字".repeat(40));
+        assert_eq!(preview(&wide, 100, PreviewMode::Head), wide);
         // A newline in the first half does not cost the other half.
         let late = format!("a\n{}", "b".repeat(200));
         assert_eq!(head(&late, 100).len(), 100);
@@ -450,7 +474,15 @@ mod tests {
         let all = Policy::default();
         let policy = &all.tool_results;
         let text = "x".repeat(60_000);
-        let stored = persist(&key(), &all, CallKey::new(3), &result(&text));
+        let stored = persist(
+            Names {
+                session: &key(),
+                salt: 0,
+            },
+            &all,
+            CallKey::new(3),
+            &result(&text),
+        );
         assert!(stored.file.starts_with("c3-") && stored.file.ends_with(".txt"));
         let expected = format!(
             "<persisted-output>\nOutput too large (58.6KB). Full output saved to: \
@@ -470,6 +502,22 @@ mod tests {
         assert_eq!(file_of(template, &other, &reference), None);
         let escape = "palimpsest://p/s/tool-results/../x";
         assert_eq!(file_of(template, &key(), escape), None);
+    }
+
+    #[test]
+    fn a_replacement_counts_characters_and_not_bytes() {
+        let stored = persist(
+            Names {
+                session: &key(),
+                salt: 0,
+            },
+            &Policy::default(),
+            CallKey::new(3),
+            &result(&"字".repeat(60_000)),
+        );
+        assert!(stored.text.contains("Output too large (58.6KB)"));
+        assert_eq!(stored.text.matches('字').count(), 2_000);
+        assert_eq!(stored.bytes, 180_000);
     }
 
     #[test]

@@ -92,7 +92,14 @@ impl AutocompactPolicy {
         match (self.block_at_tokens, self.block_at_percent, self.basis) {
             (Some(tokens), ..) => tokens.into(),
             (None, Some(share), _) => share.of(window),
-            (None, None, ThresholdBasis::Reserve) => below(effective, self.block_buffer_tokens),
+            (None, None, ThresholdBasis::Reserve) => {
+                let end = if self.block_from_window {
+                    window
+                } else {
+                    effective
+                };
+                below(end, self.block_buffer_tokens)
+            }
             (None, None, _) => window,
         }
     }
@@ -167,6 +174,18 @@ mod tests {
             ..WindowHint::default()
         };
         assert_eq!(Policy::default().thresholds(tiny).effective, 0);
+    }
+
+    #[test]
+    fn claude_code_2_1_19_blocks_3000_below_the_end_of_every_window() {
+        for window in [32_000, 200_000, 1_000_000] {
+            let hint = WindowHint {
+                window_tokens: Some(window),
+                ..WindowHint::default()
+            };
+            let points = Preset::ClaudeCode2119.policy().thresholds(hint);
+            assert_eq!(points.block, window - 3_000);
+        }
     }
 
     #[test]

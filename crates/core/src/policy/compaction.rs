@@ -41,6 +41,8 @@ pub struct AutocompactPolicy {
     pub error_buffer_tokens: Option<u32>,
     /// Block so far below the effective window.
     pub block_buffer_tokens: u32,
+    /// True if the block buffer counts from the end of the window instead of the effective window.
+    pub block_from_window: bool,
     /// Block at so many tokens instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block_at_tokens: Option<u32>,
@@ -61,15 +63,20 @@ pub struct AutocompactPolicy {
     pub proactive_percent: Option<Percent>,
     /// Whether a model's summary is written ahead, from the warning threshold on.
     pub prepare_ahead: bool,
+    /// True if the oldest rounds leave without a summary where a view is critical and nothing else made
+    /// room.
+    pub truncate_when_critical: bool,
     /// Failed attempts in a row after which it stops.
     pub max_failures: u32,
-    /// With less than this to summarise it does nothing.
+    /// With less than this to summarise an automatic compaction does nothing.
     pub min_input_tokens: u32,
+    /// The most that one compaction summarises; more takes several. 0 for no limit.
+    pub max_input_tokens: u32,
     /// How many messages stay verbatim after a summary by a model.
     pub keep_messages: u32,
-    /// The least that these keep.
+    /// The least tokens that stay verbatim: more messages than `keep_messages`, where these are small.
     pub keep_min_tokens: u32,
-    /// The most that these keep.
+    /// No message stays for `keep_min_tokens` beyond this many tokens.
     pub keep_max_tokens: u32,
     /// How long a compaction may take.
     pub timeout: Millis,

@@ -20,7 +20,7 @@ pub struct ToolResultPolicy {
     pub max_message_chars: u64,
     /// Rules by tool name.
     pub rules: BTreeMap<Box<str>, ToolResultRule>,
-    /// How long a preview is.
+    /// The length of a preview, in characters.
     pub preview_bytes: u32,
     /// Where it comes from.
     pub preview_mode: PreviewMode,

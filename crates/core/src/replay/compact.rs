@@ -146,7 +146,7 @@ impl Driver {
             .filter(holds)
             .filter_map(|at| user_words(&self.log.get(at.index())?.1))
             .collect();
-        let summary = summary_of(&self.session, &leaving, &said).render();
+        let summary = summary_of(&self.session, &leaving, &said, None).render();
         if summary.trim().is_empty() {
             self.run(Command::FailCompaction(FailCompaction {
                 key,

@@ -48,6 +48,8 @@ pub(super) struct Driver {
     pub(super) calibration: Calibration,
     /// Whether the view is not the one any more for which the transcript's usage was reported.
     pub(super) diverged: bool,
+    /// The system prompt and the tools in the usage of the transcript, as far as it said before that.
+    prefix: Option<u64>,
     limits: Limits,
     /// Everything that happened.
     events: Vec<Recorded>,
@@ -158,6 +160,7 @@ impl Driver {
             now: at,
             limits: &limits,
             can_store: true,
+            file_salt: 0,
         };
         let created = create(create_it, context).expect("nothing is over a limit");
         let Event::SessionCreated(created) = created else {
@@ -182,6 +185,7 @@ impl Driver {
             levels: setup.levels,
             calibration: setup.calibration,
             diverged: false,
+            prefix: None,
             limits,
             events: vec![Recorded {
                 at,
@@ -204,6 +208,10 @@ impl Driver {
             self.last_response.clone_from(&message.provider_message_id);
         }
         let from = self.session.transcript().next();
+        if self.diverged && self.prefix.is_none() {
+            let (ledger, tokens) = (self.session.ledger(), self.session.tokens().tokens);
+            self.prefix = ledger.rebased(tokens, 0).basis.map(|basis| basis.prefix);
+        }
         let message = self.counted(message);
         self.run(Command::Append(Append {
             messages: vec![message],
@@ -224,7 +232,7 @@ impl Driver {
         let mut message = Message::clone(message);
         let sent = self.caller.tokens(self.caller.flat(), self.calibration);
         message.usage = Some(Usage {
-            input_tokens: sent,
+            input_tokens: sent + self.prefix.unwrap_or_default(),
             output_tokens: usage.output_tokens,
             ..Usage::default()
         });
@@ -310,6 +318,7 @@ impl Driver {
             now: self.now,
             limits: &self.limits,
             can_store: true,
+            file_salt: 0,
         };
         let mut decided = decide(&self.session, command.clone(), context);
         if decided == Err(Rejection::NotHeld) {

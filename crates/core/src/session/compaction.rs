@@ -80,6 +80,13 @@ impl Running {
     pub fn is_delegated(&self) -> bool {
         self.strategy == Strategy::Delegated
     }
+
+    /// Returns true if the deadline has passed. A deadline more than twice as far ahead as the compaction may take counts as
+    /// passed: the clock that set it was ahead, and nothing waits until that time is reached.
+    pub fn is_over(&self, now: Timestamp) -> bool {
+        let takes = self.expires.millis_since(self.at);
+        self.expires <= now || self.expires.millis_since(now) > takes.saturating_mul(2)
+    }
 }
 
 /// A summary that was written ahead of its time.

@@ -70,6 +70,22 @@ impl Calibration {
     }
 }
 
+impl Basis {
+    /// From a request that counts `tokens`, with an estimate of its messages.
+    fn of(tokens: u64, estimated: u64, calibration: Calibration, overhead: u64) -> Self {
+        let messages = calibration.apply(estimated);
+        // An overhead that leaves nothing for the messages was not a part of what was reported.
+        let overhead = if overhead < tokens { overhead } else { 0 };
+        let prefix = tokens.saturating_sub(messages).max(overhead);
+        let left = tokens - prefix;
+        let scale = (left < messages).then(|| {
+            let milli = left.saturating_mul(1_000) / estimated.max(1);
+            Calibration(u32::try_from(milli).unwrap_or(u32::MAX))
+        });
+        Self { prefix, scale }
+    }
+}
+
 /// How a count came about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CountMethod {
@@ -90,6 +106,15 @@ pub struct Count {
     pub method: CountMethod,
 }
 
+/// The relation between estimates and requests, as the last anchor had it before the view changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Basis {
+    /// The tokens of the system prompt and the tools, as far as they are known.
+    pub prefix: u64,
+    /// Replaces the calibration where the provider counted less than it makes of the estimate.
+    pub scale: Option<Calibration>,
+}
+
 /// The running count.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ledger {
@@ -103,9 +128,40 @@ pub struct Ledger {
     pub all: Breakdown,
     /// What usage has taught about the estimates.
     pub calibration: Calibration,
+    /// The basis that an earlier anchor left. Holds until there is an anchor again.
+    pub basis: Option<Basis>,
 }
 
 impl Ledger {
+    /// An empty count for a view that no provider has measured yet, on the basis of this one:
+    /// `tokens` is the request as it counts before the change, `overhead` the caller's word on its
+    /// system prompt and tools.
+    ///
+    /// A reported usage includes the system prompt and the tools, an estimate of messages does not.
+    /// Without a basis, the counts before and after a compaction would not be about the same things.
+    #[must_use]
+    pub fn rebased(&self, tokens: u64, overhead: u64) -> Self {
+        let is_known = self.anchor.is_none() && self.count(overhead).tokens == tokens;
+        let basis = if is_known {
+            self.basis
+        } else {
+            let estimated = self.all.total();
+            Some(Basis::of(tokens, estimated, self.calibration, overhead))
+        };
+        Self {
+            calibration: self.calibration,
+            basis,
+            ..Self::default()
+        }
+    }
+
+    /// Converts an estimate of visible content into tokens, where no usage covers it.
+    pub(crate) fn apply(&self, estimated: u64) -> u64 {
+        let basis = self.basis.filter(|_| self.anchor.is_none());
+        let scale = basis.and_then(|basis| basis.scale);
+        scale.unwrap_or(self.calibration).apply(estimated)
+    }
+
     /// The tokens of the view; `overhead` is what the caller says its system prompt and tools have.
     pub fn count(&self, overhead: u64) -> Count {
         match &self.anchor {
@@ -120,9 +176,9 @@ impl Ledger {
             }
             None => Count {
                 tokens: self
-                    .calibration
                     .apply(self.all.total())
-                    .saturating_add(overhead),
+                    // As long as a usage holds, the caller's word on the prefix does not count either.
+                    .saturating_add(self.basis.map_or(overhead, |basis| basis.prefix)),
                 reported: 0,
                 method: CountMethod::Estimated,
             },
@@ -172,6 +228,7 @@ impl Ledger {
             epoch,
         });
         (self.tail, self.removed) = (0, 0);
+        self.basis = None;
         usage.total_tokens()
     }
 
@@ -256,6 +313,35 @@ mod tests {
         add(&mut ledger, &response("a", 1_000, 80), 10);
         assert_eq!(ledger.count(50).tokens, 1_180);
         assert_eq!(ledger.count(50).method, CountMethod::Anchored);
+    }
+
+    #[test]
+    fn a_count_without_its_anchor_is_about_the_same_things() {
+        // 10,000 of system and tools that nobody told of: they are still there afterwards.
+        let mut ledger = Ledger::default();
+        add(&mut ledger, &response("a", 30_000, 0), 20_000);
+        let rebased = ledger.rebased(30_000, 0);
+        let basis = Basis {
+            prefix: 10_000,
+            scale: None,
+        };
+        assert_eq!(rebased.basis, Some(basis));
+        assert_eq!(rebased.count(0).tokens, 10_000);
+        assert_eq!(rebased.count(12_000).tokens, 10_000);
+        // The provider counted half of what the estimate says: half of what stays is counted.
+        let mut ledger = Ledger::default();
+        add(&mut ledger, &response("a", 10_000, 0), 20_000);
+        let mut rebased = ledger.rebased(10_000, 0);
+        let size = Size {
+            tokens: 8_000,
+            result_tokens: 0,
+        };
+        rebased.follow((Kind::Summary, Role::User), size);
+        assert_eq!(rebased.count(0).tokens, 4_000);
+        // The basis is kept until a provider measures the view again.
+        assert_eq!(rebased.rebased(4_000, 0).basis, rebased.basis);
+        add(&mut rebased, &response("b", 5_000, 0), 10);
+        assert_eq!(rebased.basis, None);
     }
 
     #[test]

@@ -14,7 +14,7 @@ mod tests;
 pub use counter::Counter;
 pub(crate) use counter::{MESSAGE_TOKENS, Tally};
 pub(crate) use ledger::is_credible;
-pub use ledger::{Anchor, Calibration, Count, CountMethod, Ledger};
+pub use ledger::{Anchor, Basis, Calibration, Count, CountMethod, Ledger};
 pub use size::{Breakdown, Size};
 
 /// The result that a text stands for, by its bytes: for limits of texts that the service writes itself

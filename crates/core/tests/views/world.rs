@@ -162,6 +162,7 @@ fn context(limits: &Limits) -> Context<'_> {
         now: Timestamp::from_millis(0),
         limits,
         can_store: true,
+        file_salt: 0,
     }
 }
 

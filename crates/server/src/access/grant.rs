@@ -111,6 +111,17 @@ pub struct Caller {
 }
 
 impl Caller {
+    /// The tenant that it counts for: its projects, or itself where it has all of them.
+    pub fn tenant(&self) -> String {
+        match &self.grant.projects {
+            Projects::All => self.name.to_string(),
+            Projects::Of(projects) => {
+                let names: Vec<_> = projects.iter().map(ProjectId::as_str).collect();
+                names.join(" ")
+            }
+        }
+    }
+
     /// Whether its time is over.
     pub fn is_expired(&self, now: Timestamp) -> bool {
         self.expires.is_some_and(|expires| expires <= now)

@@ -11,7 +11,7 @@ use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, Validation, decode, 
 use palimpsest_core::ids::{ProjectId, Timestamp};
 use serde::Deserialize;
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::Refused;
 use super::cache::{Cache, digest_of};
@@ -72,6 +72,11 @@ struct PublicKey {
     id: Option<String>,
     algorithm: Option<Algorithm>,
     key: DecodingKey,
+    /// As the file has it.
+    entry: Value,
+    /// Cancelled with the last state of the file that has the key: the tokens that it has vouched for end then.
+    gone: CancellationToken,
+    guard: Arc<DropGuard>,
 }
 
 impl std::fmt::Debug for PublicKey {
@@ -85,10 +90,13 @@ impl std::fmt::Debug for PublicKey {
 impl Jwks {
     /// Reads a file's text. Keys of kinds that do not sign here are passed over, as the standard says; none
     /// that signs is a mistake.
-    pub(super) fn read(text: &[u8]) -> Result<Self, String> {
+    pub(super) fn read(text: &[u8], before: Option<&Self>) -> Result<Self, String> {
         let set: KeySet = serde_json::from_slice(text)
             .map_err(|error| format!("line {}: it is not a JWKS", error.line()))?;
-        let known = |key: Value| PublicKey::read(&serde_json::from_value(key).ok()?);
+        let known = |entry: Value| {
+            let earlier = before.and_then(|before| before.keys.iter().find(|it| it.entry == entry));
+            PublicKey::read(entry, earlier)
+        };
         let keys: Vec<_> = set.keys.into_iter().filter_map(known).collect();
         match keys.len() {
             0 => Err("it has no public key of RSA, an elliptic curve or Ed25519".to_owned()),
@@ -129,7 +137,7 @@ impl Jwks {
     }
 
     fn checked(&self, token: &str, rules: &Rules, now: Timestamp) -> Result<Caller, Refused> {
-        let claims = self.signed(token, rules)?;
+        let (claims, gone) = self.signed(token, rules)?;
         let skew = i64::try_from(rules.skew_ms).unwrap_or(i64::MAX);
         let exp = time(&claims, "exp").ok_or(Refused::NoExpiry)?;
         let expires = Timestamp::from_millis(exp.saturating_add(skew));
@@ -160,12 +168,12 @@ impl Jwks {
                 rights: rights(&claims, &rules.rights_claim)?,
             },
             expires: Some(expires),
-            revoked: CancellationToken::new(),
+            revoked: gone.child_token(),
         })
     }
 
-    /// The claims of a token whose signature, issuer and audience are right.
-    fn signed(&self, token: &str, rules: &Rules) -> Result<Value, Refused> {
+    /// The claims of a token whose signature, issuer and audience are right, and the end of the key that signed it.
+    fn signed(&self, token: &str, rules: &Rules) -> Result<(Value, &CancellationToken), Refused> {
         // An algorithm that it does not know, such as none, is an error of its own here.
         let header = decode_header(token).map_err(|_| Refused::MalformedToken)?;
         if header.alg.family() == AlgorithmFamily::Hmac {
@@ -183,7 +191,8 @@ impl Jwks {
         validation.set_audience(&[&rules.audience]);
         validation.set_required_spec_claims(&["iss", "aud"]);
         let decoded = decode::<Value>(token, &key.key, &validation);
-        decoded.map(|token| token.claims).map_err(|error| {
+        let decoded = decoded.map(|token| (token.claims, &key.gone));
+        decoded.map_err(|error| {
             use jsonwebtoken::errors::ErrorKind;
             match error.kind() {
                 ErrorKind::InvalidIssuer => Refused::Issuer,
@@ -214,7 +223,9 @@ impl Jwks {
 }
 
 impl PublicKey {
-    fn read(jwk: &Jwk) -> Option<Self> {
+    /// Reads an entry of a file. A key that was there before stays the one that it was.
+    fn read(entry: Value, earlier: Option<&Self>) -> Option<Self> {
+        let jwk = Jwk::deserialize(&entry).ok()?;
         let common = &jwk.common;
         if common.public_key_use == Some(PublicKeyUse::Encryption) {
             return None;
@@ -223,12 +234,21 @@ impl PublicKey {
             None => None,
             Some(named) => Some(Algorithm::try_from(named).ok()?),
         };
-        let key = DecodingKey::from_jwk(jwk).ok()?;
+        let key = DecodingKey::from_jwk(&jwk).ok()?;
         let is_public = key.family() != AlgorithmFamily::Hmac;
+        let (gone, guard) = if let Some(earlier) = earlier {
+            (earlier.gone.clone(), Arc::clone(&earlier.guard))
+        } else {
+            let gone = CancellationToken::new();
+            (gone.clone(), Arc::new(gone.drop_guard()))
+        };
         is_public.then(|| Self {
             id: common.key_id.clone(),
             algorithm,
             key,
+            entry,
+            gone,
+            guard,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Who may enter: credentials, what each allows, and what each rpc takes.
 //!
-//! `grpc::gate` asks who calls, where a call comes in; `services::entry` asks whether they may do this there,
-//! where its project is known. Nothing here knows of gRPC.
+//! `grpc::gate` asks who calls, where a call comes in, and whether they may do this there, before it is decoded;
+//! `services::entry` asks the latter again of what was decoded. Nothing here knows of gRPC.
 
 mod cache;
 mod grant;
@@ -9,6 +9,7 @@ mod jwt;
 pub mod key;
 pub mod keyfile;
 mod keys;
+mod place;
 mod reload;
 mod rights;
 
@@ -25,6 +26,7 @@ use crate::clock::Clock;
 use crate::config::AuthConfig;
 
 pub use grant::{Caller, Grant, Projects, Right};
+pub use place::{Place, allowed, authorize};
 pub use reload::{LoadError, Reloaded};
 pub use rights::{Need, needed};
 
@@ -105,7 +107,7 @@ impl Access {
             Reloaded::load("auth.keys_file", vec![path], read)
         });
         let jwks = config.jwt.jwks_file.clone().map(|path| {
-            let read = |files: &[Vec<u8>], _: Option<&Jwks>| Jwks::read(&files[0]);
+            let read = |files: &[Vec<u8>], before: Option<&Jwks>| Jwks::read(&files[0], before);
             Reloaded::load("auth.jwt.jwks_file", vec![path], read)
         });
         let (keys, jwks) = (keys.transpose()?, jwks.transpose()?);

@@ -48,6 +48,9 @@ pub struct Entry {
     pub logs: Vec<LogFile>,
     /// Its stored results.
     pub results: Vec<ResultFile>,
+    /// Stored results that the server had, and that did not hold what their names say.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub damaged: Vec<String>,
 }
 
 /// A part of a log.

@@ -10,9 +10,9 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use futures::TryStreamExt as _;
 use futures::future::join_all;
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
-use palimpsest_store::blobs::Blobs;
+use palimpsest_store::blobs::{Blobs, Owner};
 use palimpsest_store::place::{Place, hex};
-use palimpsest_store::sled::{SledLog, SledOptions};
+use palimpsest_store::sled::{SledLog, SledOptions, put_in_place};
 use palimpsest_store::{
     Batch, DueChange, MAX_FRAME_BYTES, MAX_SUMMARY_BYTES, Position, SessionLog, crash_point,
 };
@@ -53,6 +53,8 @@ pub struct Target {
     pub log: PathBuf,
     /// Where the stored results go.
     pub blobs: Blobs,
+    /// The location of that, by which a restoration that was cut off is known again.
+    pub blobs_at: String,
     /// Whether something may lie among the stored results already.
     pub keep_blobs: bool,
     /// When this happens: from then on the worker writes every `summary.md` anew.
@@ -68,6 +70,8 @@ pub struct Restored {
     pub events: u64,
     /// Stored results.
     pub results: u64,
+    /// Stored results that the backup says were damaged when it was taken: they are not there.
+    pub damaged: u64,
     /// Bytes that were read and found to be what the manifest says.
     pub bytes: u64,
 }
@@ -77,6 +81,7 @@ impl std::ops::AddAssign for Restored {
         self.sessions += other.sessions;
         self.events += other.events;
         self.results += other.results;
+        self.damaged += other.damaged;
         self.bytes += other.bytes;
     }
 }
@@ -101,36 +106,50 @@ pub async fn restore(
 ) -> Result<Restored, BackupError> {
     Manifest::check(place, id).await?;
     let (log, building) = (target.log.clone(), sibling(&target.log, "restoring"));
-    must_be_empty(&target).await?;
+    let note = Note::new(&log, id, &target.blobs_at);
+    let goes_on = must_be_empty(&target, &note).await?;
     if building.exists() {
         // An earlier restoration did not finish; nothing reads from there.
         std::fs::remove_dir_all(&building).map_err(|e| io("remove", &building, e))?;
     }
     let parent = log.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(parent).map_err(|e| io("create", parent, e))?;
-    let options = SledOptions::new(&building);
+    note.write()?;
+    // Results that are there already belong to a log, which this one goes on with.
+    let store = if target.keep_blobs || goes_on {
+        target.blobs.marked().await?
+    } else {
+        None
+    };
+    let options = SledOptions {
+        id: store,
+        ..SledOptions::new(&building)
+    };
     let opened = spawn_blocking(move || SledLog::open(&options)).await;
     let opened = opened.map_err(|e| io("open", &building, std::io::Error::other(e)))??;
     let opened = Arc::new(opened);
     let into = Into {
         log: Arc::clone(&opened),
-        blobs: target.blobs.clone(),
+        blobs: target.blobs.clone().bind(Owner {
+            store: opened.store_id().await?,
+            adopts: target.keep_blobs,
+            takes_over_from: None,
+        }),
         now: target.now,
     };
+    into.blobs.verify().await?;
     let restored = each(place, id, selection, Some(&into)).await?;
     opened.close().await?;
     drop((into, opened));
     crash_point("restore.closed");
-    if log.exists() {
-        std::fs::remove_dir(&log).map_err(|e| io("replace", &log, e))?;
-    }
-    std::fs::rename(&building, &log).map_err(|e| io("put in place", &building, e))?;
-    let synced = std::fs::File::open(parent).and_then(|parent| parent.sync_all());
-    synced.map_err(|e| io("sync", parent, e))?;
+    put_in_place(&building, &log, None)?;
+    crash_point("restore.placed");
+    note.remove()?;
     Ok(restored)
 }
 
-async fn must_be_empty(target: &Target) -> Result<(), BackupError> {
+/// Refuses a target that holds something else. True when a restoration of this backup to it was cut off, and goes on.
+async fn must_be_empty(target: &Target, note: &Note) -> Result<bool, BackupError> {
     let has_entries = |dir: &Path| {
         let mut entries = dir.read_dir().ok()?;
         entries.next()
@@ -142,14 +161,54 @@ async fn must_be_empty(target: &Target) -> Result<(), BackupError> {
             target.log.display()
         )));
     }
-    if !target.keep_blobs && !target.blobs.projects().await?.is_empty() {
+    // This backup's own results, of a restoration that was cut off.
+    let goes_on = note.is_there()?;
+    if !goes_on && !target.keep_blobs && !target.blobs.projects().await?.is_empty() {
         return Err(BackupError::Occupied(
             "there are stored results where the backup's would go: restore to another place, or say \
              --keep-blobs if they belong to the same sessions"
                 .into(),
         ));
     }
-    Ok(())
+    Ok(goes_on)
+}
+
+/// A note beside the log that is being built: which backup is restored, and to where. A restoration that was cut off
+/// has put results in a place that was empty before, and may be begun again there.
+struct Note {
+    path: PathBuf,
+    text: String,
+}
+
+impl Note {
+    fn new(log: &Path, backup: &str, blobs_at: &str) -> Self {
+        Self {
+            path: sibling(log, "restoring.json"),
+            text: serde_json::json!({"backup": backup, "blobs": blobs_at}).to_string(),
+        }
+    }
+
+    /// True when a restoration of the same backup to the same place was cut off.
+    fn is_there(&self) -> Result<bool, BackupError> {
+        match std::fs::read_to_string(&self.path) {
+            Ok(text) => Ok(text == self.text),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(io("read", &self.path, error)),
+        }
+    }
+
+    fn write(&self) -> Result<(), BackupError> {
+        let written = std::fs::write(&self.path, &self.text).and_then(|()| {
+            std::fs::File::open(&self.path)?.sync_all()?;
+            let parent = self.path.parent().unwrap_or(Path::new("."));
+            std::fs::File::open(parent)?.sync_all()
+        });
+        written.map_err(|error| io("write", &self.path, error))
+    }
+
+    fn remove(&self) -> Result<(), BackupError> {
+        std::fs::remove_file(&self.path).map_err(|error| io("remove", &self.path, error))
+    }
 }
 
 fn sibling(folder: &Path, ending: &str) -> PathBuf {
@@ -232,6 +291,7 @@ async fn session(
     let mut done = Restored {
         sessions: 1,
         events: entry.revision,
+        damaged: entry.damaged.len() as u64,
         ..Restored::default()
     };
     // The results first, as everywhere: an event names what is there.
@@ -299,6 +359,7 @@ async fn append(
             let end = end.filter(|_| ends);
             batches.push(Batch {
                 blob_bytes: end.unwrap_or(0),
+                settles: Vec::new(),
                 expected: Position {
                     revision: Revision::new(first - 1),
                     ..at

@@ -1,6 +1,7 @@
 //! Takes a backup of a running server, upon the last one: what that has is not read again.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,18 +14,23 @@ use palimpsest_proto::context::v1::{
     StoredSession, StoredSessionEnd,
 };
 use palimpsest_store::crash_point;
-use palimpsest_store::place::{Place, Writer, hex};
+use palimpsest_store::place::{Place, Sum, Writer, hex};
+use tokio::time::sleep;
 use tonic::body::Body;
 use tonic::client::GrpcService;
 use tonic::{Code, Status};
 
+use super::BackupError;
 use super::manifest::{Backup, Draft, Entry, FORMAT, LogFile, Manifest, ResultFile};
 use super::manifest::{latest, log_path, result_path};
-use super::{BackupError, damaged};
 use crate::errors::BoxError;
 
 /// Sessions that are read at one time.
 const PARALLEL: usize = 4;
+/// How often a session is read while the server answers that its store cannot be read now, and the first pause
+/// between two, which doubles.
+const ATTEMPTS: u32 = 6;
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
 /// What was backed up.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -41,6 +47,8 @@ pub struct Taken {
     pub gone: u64,
     /// Stored results that were new.
     pub results: u64,
+    /// Stored results that it does not have, because the server's copies are damaged: the session and the file.
+    pub damaged: Vec<(String, String)>,
     /// Bytes that were written.
     pub bytes: u64,
 }
@@ -124,7 +132,7 @@ pub async fn take<W: Wire>(
         }
         let read = work
             .into_iter()
-            .map(|(key, session, before)| run.session(key, session, before));
+            .map(|(key, session, before)| run.whole_session(key, session, before));
         let mut read = futures::stream::iter(read).buffered(PARALLEL);
         while let Some(session) = read.try_next().await? {
             let Some(Session {
@@ -140,6 +148,9 @@ pub async fn take<W: Wire>(
             taken.changed += u64::from(bytes > 0);
             taken.results += results;
             taken.bytes += bytes;
+            let damaged = entry.damaged.iter();
+            let damaged = damaged.map(|file| (entry.session.clone(), file.clone()));
+            taken.damaged.extend(damaged);
             draft.add(&entry).await?;
         }
         page_token = page.next_page_token;
@@ -215,6 +226,18 @@ struct Run<'a, W> {
     id: &'a str,
 }
 
+/// A stored result that was asked for.
+enum Copied {
+    /// It is in the backup now.
+    Whole(ResultFile),
+    /// The server's copy is damaged, and the place of the backup has a whole one.
+    Kept(ResultFile),
+    /// It was swept meanwhile, which only happens to what no event names.
+    Swept,
+    /// The server's copy is damaged, and there is no other.
+    Damaged,
+}
+
 /// A session that was read.
 struct Session {
     entry: Entry,
@@ -223,7 +246,31 @@ struct Session {
 }
 
 impl<W: Wire> Run<'_, W> {
-    /// Reads what is new of a session; none when it is gone.
+    /// Reads what is new of a session; none when it is gone. A store that cannot be read now, or that changed the
+    /// session's history meanwhile, is asked for all of it again.
+    async fn whole_session(
+        &self,
+        key: SessionKey,
+        stored: StoredSession,
+        before: Option<Entry>,
+    ) -> Result<Option<Session>, BackupError> {
+        let mut pause = FIRST_PAUSE;
+        for _ in 1..ATTEMPTS {
+            match self
+                .session(key.clone(), stored.clone(), before.clone())
+                .await
+            {
+                Err(BackupError::Server(status)) if status.code() == Code::Unavailable => {
+                    tracing::warn!(session = %key, error = status.message(), "failed to read a session; it is read again");
+                    sleep(pause).await;
+                    pause *= 2;
+                }
+                read => return read,
+            }
+        }
+        self.session(key, stored, before).await
+    }
+
     async fn session(
         &self,
         key: SessionKey,
@@ -253,14 +300,23 @@ impl<W: Wire> Run<'_, W> {
             .map(|result| (result.file.clone(), result))
             .collect();
         let (mut results, mut new) = (Vec::with_capacity(files.len()), 0);
+        let mut damaged = Vec::new();
         for file in files {
             let same = known.remove(&file.file).filter(|it| it.bytes == file.bytes);
             if let Some(result) = same {
                 results.push(result);
-            } else if let Some(result) = self.result(&key, file).await? {
-                bytes += result.bytes;
-                new += 1;
-                results.push(result);
+                continue;
+            }
+            let name = file.file.clone();
+            match self.result(&key, file).await? {
+                Copied::Whole(result) => {
+                    bytes += result.bytes;
+                    new += 1;
+                    results.push(result);
+                }
+                Copied::Kept(result) => results.push(result),
+                Copied::Swept => {}
+                Copied::Damaged => damaged.push(name),
             }
         }
         crash_point("backup.session");
@@ -272,6 +328,7 @@ impl<W: Wire> Run<'_, W> {
             row: STANDARD.encode(&end.row),
             logs,
             results,
+            damaged,
         };
         Ok(Some(Session {
             entry,
@@ -326,20 +383,15 @@ impl<W: Wire> Run<'_, W> {
         Err(BackupError::Cut(key.clone()))
     }
 
-    /// Copies a stored result; none when it was swept meanwhile, which only happens to what no event
-    /// names.
-    async fn result(
-        &self,
-        key: &SessionKey,
-        file: StoredFile,
-    ) -> Result<Option<ResultFile>, BackupError> {
+    /// Copies a stored result. One that is damaged is no reason to have no backup of everything else.
+    async fn result(&self, key: &SessionKey, file: StoredFile) -> Result<Copied, BackupError> {
         let request = ReadStoredFileRequest {
             session: key.to_string(),
             file: file.file.clone(),
         };
         let stream = match self.client.clone().read_stored_file(request).await {
             Ok(stream) => stream,
-            Err(status) if status.code() == Code::NotFound => return Ok(None),
+            Err(status) if status.code() == Code::NotFound => return Ok(Copied::Swept),
             Err(status) => return Err(status.into()),
         };
         let mut stream = stream.into_inner();
@@ -351,21 +403,29 @@ impl<W: Wire> Run<'_, W> {
                 continue;
             }
             let sum = writer.sum();
-            // Its name ends with the beginning of its digest.
-            let stem = file.file.rsplit_once('.').map_or(&*file.file, |(it, _)| it);
-            let named = stem.rsplit_once('-').map_or(stem, |(_, digest)| digest);
-            if !sum.sha256.starts_with(named) {
-                return Err(damaged(
-                    &file.file,
-                    format!("a stored result of {key} does not hold what its name says"),
-                ));
+            // Nobody can say what a file holds that no event names.
+            let logged = hex(&file.sha256);
+            let is_whole = logged.is_empty() || sum.sha256 == logged;
+            if is_whole {
+                writer.finish().await?;
             }
-            writer.finish().await?;
-            return Ok(Some(ResultFile {
+            // An earlier backup may have a copy that is whole, under the same name.
+            let kept = if is_whole {
+                None
+            } else {
+                self.place.sum(&path).await.ok()
+            };
+            let kept = kept.filter(|kept| kept.sha256 == logged);
+            let of = |sum: Sum| ResultFile {
                 file: file.file,
                 sha256: sum.sha256,
                 bytes: sum.bytes,
-            }));
+            };
+            return Ok(match kept {
+                _ if is_whole => Copied::Whole(of(sum)),
+                Some(kept) => Copied::Kept(of(kept)),
+                None => Copied::Damaged,
+            });
         }
         Err(BackupError::Cut(key.clone()))
     }

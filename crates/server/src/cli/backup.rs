@@ -9,7 +9,7 @@ use palimpsest_server::clock::{Clock, IdSource, SystemClock};
 use palimpsest_store::place::Place;
 
 use super::client::{Remote, block_on};
-use super::output::{bytes, number, print};
+use super::output::{bytes, number, print, print_json, print_line};
 
 /// Back up a running server, upon the last backup if there is one
 #[derive(Debug, Args)]
@@ -64,6 +64,9 @@ impl Backup {
         let taken = backup::take(&place, clients.admin, named, self.full).await;
         let taken = taken.context("there is no new backup; those from before are as they were")?;
         report(&taken, self.json)?;
+        for (session, file) in &taken.damaged {
+            tell_damaged(session, file);
+        }
         if let Some(keep) = self.keep {
             let pruned = backup::prune(&place, keep as usize).await?;
             if !self.json {
@@ -78,6 +81,15 @@ impl Backup {
     }
 }
 
+/// On standard error, so that a job that only keeps errors keeps this.
+#[expect(clippy::print_stderr, reason = "it is the command's own output")]
+fn tell_damaged(session: &str, file: &str) {
+    eprintln!(
+        "The backup lacks the stored result {file} of {session}: the server's copy is damaged, and no earlier backup here \
+         has it. palimpsest verify-store --contents lists all of them."
+    );
+}
+
 fn report(taken: &Taken, json: bool) -> anyhow::Result<()> {
     if json {
         let line = serde_json::json!({
@@ -87,9 +99,10 @@ fn report(taken: &Taken, json: bool) -> anyhow::Result<()> {
             "changed": taken.changed,
             "gone": taken.gone,
             "results": taken.results,
+            "damaged_results": taken.damaged.len(),
             "bytes": taken.bytes,
         });
-        return print(&format!("{line}\n"));
+        return print_json(&line.to_string());
     }
     let upon = match &taken.base {
         Some(base) => format!("upon {base}"),
@@ -107,7 +120,7 @@ fn report(taken: &Taken, json: bool) -> anyhow::Result<()> {
 
 async fn list(place: &Place) -> anyhow::Result<()> {
     for id in backup::list(place).await? {
-        print(&format!("{id}\n"))?;
+        print_line(&id)?;
     }
     Ok(())
 }

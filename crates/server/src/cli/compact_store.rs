@@ -42,10 +42,7 @@ impl CompactStore {
             // An earlier run did not finish; nothing reads from there.
             fs::remove_dir_all(&to).with_context(|| format!("cannot remove {}", to.display()))?;
         }
-        let compacted = compact_store(&from, &to)?;
-        fs::rename(&from, &old).context("cannot move the old store aside")?;
-        fs::rename(&to, &from).context("cannot put the new store in its place")?;
-        fs::File::open(&self.data_dir)?.sync_all()?;
+        let compacted = compact_store(&from, &to, &old)?;
         print(&format!(
             "{} sessions, {} records: {} on disk before, {} now.\nThe old store is kept in {}; delete it when all is well.\n",
             number(compacted.sessions),

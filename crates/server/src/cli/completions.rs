@@ -1,11 +1,10 @@
 //! `palimpsest completions`: so that the shell knows the commands.
 
-use std::io;
-
 use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
 
 use super::Cli;
+use super::output::print_document;
 
 /// Print a script that teaches a shell to complete the commands and flags
 #[derive(Debug, Args)]
@@ -18,14 +17,10 @@ pub(super) struct Completions {
 }
 
 impl Completions {
-    #[expect(clippy::unnecessary_wraps, reason = "every command runs the same way")]
     pub(super) fn run(self) -> anyhow::Result<()> {
-        clap_complete::generate(
-            self.shell,
-            &mut Cli::command(),
-            "palimpsest",
-            &mut io::stdout(),
-        );
-        Ok(())
+        // Into memory first: the generator panics on a closed pipe.
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut Cli::command(), "palimpsest", &mut script);
+        print_document(&String::from_utf8_lossy(&script))
     }
 }

@@ -1,9 +1,9 @@
 //! `palimpsest config`: which settings are in force, and who set them.
 
-use std::io::{self, Write as _};
-
 use clap::Args;
+use palimpsest_server::config::{ConfigErrors, Loaded, Problem};
 
+use super::output::print_document;
 use super::settings::Settings;
 
 /// Print the configuration in force as TOML, with the origin of each value
@@ -22,16 +22,31 @@ pub(super) struct Print {
     settings: Settings,
 }
 
+/// The configuration is good; what it needs of the environment may still be missing.
+fn check(loaded: &Loaded) -> anyhow::Result<()> {
+    let is_set = |variable: &str| std::env::var_os(variable).is_some_and(|it| !it.is_empty());
+    let missing = loaded.config.summarizer.missing_keys(is_set);
+    let problems = missing.into_iter().map(|(key, variable)| Problem {
+        origin: loaded.origin(key),
+        key: Some(key.to_owned()),
+        what: format!(
+            "names the variable {variable}, which is not set: every summary would be made without the \
+             model; set the variable, or name a file with api_key_file"
+        ),
+    });
+    let problems: Vec<Problem> = problems.collect();
+    if problems.is_empty() {
+        return Ok(());
+    }
+    Err(ConfigErrors(problems).into())
+}
+
 impl Print {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let loaded = self.settings.load()?;
         if self.check {
-            return Ok(());
+            return check(&loaded);
         }
-        match io::stdout().write_all(loaded.to_toml().as_bytes()) {
-            // Whoever reads it has seen enough.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            outcome => Ok(outcome?),
-        }
+        print_document(&loaded.to_toml())
     }
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use palimpsest_proto::context::v1::DeleteSessionRequest;
 
 use super::client::{Remote, block_on, said};
-use super::output::{number, print};
+use super::output::{number, print_line};
 
 /// Delete sessions with everything that belongs to them, for good
 #[derive(Debug, Args)]
@@ -51,7 +51,7 @@ impl Delete {
                 "the server goes on removing what is left; delete it again to wait"
             };
             let count = number(u64::from(deleted.deleted_sessions));
-            print(&format!("{name}: {count} deleted, {rest}\n"))?;
+            print_line(&format!("{name}: {count} deleted, {rest}"))?;
         }
         Ok(())
     }

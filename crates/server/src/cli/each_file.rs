@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::terminal;
+
 /// Does the work for each file on a thread of its own, as many at a time as there are processors. What
 /// comes of it is in the order of the files.
 pub(super) fn each_file<T: Send>(
@@ -24,7 +26,7 @@ pub(super) fn each_file<T: Send>(
         for _ in 0..threads.min(files.len()) {
             scope.spawn(|| {
                 while let Some(file) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    progress.set_message(name(file));
+                    progress.set_message(terminal::line(&name(file)).into_owned());
                     let outcome = work(file);
                     progress.inc(1);
                     if let Ok(mut done) = done.lock() {

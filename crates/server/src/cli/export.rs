@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use palimpsest_proto::context::v1::{ExportTranscriptRequest, Format};
 
 use super::client::{Remote, block_on, said};
+use super::terminal::Document;
 
 /// How a transcript is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -70,17 +71,32 @@ impl Export {
                 std::fs::File::create(path)
                     .with_context(|| format!("cannot write {}", path.display()))?,
             ),
-            None => Box::new(std::io::stdout().lock()),
+            None => Box::new(Document::stdout()),
         };
+        let mut lost = Vec::new();
         while let Some(chunk) = stream.message().await.map_err(|status| said(&status))? {
             match out.write_all(&chunk.data) {
                 Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
                 outcome => outcome?,
             }
+            lost.extend(chunk.unreadable_results.into_iter().map(|lost| lost.file));
             if chunk.last {
-                return Ok(out.flush()?);
+                out.flush()?;
+                return complete(&lost);
             }
         }
         bail!("the server ended the export before its end: what was written is incomplete")
     }
+}
+
+/// Fails when the export lacks stored results: it is written, and not all of the transcript.
+fn complete(lost: &[String]) -> anyhow::Result<()> {
+    let Some(first) = lost.first() else {
+        return Ok(());
+    };
+    bail!(
+        "the export is written, but {} stored results in it are lost (the first: {first}): their replacements are in \
+         their place. Restore these files from a backup and export again",
+        lost.len()
+    )
 }

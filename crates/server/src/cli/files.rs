@@ -1,12 +1,16 @@
 //! Transcript files that a command is given: which ones, and in which format.
 
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
-use palimpsest_core::import::ImportFormat;
+use palimpsest_core::import::{self, ImportFormat};
 use palimpsest_core::view::Provider;
+
+/// Bytes of a file that tell whether it is text.
+const HEAD: u64 = 8 * 1024;
 
 /// A program's way to write transcripts down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -64,11 +68,48 @@ pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
         }
     }
     if files.is_empty() {
-        bail!("no transcripts found: expected .jsonl or .json files");
+        bail!("{}", nothing_found(paths));
     }
     files.sort();
     files.dedup();
     Ok(files)
+}
+
+/// The reason why folders gave no file: the transcripts of several projects lie one folder deeper.
+fn nothing_found(paths: &[PathBuf]) -> String {
+    let entries = paths.iter().filter_map(|path| fs::read_dir(path).ok());
+    let entries = entries.flatten().flatten().map(|entry| entry.path());
+    let folder = entries.filter(|path| path.is_dir()).find(|folder| {
+        let inner = fs::read_dir(folder).into_iter().flatten().flatten();
+        inner
+            .map(|entry| entry.path())
+            .any(|path| is_transcript(&path))
+    });
+    let expected = "no transcripts found: expected .jsonl or .json files";
+    match folder {
+        Some(folder) => format!(
+            "{expected}, and only folders of them are there: name those, such as {}",
+            folder.display()
+        ),
+        None => expected.to_owned(),
+    }
+}
+
+/// Refuses files that are no text, by their first bytes.
+pub(super) fn refuse_binary(files: &[PathBuf]) -> anyhow::Result<()> {
+    for file in files {
+        let reading = || format!("cannot read {}", file.display());
+        let mut head = Vec::new();
+        let opened = fs::File::open(file).with_context(reading)?;
+        opened
+            .take(HEAD)
+            .read_to_end(&mut head)
+            .with_context(reading)?;
+        if let Some(what) = import::binary(&head) {
+            bail!("{} {what}", file.display());
+        }
+    }
+    Ok(())
 }
 
 fn is_transcript(path: &Path) -> bool {

@@ -14,9 +14,10 @@ use futures::StreamExt as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use palimpsest_core::import;
 
-use self::report::FileReport;
+use self::report::{FileReport, SessionReport};
 use super::client::{Remote, block_on};
 use super::files::{self, Format};
+use super::terminal;
 
 /// How many files are brought in at a time.
 const PARALLEL_FILES: usize = 4;
@@ -60,6 +61,8 @@ impl Import {
                 files.len()
             );
         }
+        // Before a server is needed: a program in place of a transcript is refused at once.
+        files::refuse_binary(&files)?;
         let reports = block_on(self.bring(files))?;
         report::show(&reports, self.json)?;
         let failed = reports
@@ -69,6 +72,13 @@ impl Import {
         if failed > 0 {
             bail!(
                 "{failed} of {} files could not be brought in",
+                reports.len()
+            );
+        }
+        let mut sessions = reports.iter().flat_map(|report| &report.sessions);
+        if sessions.all(SessionReport::is_empty) {
+            bail!(
+                "no message was found in {} files: is --format right?",
                 reports.len()
             );
         }
@@ -95,7 +105,8 @@ impl Import {
                     .await
                     .with_context(|| format!("cannot read {}", file.display()))?;
                 let size = bytes.len() as u64;
-                progress.set_message(file.display().to_string());
+                let shown = file.display().to_string();
+                progress.set_message(terminal::line(&shown).into_owned());
                 // Parsing megabytes must not hold up the uploads of other files.
                 let task = tokio::task::spawn_blocking(move || {
                     let imported = import::read(format.into(), &bytes);

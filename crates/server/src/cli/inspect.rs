@@ -9,7 +9,7 @@ use palimpsest_proto::context::v1::{
 };
 
 use super::client::{Clients, Remote, block_on, said};
-use super::output::{Part, align_right, context_bar, number, one_line, print, table};
+use super::output::{Part, align_right, context_bar, number, one_line, print, print_styled, table};
 use super::view::{For, prepare};
 
 /// How wide the bar is.
@@ -177,10 +177,10 @@ fn show_window(view: &PrepareContextResponse) -> anyhow::Result<()> {
         budget.compact_at_tokens.into(),
         BAR_CELLS,
     );
-    print(&format!("{bar}\n"))?;
+    print_styled(&format!("{bar}\n"))?;
     for part in parts.iter().filter(|part| part.tokens > 0) {
         let style = anstyle::Style::new().fg_color(Some(part.color.into()));
-        print(&format!(
+        print_styled(&format!(
             "{style}{}{style:#} {} {}  ",
             part.glyph,
             part.name,

@@ -8,10 +8,10 @@ use palimpsest_core::ids::ProjectId;
 use palimpsest_server::clock::{Clock, SystemClock};
 use palimpsest_server::config::Config;
 use palimpsest_server::errors::BoxError;
-use palimpsest_server::migrate::{Side, migrate};
+use palimpsest_server::migrate::{Deletions, Record, Side, migrate};
 use palimpsest_server::{BLOB_FOLDER, store};
 use palimpsest_store::SessionLog;
-use palimpsest_store::blobs::Blobs;
+use palimpsest_store::blobs::{Blobs, Owner};
 use palimpsest_store::postgres::PostgresLog;
 
 use super::client::block_on;
@@ -24,8 +24,10 @@ use super::settings::Settings;
     after_help = "No server and no worker may work on either of the two meanwhile. The embedded store is in data_dir,
 and its stored results beside it; store.postgres.url says where the database is, and blobs.url where its
 results are. Each session is copied with its whole log and all its results, and counts when both stores
-give the same views, by their digests. Nothing of the source is changed. What was cut off is gone on with
-when it is run again.
+give the same views, by their digests. What was cut off is gone on with when it is run again. The file
+migrated.jsonl in data_dir records what was moved: a session that is deleted in one of the two stores
+afterwards is not brought back by the next run, which stops and names it. Nothing of the source is changed
+otherwise.
 
 Examples:
   palimpsest migrate --from sled --to postgres --data-dir /var/lib/palimpsest --config palimpsest.toml
@@ -48,8 +50,31 @@ pub(super) struct Migrate {
     /// Move the sessions of this project alone
     #[arg(long, value_name = "NAME")]
     project: Option<String>,
+    /// What becomes of sessions that were deleted in one of the two stores since they were moved
+    #[arg(long, value_enum, default_value = "refuse", value_name = "HOW")]
+    deletions: HowDeleted,
     #[command(flatten)]
     settings: Settings,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum HowDeleted {
+    /// Nothing is moved, and they are named
+    Refuse,
+    /// They are deleted in the other store too
+    Mirror,
+    /// They stay where they are, and those of the source are moved again
+    Keep,
+}
+
+impl From<HowDeleted> for Deletions {
+    fn from(how: HowDeleted) -> Self {
+        match how {
+            HowDeleted::Refuse => Self::Refuse,
+            HowDeleted::Mirror => Self::Mirror,
+            HowDeleted::Keep => Self::Keep,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -83,24 +108,36 @@ impl Migrate {
         let (from_log, from_blobs) = from.map_err(Error::from_boxed)?;
         let to = open(&config, self.to, &embedded, false).await;
         let (to_log, to_blobs) = to.map_err(Error::from_boxed)?;
+        // Where both have one place for their results, it becomes the target's: the source cannot write there any more.
+        let owner = Owner {
+            takes_over_from: Some(from_log.store_id().await?),
+            ..Owner::of(&*to_log).await?
+        };
+        let to_blobs = to_blobs.bind(owner);
+        to_blobs.verify().await?;
+        // A deletion that is mirrored there removes files. A place that has become the target's refuses it.
+        let from_blobs = from_blobs.bind(Owner::of(&*from_log).await?);
         let side = |log: &Arc<dyn SessionLog>, blobs| {
             let side = Side::new(Arc::clone(log), Arc::new(blobs), Arc::clone(&clock));
             side.map_err(|error| anyhow!("{error}"))
         };
         let (from, to) = (side(&from_log, from_blobs)?, side(&to_log, to_blobs)?);
-        let moved = migrate(&from, &to, project.as_ref(), clock.now()).await;
+        let record = Record::open(&config.data_dir, self.from == Engine::Sled).await?;
+        let how = self.deletions.into();
+        let moved = migrate((&from, &to), project.as_ref(), clock.now(), &record, how).await;
         drop((from, to));
         from_log.close().await?;
         to_log.close().await?;
         let moved = moved?;
         print(&format!(
             "{} sessions are in both stores, and each gives the same views in both. Moved now: {} sessions, \
-             {} events, {} stored files, {}.\n",
+             {} events, {} stored files, {}. Deleted now, as in the other store: {}.\n",
             number(moved.sessions),
             number(moved.moved),
             number(moved.events),
             number(moved.files),
-            bytes(moved.bytes)
+            bytes(moved.bytes),
+            number(moved.deleted)
         ))
     }
 }
@@ -116,14 +153,14 @@ async fn open(
             let log = if is_source {
                 store::open_existing_embedded(config).await?
             } else {
-                tokio::fs::create_dir_all(&config.data_dir).await?;
+                store::make_folder(&config.data_dir).await?;
                 store::open_embedded(store::embedded(config)).await?
             };
             Ok((log, Blobs::open(embedded_blobs)?))
         }
         Engine::Postgres => {
             let log = PostgresLog::open(&store::database(config)?).await?;
-            Ok((Arc::new(log), store::open_blobs(config).await?))
+            Ok((Arc::new(log), store::blobs(config)?))
         }
     }
 }

@@ -18,10 +18,12 @@ mod migrate;
 mod output;
 mod replay;
 mod restore;
+mod retention;
 mod schema;
 mod serve;
 mod sessions;
 mod settings;
+mod terminal;
 mod verify;
 mod verify_store;
 mod view;
@@ -58,6 +60,7 @@ enum Command {
     Keys(keys::Keys),
     Backup(backup::Backup),
     Restore(restore::Restore),
+    Retention(retention::Retention),
     VerifyStore(verify_store::VerifyStore),
     CompactStore(compact_store::CompactStore),
     Schema(schema::Schema),
@@ -84,6 +87,7 @@ impl Cli {
             Command::Keys(command) => command.run(),
             Command::Backup(command) => command.run(),
             Command::Restore(command) => command.run(),
+            Command::Retention(command) => command.run(),
             Command::VerifyStore(command) => command.run(),
             Command::CompactStore(command) => command.run(),
             Command::Schema(command) => command.run(),
@@ -94,9 +98,35 @@ impl Cli {
     }
 }
 
+/// An error with its causes, safe for a terminal. A cause that the text before it repeats is left out.
+pub(crate) fn error_text(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    terminal::lines(&text).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
+    use anyhow::{Context as _, anyhow};
     use clap::CommandFactory as _;
+
+    #[test]
+    fn an_error_has_its_causes_once_and_no_controls() {
+        let error = anyhow!("permission \u{1b}[2Jdenied").context("failed to read x: permission");
+        let text = super::error_text(&error.context("nothing was done"));
+        assert_eq!(
+            text,
+            r"nothing was done: failed to read x: permission: permission \u{1b}[2Jdenied"
+        );
+        let repeated: anyhow::Result<()> = Err(anyhow!("denied")).context("x is denied");
+        assert_eq!(super::error_text(&repeated.unwrap_err()), "x is denied");
+    }
 
     #[test]
     fn the_command_line_is_well_formed() {

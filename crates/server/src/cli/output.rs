@@ -1,29 +1,54 @@
 //! Tables, numbers and bars for people.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::io::{self, IsTerminal as _, Write as _};
 
 use anstyle::{AnsiColor, Style};
-use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, TableStyle};
+
+use super::terminal;
+
+/// A table whose cells are safe for a terminal, each of one line.
+pub(super) struct Table(comfy_table::Table);
+
+impl Table {
+    pub(super) fn add_row<T: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = T>) {
+        self.0.add_row(safe_cells(cells));
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+// Before the layout: an escape is wider than the character that it stands for.
+fn safe_cells<T: AsRef<str>>(cells: impl IntoIterator<Item = T>) -> Vec<String> {
+    let cells = cells.into_iter();
+    cells
+        .map(|cell| terminal::line(cell.as_ref()).into_owned())
+        .collect()
+}
 
 /// A table with a header, plain enough to be read in any terminal.
 pub(super) fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
+    let mut table = comfy_table::Table::new();
     table
         .load_style(TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')))
         .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header(header);
+        .set_header(safe_cells(header));
     if !io::stdout().is_terminal() {
         // A pipe has no width: nothing is cut for it.
         table.set_content_arrangement(ContentArrangement::Disabled);
     }
-    table
+    Table(table)
 }
 
 /// Numbers stand to the right.
 pub(super) fn align_right(table: &mut Table, columns: &[usize]) {
     for column in columns {
-        if let Some(column) = table.column_mut(*column) {
+        if let Some(column) = table.0.column_mut(*column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
@@ -93,9 +118,45 @@ pub(super) fn context_bar(parts: &[Part], window: u64, compact_at: u64, width: u
     bar
 }
 
-/// Writes to standard output; a reader that has seen enough is no error.
+/// Writes text of our own, with content in it, to standard output.
 pub(super) fn print(text: &str) -> anyhow::Result<()> {
-    match anstream::stdout().write_all(text.as_bytes()) {
+    write(anstream::stdout(), &terminal::lines(text))
+}
+
+/// Writes one line to standard output. Content in it stays on that line.
+pub(super) fn print_line(text: &str) -> anyhow::Result<()> {
+    let mut line = terminal::line(text).into_owned();
+    line.push('\n');
+    write(anstream::stdout(), &line)
+}
+
+/// Writes one line to standard error.
+pub(super) fn note(text: &str) {
+    // Nobody can be told that standard error is closed.
+    let _ = writeln!(anstream::stderr(), "{}", terminal::line(text));
+}
+
+/// Writes text with colours to standard output.
+pub(super) fn print_styled(text: &str) -> anyhow::Result<()> {
+    write(anstream::stdout(), &terminal::styled(text))
+}
+
+/// Writes JSON for programs to standard output, with escapes for the characters that a terminal obeys.
+pub(super) fn print_json(text: &str) -> anyhow::Result<()> {
+    let mut text = terminal::document(text).into_owned();
+    text.push('\n');
+    write(io::stdout(), &text)
+}
+
+/// Writes a document to standard output: as it is for files and pipes, escaped on a terminal.
+pub(super) fn print_document(text: &str) -> anyhow::Result<()> {
+    write(terminal::Document::stdout(), text)
+}
+
+/// A reader that has seen enough is no error.
+fn write(mut out: impl io::Write, text: &str) -> anyhow::Result<()> {
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         outcome => Ok(outcome?),
     }

@@ -82,6 +82,7 @@ impl Restore {
         let target = Target {
             log: data_dir.join(LOG_FOLDER),
             blobs: Blobs::open(&location)?,
+            blobs_at: location,
             keep_blobs: self.keep_blobs,
             now: SystemClock::new().now(),
         };
@@ -105,8 +106,15 @@ impl Restore {
 }
 
 fn told(id: &str, what: &str, found: Restored) -> anyhow::Result<()> {
+    let damaged = match found.damaged {
+        0 => String::new(),
+        some => format!(
+            " {} more were damaged on the server when the backup was taken, and are not in it.",
+            number(some)
+        ),
+    };
     print(&format!(
-        "{id} {what}: {} sessions with {} events, {} stored results, {} compared.\n",
+        "{id} {what}: {} sessions with {} events, {} stored results, {} compared.{damaged}\n",
         number(found.sessions),
         number(found.events),
         number(found.results),

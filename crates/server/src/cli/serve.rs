@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use palimpsest_server::config::Loaded;
 use palimpsest_server::serve::Server;
-use palimpsest_server::{app, signals, telemetry};
+use palimpsest_server::{app, net, signals, telemetry};
 
 use super::settings::Settings;
 
@@ -37,6 +37,7 @@ impl Serve {
 /// Does what the settings say, until it is told to stop.
 pub(super) fn run(loaded: Loaded) -> anyhow::Result<()> {
     let telemetry = telemetry::init(&loaded.config)?;
+    net::raise_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;

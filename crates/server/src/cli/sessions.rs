@@ -5,7 +5,7 @@ use palimpsest_proto::context::v1::{ListSessionsRequest, Session};
 
 use super::client::{Remote, block_on, said};
 use super::delete::Delete;
-use super::output::{align_right, number, one_line, print, table};
+use super::output::{align_right, number, one_line, print, print_json, table};
 
 /// List the sessions of a project, latest first
 #[derive(Debug, Args)]
@@ -41,17 +41,22 @@ impl Sessions {
                     "name": session.name,
                     "title": session.title,
                     "first_prompt": session.first_prompt,
-                    "messages": counts.messages,
+                    "user_and_assistant_messages": counts.messages,
                     "revision": session.revision,
                     "parent_session": session.parent_session,
                     "project_path": session.project_path,
                     "branch": session.branch,
                 });
-                print(&format!("{line}\n"))?;
+                print_json(&line.to_string())?;
             }
             return Ok(());
         }
-        let mut table = table(&["session", "messages", "revision", "title or first prompt"]);
+        let mut table = table(&[
+            "session",
+            "user and assistant messages",
+            "revision",
+            "title or first prompt",
+        ]);
         for session in &sessions {
             let counts = session.counts.unwrap_or_default();
             let about = if session.title.is_empty() {

@@ -34,7 +34,7 @@ pub(super) struct Settings {
     /// How a line of the log looks: auto, pretty or json [default: auto]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
-    /// What is logged: a level, or levels by module such as info,h2=debug [default: info]
+    /// What is logged: a level, or levels by module such as debug,sled=debug [default: info]
     #[arg(long, value_name = "FILTER")]
     log_level: Option<String>,
     /// Allow an address that other machines can reach although nothing asks callers who they are

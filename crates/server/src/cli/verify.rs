@@ -10,7 +10,7 @@ use palimpsest_core::view::Provider;
 
 use super::each_file::{each_file, name};
 use super::files::{self, Format};
-use super::output::{align_right, bytes, number, print, table};
+use super::output::{align_right, bytes, number, print, print_line, table};
 
 /// How many violations are shown.
 const MAX_SHOWN: usize = 20;
@@ -54,6 +54,7 @@ struct Outcome {
     per_response: Report,
     per_line: Report,
     import_defects: Vec<String>,
+    unrecognised: Option<String>,
 }
 
 impl Verify {
@@ -72,6 +73,7 @@ fn check(file: &Path, format: Format, provider: Provider) -> anyhow::Result<Outc
         file: name(file),
         sessions: imported.sessions.len(),
         import_defects: imported.defects.iter().map(ToString::to_string).collect(),
+        unrecognised: imported.unrecognised.clone(),
         ..Outcome::default()
     };
     for session in &imported.sessions {
@@ -130,6 +132,22 @@ fn show(outcomes: &[Outcome]) -> anyhow::Result<()> {
     if broken > 0 {
         bail!("{broken} checks failed");
     }
+    let foreign = outcomes
+        .iter()
+        .filter(|it| it.unrecognised.is_some())
+        .count();
+    if foreign > 0 {
+        bail!(
+            "{foreign} of {} files were not recognised, and nothing of them was checked",
+            outcomes.len()
+        );
+    }
+    if total.1.messages == 0 {
+        bail!(
+            "no message was found in {} files, so nothing was checked: is --format right?",
+            outcomes.len()
+        );
+    }
     print("Every sendable view is valid, continues the one before, and is what a caller has.\n")
 }
 
@@ -162,28 +180,39 @@ fn show_repairs(total: &Report) -> anyhow::Result<()> {
 fn show_problems(outcomes: &[Outcome]) -> anyhow::Result<usize> {
     let mut broken = 0;
     for outcome in outcomes {
-        for defect in &outcome.import_defects {
-            print(&format!("  unreadable: {} {defect}\n", outcome.file))?;
+        if let Some(what) = &outcome.unrecognised {
+            print_line(&format!("  UNRECOGNISED: {} {what}", outcome.file))?;
+            continue;
+        }
+        let more = outcome.import_defects.len().saturating_sub(MAX_SHOWN);
+        if more > 0 {
+            print_line(&format!(
+                "  unreadable: {} and {more} lines more than these",
+                outcome.file
+            ))?;
+        }
+        for defect in outcome.import_defects.iter().take(MAX_SHOWN) {
+            print_line(&format!("  unreadable: {} {defect}", outcome.file))?;
         }
         for defect in &outcome.per_line.defects {
-            print(&format!("  refused: {} {defect}\n", outcome.file))?;
+            print_line(&format!("  refused: {} {defect}", outcome.file))?;
         }
         for report in [&outcome.per_response, &outcome.per_line] {
             for (line, violation) in report.invalid.iter().take(MAX_SHOWN) {
-                print(&format!(
-                    "  INVALID: {} line {line}: {violation}\n",
+                print_line(&format!(
+                    "  INVALID: {} line {line}: {violation}",
                     outcome.file
                 ))?;
             }
             for line in report.prefix_breaks.iter().take(MAX_SHOWN) {
-                print(&format!(
-                    "  PREFIX: {} line {line}: a served view changed\n",
+                print_line(&format!(
+                    "  PREFIX: {} line {line}: a served view changed",
                     outcome.file
                 ))?;
             }
             for line in report.delta_breaks.iter().take(MAX_SHOWN) {
-                print(&format!(
-                    "  DELTA: {} line {line}: a caller has another view\n",
+                print_line(&format!(
+                    "  DELTA: {} line {line}: a caller has another view",
                     outcome.file
                 ))?;
             }

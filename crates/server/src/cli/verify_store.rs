@@ -1,18 +1,22 @@
 //! `palimpsest verify-store`: whether what is stored holds together.
 
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use anyhow::{Error, bail};
 use clap::Args;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::Session;
 use palimpsest_server::store;
 use palimpsest_server::upkeep::names::{self, Names};
-use palimpsest_store::blobs::{BlobError, Blobs};
-use palimpsest_store::encoding::decode_frame;
-use palimpsest_store::{Head, MAX_LIST, SessionLog};
+use palimpsest_store::blobs::{BlobError, Blobs, result_path};
+use palimpsest_store::encoding::{decode_about, decode_frame};
+use palimpsest_store::{Head, MAX_LIST, SessionLog, StoreError};
 use serde_json::json;
 
 use super::client::block_on;
-use super::output::{bytes, number, print};
+use super::output::{bytes, number, print, print_json, print_line};
 use super::settings::Settings;
 
 /// How much of a log is read at a time.
@@ -22,9 +26,12 @@ const READ_BYTES: usize = 4 << 20;
 #[derive(Debug, Args)]
 #[command(
     after_help = "The embedded store belongs to one process at a time, so that its server must be stopped; a database, which
-store.postgres.url names, may be in use. Nothing is changed.
-Files that no event names are counted and are no fault: a running server sweeps them. The exit code
-is 1 when a log cannot be read or a result that an event names is missing.
+store.postgres.url names, may be in use. Nothing is changed: the embedded store is read from a copy in --scratch, and a
+damaged one is left where it is.
+Files that no event names are counted and are no fault. Those that the log has announced are swept by a running server
+after sweep.grace_ms. The others may be another store's, or were restored and never named: no server removes them. --json
+lists the first hundred. Delete them yourself once you know that no other store has them.
+The exit code is 1 when a log cannot be read or a result that an event names is missing.
 
 Examples:
   palimpsest verify-store --data-dir /var/lib/palimpsest
@@ -38,6 +45,10 @@ pub(super) struct VerifyStore {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Where the embedded store is copied to be read; as much room as it has is needed [default: the system's folder for
+    /// temporary files]
+    #[arg(long, value_name = "FOLDER")]
+    scratch: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
 }
@@ -50,8 +61,13 @@ struct Found {
     results: u64,
     result_bytes: u64,
     deleting: u64,
+    /// Files that no event names and that the log has announced: a server sweeps them.
     orphans: u64,
     orphan_bytes: u64,
+    /// Files that no event names and that the log never announced.
+    foreign: u64,
+    foreign_bytes: u64,
+    foreign_files: Vec<String>,
     missing: u64,
     damaged: u64,
     /// The first faults, in words.
@@ -62,6 +78,20 @@ struct Found {
 const MAX_FAULTS: usize = 100;
 
 impl Found {
+    /// Counts a file that no event names.
+    fn unnamed(&mut self, path: String, bytes: u64, is_announced: bool) {
+        if is_announced {
+            self.orphans += 1;
+            self.orphan_bytes += bytes;
+            return;
+        }
+        self.foreign += 1;
+        self.foreign_bytes += bytes;
+        if self.foreign_files.len() < MAX_FAULTS {
+            self.foreign_files.push(path);
+        }
+    }
+
     fn fault(&mut self, what: String) {
         if self.faults.len() < MAX_FAULTS {
             self.faults.push(what);
@@ -76,22 +106,55 @@ impl VerifyStore {
 
     async fn verify(self) -> anyhow::Result<()> {
         let config = self.settings.load()?.config;
-        let log = store::open_existing(&config).await;
-        let log = log.map_err(Error::from_boxed)?;
+        let scratch = self.scratch.clone().unwrap_or_else(std::env::temp_dir);
+        let readable = store::open_existing(&config, &scratch).await;
+        let readable = readable.map_err(Error::from_boxed)?;
+        let log = Arc::clone(&readable.log);
         let blobs = store::blobs(&config)?;
+        let announced = announced(&*log).await?;
         let mut found = Found::default();
         let mut from: Option<SessionKey> = None;
         loop {
-            let page = log.list(None, from.as_ref(), MAX_LIST).await?;
-            let Some((last, _)) = page.last() else { break };
+            let page = log.rows(None, from.as_ref(), MAX_LIST).await?;
+            found.damaged += page.nameless;
+            if page.nameless > 0 {
+                found.fault(format!("{} rows have no readable name", page.nameless));
+            }
+            let Some((last, _)) = page.rows.last() else {
+                break;
+            };
             from = Some(last.clone());
-            for (key, head) in &page {
-                session(&*log, &blobs, (key, head), self.contents, &mut found).await?;
+            let asked = (self.contents, &announced);
+            for (key, head) in &page.rows {
+                match head {
+                    Ok(head) => session(&*log, &blobs, (key, head), asked, &mut found).await?,
+                    Err(error) => {
+                        found.sessions += 1;
+                        found.damaged += 1;
+                        found.fault(format!("{key}: {error}"));
+                    }
+                }
             }
         }
-        homeless(&*log, &blobs, &mut found).await?;
+        homeless(&*log, &blobs, &announced, &mut found).await?;
         log.close().await?;
         report(&found, self.json)
+    }
+}
+
+/// The paths of all files that the log has announced.
+async fn announced(log: &dyn SessionLog) -> anyhow::Result<HashSet<String>> {
+    let (mut paths, mut after) = (HashSet::new(), None::<(SessionKey, Box<str>)>);
+    loop {
+        let from = after.as_ref().map(|(key, file)| (key, &**file));
+        let page = log.intents(from, MAX_LIST).await?;
+        let Some(last) = page.last() else {
+            return Ok(paths);
+        };
+        after = Some((last.key.clone(), last.file.clone()));
+        for intent in &page {
+            paths.insert(result_path(&intent.key, &intent.file)?);
+        }
     }
 }
 
@@ -106,7 +169,7 @@ async fn session(
     log: &dyn SessionLog,
     blobs: &Blobs,
     (key, head): (&SessionKey, &Head),
-    contents: bool,
+    (contents, announced): (bool, &HashSet<String>),
     found: &mut Found,
 ) -> anyhow::Result<()> {
     let named = match events(log, key, head).await {
@@ -121,6 +184,10 @@ async fn session(
             return Ok(());
         }
     };
+    if let Err(error) = decode_about(&head.summary) {
+        found.damaged += 1;
+        found.fault(format!("{key}: its row {error}"));
+    }
     let stored = blobs.results(key).await?;
     let mut missing = named.clone();
     for (file, _) in &stored {
@@ -136,8 +203,9 @@ async fn session(
             found.results += 1;
             found.result_bytes += size;
         } else {
-            found.orphans += 1;
-            found.orphan_bytes += size;
+            let path = result_path(key, &file)?;
+            let is_announced = announced.contains(&path);
+            found.unnamed(path, size, is_announced);
         }
     }
     for file in missing.keys() {
@@ -169,18 +237,22 @@ fn report(found: &Found, as_json: bool) -> anyhow::Result<()> {
             "deleting": found.deleting,
             "orphans": found.orphans,
             "orphan_bytes": found.orphan_bytes,
+            "foreign": found.foreign,
+            "foreign_bytes": found.foreign_bytes,
+            "foreign_files": found.foreign_files,
             "missing": found.missing,
             "damaged": found.damaged,
             "faults": found.faults,
         });
-        print(&format!("{line}\n"))?;
+        print_json(&line.to_string())?;
     } else {
         for fault in &found.faults {
-            print(&format!("{fault}\n"))?;
+            print_line(fault)?;
         }
         print(&format!(
             "{} sessions with {} events and {} stored results ({}); {} deleted ones are being removed.\n\
-                 {} files ({}) are named by no event. {} results are missing, {} things are damaged.\n",
+                 {} files ({}) are named by no event and will be swept; {} more ({}) are named by no event and were never\n\
+                 announced. {} results are missing, {} things are damaged.\n",
             number(found.sessions),
             number(found.events),
             number(found.results),
@@ -188,6 +260,8 @@ fn report(found: &Found, as_json: bool) -> anyhow::Result<()> {
             number(found.deleting),
             number(found.orphans),
             bytes(found.orphan_bytes),
+            number(found.foreign),
+            bytes(found.foreign_bytes),
             number(found.missing),
             number(found.damaged)
         ))?;
@@ -237,7 +311,12 @@ async fn events(log: &dyn SessionLog, key: &SessionKey, head: &Head) -> anyhow::
 }
 
 /// Files of sessions that do not exist, and deletions that are not through.
-async fn homeless(log: &dyn SessionLog, blobs: &Blobs, found: &mut Found) -> anyhow::Result<()> {
+async fn homeless(
+    log: &dyn SessionLog,
+    blobs: &Blobs,
+    announced: &HashSet<String>,
+    found: &mut Found,
+) -> anyhow::Result<()> {
     let mut from = None;
     loop {
         let page = log.tombstones(from.as_ref(), MAX_LIST).await?;
@@ -247,12 +326,18 @@ async fn homeless(log: &dyn SessionLog, blobs: &Blobs, found: &mut Found) -> any
     }
     for project in blobs.projects().await? {
         for key in blobs.sessions(&project).await? {
-            if log.head(&key).await?.is_some() || log.tombstone(&key).await?.is_some() {
+            // What cannot be read is there all the same, and counted as damaged already.
+            let is_known = match log.head(&key).await {
+                Ok(head) => head.is_some(),
+                Err(StoreError::Damaged { .. }) => true,
+                Err(error) => return Err(error.into()),
+            };
+            if is_known || log.tombstone(&key).await?.is_some() {
                 continue;
             }
             for entry in blobs.list(&key).await? {
-                found.orphans += 1;
-                found.orphan_bytes += entry.bytes;
+                let is_announced = announced.contains(&entry.path);
+                found.unnamed(entry.path, entry.bytes, is_announced);
             }
         }
     }

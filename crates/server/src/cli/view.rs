@@ -7,7 +7,7 @@ use palimpsest_proto::context::v1::{
 };
 
 use super::client::{Clients, Remote, block_on, said};
-use super::output::print;
+use super::output::print_document;
 
 /// Whose API takes the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -55,12 +55,12 @@ pub(super) struct View {
 impl View {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let messages = block_on(self.fetch())?;
-        print("[")?;
+        print_document("[")?;
         for (index, message) in messages.iter().enumerate() {
-            print(if index == 0 { "\n" } else { ",\n" })?;
-            print(&String::from_utf8_lossy(message))?;
+            print_document(if index == 0 { "\n" } else { ",\n" })?;
+            print_document(&String::from_utf8_lossy(message))?;
         }
-        print("\n]\n")
+        print_document("\n]\n")
     }
 
     async fn fetch(&self) -> anyhow::Result<Vec<Bytes>> {

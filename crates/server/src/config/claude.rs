@@ -8,6 +8,8 @@ enum Effect {
     TurnsOff(&'static [&'static str], bool),
     /// Gives a setting its value.
     Sets(&'static str),
+    /// Gives a setting its value, or this one where it is larger.
+    SetsAtMost(&'static str, u64),
 }
 
 const VARIABLES: [(&str, Effect); 7] = [
@@ -43,7 +45,8 @@ const VARIABLES: [(&str, Effect); 7] = [
     ),
     (
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS",
-        Effect::Sets("policy.autocompact.output_reserve_tokens"),
+        // An answer that may be longer does not make the window smaller: Claude Code reserves no more.
+        Effect::SetsAtMost("policy.autocompact.output_reserve_tokens", 20_000),
     ),
 ];
 
@@ -62,6 +65,11 @@ pub(super) fn settings(value_of: impl Fn(&str) -> Option<String>) -> Vec<Meant> 
 fn means(effect: &Effect, value: String) -> Result<Vec<(&'static str, Raw)>, String> {
     match effect {
         Effect::Sets(key) => Ok(vec![(key, Raw::Text(value))]),
+        Effect::SetsAtMost(key, most) => {
+            let is_more = value.trim().parse::<u64>().is_ok_and(|value| value > *most);
+            let value = if is_more { most.to_string() } else { value };
+            Ok(vec![(key, Raw::Text(value))])
+        }
         Effect::TurnsOff(keys, when) => {
             let off = truth(&value)? == *when;
             let keys = keys.iter().filter(|_| off);

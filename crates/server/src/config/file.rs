@@ -10,7 +10,8 @@ use toml::de::{DeString, DeTable, DeValue};
 use super::policy::{self, Found, Scope};
 use super::problem::{Origin, Problem};
 use super::quotas::GivenQuota;
-use super::settings::{SETTINGS, Setting, by_key, did_you_mean};
+use super::settings::{SETTINGS, Setting, by_key};
+use super::suggest::did_you_mean;
 use super::value::Raw;
 use crate::convert::FieldKind;
 
@@ -63,9 +64,26 @@ pub(super) fn read(path: &Path, text: &str) -> Read {
     // What the parser recovered from a broken file is a guess: only its syntax is reported.
     for error in errors {
         let at = error.span().map_or(0, |span| span.start);
-        reader.problem(at, None, format!("is not TOML: {}", error.message()));
+        let what = match unquoted(text, at) {
+            Some(key) => format!("is not TOML: text needs quotes, such as {key} = \"…\""),
+            None => format!("is not TOML: {}", error.message()),
+        };
+        reader.problem(at, None, what);
     }
     reader.read
+}
+
+/// The key of a line whose value is text without quotes. The parser takes it for a number.
+fn unquoted(text: &str, at: usize) -> Option<&str> {
+    let at = text.floor_char_boundary(at);
+    let start = text[..at].rfind('\n').map_or(0, |end| end + 1);
+    let line = text[start..].lines().next()?;
+    let (key, value) = line.split_once('=')?;
+    let (key, value) = (key.trim(), value.split('#').next()?.trim());
+    let is_key = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let is_text = value.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/');
+    (!key.is_empty() && key.chars().all(is_key) && is_text && !matches!(value, "true" | "false"))
+        .then_some(key)
 }
 
 struct Reader<'a> {
@@ -249,7 +267,7 @@ impl Reader<'_> {
             }
             (_, None) => {
                 let keys = SETTINGS.iter().map(|setting| setting.key.to_owned());
-                let hint = did_you_mean(&key, keys);
+                let hint = did_you_mean(&key, keys.chain(policy::keys()));
                 self.problem(at, None, format!("{key} is not a setting{hint}"));
             }
         }

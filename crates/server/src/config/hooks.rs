@@ -10,7 +10,8 @@ use palimpsest_core::policy::Overlay;
 use serde_json::Value as Json;
 
 use super::problem::{Origin, Problem};
-use super::settings::{VARIABLE_PREFIX, did_you_mean};
+use super::settings::VARIABLE_PREFIX;
+use super::suggest::did_you_mean;
 use super::summarizer::VariableName;
 use super::value::{Raw, Value, quoted};
 use super::{Config, Loaded};

@@ -8,8 +8,9 @@ use palimpsest_core::ids::ProjectId;
 use super::policy::{self, Policies};
 use super::problem::{ConfigErrors, Origin, Problem};
 use super::quotas::GivenQuota;
-use super::settings::{SETTINGS, Setting, VARIABLE_PREFIX, by_key, by_variable, did_you_mean};
+use super::settings::{SETTINGS, Setting, VARIABLE_PREFIX, by_key, by_variable};
 use super::source::Source;
+use super::suggest::did_you_mean;
 use super::value::Raw;
 use super::{Config, checks, claude, file, hooks, otel, quotas, retention};
 use crate::convert::{PolicyField, policy_fields};
@@ -185,9 +186,10 @@ impl Loader {
         } else if let Some(rest) = key.strip_prefix(hooks::PREFIX) {
             self.set_endpoint(rest, raw, origin);
         } else {
-            let of_policy = policy_fields().iter();
-            let of_policy = of_policy.map(|field| policy::key(&None, &field.path));
-            let all = SETTINGS.iter().map(|s| s.key.to_owned()).chain(of_policy);
+            let all = SETTINGS
+                .iter()
+                .map(|s| s.key.to_owned())
+                .chain(policy::keys());
             let hint = did_you_mean(key, all);
             self.problems.push(Problem {
                 origin,

@@ -22,6 +22,7 @@ mod render;
 mod retention;
 mod settings;
 mod source;
+mod suggest;
 mod summarizer;
 #[cfg(test)]
 #[expect(
@@ -47,7 +48,7 @@ pub use otlp::{OtlpConfig, OtlpProtocol, Ratio, ResourceAttributes, ServiceName}
 pub use postgres::{DatabaseUrl, PostgresConfig, SchemaName};
 pub use problem::{ConfigErrors, Origin, Problem};
 pub use quotas::{Quotas, QuotasConfig};
-pub use retention::{Age, Keep, OwnKeep, RetentionConfig, SweepConfig};
+pub use retention::{Age, Keep, OwnKeep, RetentionConfig, SweepConfig, day_of};
 pub use source::{FixedSource, ProcessSource, Source};
 pub use summarizer::{
     BaseUrl, ModelConfig, ModelName, ModelNames, ModelProvider, SummarizerConfig, VariableName,
@@ -148,10 +149,18 @@ pub struct GrpcConfig {
     pub max_connections: usize,
     /// Bytes of requests in memory at one time.
     pub max_request_bytes_in_flight: usize,
-    /// How long the body of a request may stand still.
+    /// Bytes of replies in memory that are on their way.
+    pub max_reply_bytes_in_flight: usize,
+    /// How long the body of a request or a reply may stand still.
     pub stall_timeout_ms: u64,
+    /// How long the body of a request may take.
+    pub body_timeout_ms: u64,
+    /// How long a connection may be open without a call that is accepted.
+    pub first_call_timeout_ms: u64,
     /// Watches (streams without an end) at one time.
     pub max_watches: usize,
+    /// Health watches and reflection at one time.
+    pub max_health_watches: usize,
     /// Streams of one connection at one time.
     pub max_streams_per_connection: u32,
     /// How long a call may take whose caller gives no deadline.
@@ -268,8 +277,12 @@ impl Default for GrpcConfig {
             max_slowdown_percent: 300,
             max_connections: 4_096,
             max_request_bytes_in_flight: 256 << 20,
+            max_reply_bytes_in_flight: 256 << 20,
             stall_timeout_ms: 30_000,
+            body_timeout_ms: 60_000,
+            first_call_timeout_ms: 60_000,
             max_watches: 1_024,
+            max_health_watches: 256,
             max_streams_per_connection: 256,
             request_timeout_ms: 60_000,
             max_request_timeout_ms: 600_000,

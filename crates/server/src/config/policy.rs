@@ -3,7 +3,7 @@
 //!
 //! Which fields there are is the contract's to say, so the table of settings does not list them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use palimpsest_core::ids::ProjectId;
 use palimpsest_core::policy::{Overlay, OverlayError, Preset};
@@ -11,7 +11,8 @@ use serde_json::{Map, Value as Json};
 
 use super::PolicyConfig;
 use super::problem::{Origin, Problem};
-use super::settings::{VARIABLE_PREFIX, closest};
+use super::settings::VARIABLE_PREFIX;
+use super::suggest::{closest, listed_in};
 use super::value::{Raw, Value as _, number, whole_number};
 use crate::convert::{FieldKind, PolicyField, policy_fields};
 
@@ -29,6 +30,11 @@ pub(super) fn key(scope: &Scope, path: &[impl AsRef<str>]) -> String {
         key.push_str(name.as_ref());
     }
     key
+}
+
+/// The keys of all fields of the server's policy.
+pub(super) fn keys() -> impl Iterator<Item = String> {
+    policy_fields().iter().map(|field| key(&None, &field.path))
 }
 
 /// The variable that sets a field for the server.
@@ -77,9 +83,12 @@ pub(super) fn did_you_mean(scope: &Scope, path: &[String]) -> String {
         .iter()
         .filter(|field| field.path.starts_with(section))
         .filter_map(|field| field.path.get(section.len()).cloned());
-    closest(name, beside).map_or_else(String::new, |best| {
-        format!(": did you mean {}.{best}?", key(scope, section))
-    })
+    let beside: BTreeSet<String> = beside.collect();
+    let section = key(scope, section);
+    match closest(name, beside.iter().cloned()) {
+        Some(best) => format!(": did you mean {section}.{best}?"),
+        None => listed_in(&section, beside.iter().map(String::as_str)),
+    }
 }
 
 /// Reads the value of a field. Whether it is in its range is the domain's to say.
@@ -109,7 +118,14 @@ fn choice(raw: &Raw, names: &[String]) -> Result<Json, String> {
         .filter(|given| names.contains(given))
         .map(Json::from)
         .ok_or_else(|| {
-            let names: Vec<_> = names.iter().map(|name| format!("{name:?}")).collect();
+            // Presets have a name that people use beside the one of the contract.
+            let of_people = Preset::ALL.map(Preset::name);
+            let is_it = |name: &str, own: &str| own.replace(['-', '.'], "_") == name;
+            let shown = |name: &String| {
+                let own = of_people.iter().find(|own| is_it(name, own));
+                format!("{:?}", own.map_or(name.as_str(), |own| own))
+            };
+            let names: Vec<_> = names.iter().map(shown).collect();
             raw.refused(&names.join(" or "))
         })
 }

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use palimpsest_core::ids::ProjectId;
 
 use super::problem::{Origin, Problem};
-use super::settings::{SETTINGS, Setting, by_key, did_you_mean};
+use super::settings::{SETTINGS, Setting, by_key};
+use super::suggest::did_you_mean;
 use super::value::Raw;
 use super::{Config, Loaded};
 

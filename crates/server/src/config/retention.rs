@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
 
-use palimpsest_core::ids::ProjectId;
+use palimpsest_core::ids::{ProjectId, Timestamp};
 
 use super::Loaded;
-use super::settings::did_you_mean;
+use super::suggest::did_you_mean;
 use super::value::{Raw, Value, quoted};
+use crate::convert;
 
 /// How long sessions are kept, and what happens before they go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +21,14 @@ pub struct RetentionConfig {
     pub export_url: Option<String>,
     /// Whether a subagent's session goes by its own age instead of with its parent.
     pub subagents_alone: bool,
+    /// How far the clock may be ahead of what the log and the time since explain.
+    pub max_clock_jump: Age,
+    /// An operator's word that the clock is right up to this time.
+    pub clock_trusted_until: Option<Timestamp>,
+    /// The share of a project's sessions that one pass may delete by age.
+    pub max_percent_per_pass: u32,
+    /// Whether nothing is deleted, and what would be is counted.
+    pub dry_run: bool,
     /// How often it is looked.
     pub every_ms: u64,
     /// The share of the time that background work takes.
@@ -69,6 +78,11 @@ impl Age {
         self.0
     }
 
+    /// An age of so many milliseconds; 0 is never over.
+    pub const fn from_millis(millis: i64) -> Self {
+        Self(millis)
+    }
+
     /// Whether it is ever over.
     pub const fn is_limited(self) -> bool {
         self.0 > 0
@@ -88,6 +102,10 @@ impl Default for RetentionConfig {
             keep: Keep::default(),
             export_url: None,
             subagents_alone: false,
+            max_clock_jump: Age(14 * DAY_MS),
+            clock_trusted_until: None,
+            max_percent_per_pass: 20,
+            dry_run: false,
             every_ms: 600_000,
             load_percent: 10,
             projects: BTreeMap::new(),
@@ -120,6 +138,13 @@ impl RetentionConfig {
     pub fn is_on(&self) -> bool {
         let mut projects = self.projects.keys();
         self.keep.is_limited() || projects.any(|project| self.of(project).is_limited())
+    }
+
+    /// Returns true if anything is ever deleted by its age.
+    pub fn ages_any(&self) -> bool {
+        let mut projects = self.projects.keys();
+        let of = |project| self.of(project).max_age.is_limited();
+        self.keep.max_age.is_limited() || projects.any(of)
     }
 
     /// Sets what a project wants.
@@ -166,12 +191,30 @@ pub(super) fn render(loaded: &Loaded, out: &mut String) {
     }
 }
 
-const UNITS: [(&str, i64); 4] = [
-    ("d", 86_400_000),
-    ("h", 3_600_000),
-    ("m", 60_000),
-    ("s", 1_000),
-];
+const DAY_MS: i64 = 86_400_000;
+
+/// The day and time of a timestamp, in UTC.
+pub fn day_of(time: Timestamp) -> String {
+    convert::export_timestamp(time).to_string()
+}
+
+impl Value for Option<Timestamp> {
+    fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
+        let parse = |text: &str| -> Option<Timestamp> {
+            let time = format!("{}T00:00:00Z", text.trim());
+            let time: prost_types::Timestamp = time.parse().ok()?;
+            Some(Timestamp::from_millis(time.seconds.checked_mul(1_000)?))
+        };
+        let read = raw.text().and_then(parse).map(Some);
+        read.ok_or_else(|| raw.refused("a day such as \"2027-01-31\""))
+    }
+
+    fn toml(&self) -> Option<String> {
+        self.map(|time| quoted(day_of(time).split('T').next().unwrap_or_default()))
+    }
+}
+
+const UNITS: [(&str, i64); 4] = [("d", DAY_MS), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
 
 impl Value for Age {
     fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {

@@ -92,13 +92,13 @@ settings! {
     "tls.handshake_timeout_ms" => tls.handshake_timeout_ms in 100..=60_000,
         "How long a TLS handshake may take.";
     "tls.max_handshakes" => tls.max_handshakes in 1..=100_000,
-        "TLS handshakes at one time; further connections wait to be accepted.";
+        "TLS handshakes at one time; for one more the oldest is ended.";
     "blobs.url" => blobs.url,
         "Where tool results and summaries are kept. Without it: a folder in data_dir.";
     "log.format" => log.format,
         "auto (pretty on a terminal, else JSON), pretty or json.";
     "log.level" => log.level,
-        "error, warn, info, debug, trace, or levels by module such as info,h2=debug.";
+        "error, warn, info, debug or trace, of libraries info at most; or levels by module, such as debug,sled=debug.";
     "otlp.endpoint" => otlp.endpoint,
         "Where spans and metrics are sent: a collector that speaks OTLP. Without it: nowhere; /metrics is there anyway.";
     "otlp.protocol" => otlp.protocol,
@@ -182,13 +182,21 @@ settings! {
     "grpc.max_slowdown_percent" => grpc.max_slowdown_percent in 110..=10_000,
         "How long calls may take, in percent of what they take when there are few, before fewer are worked on at one time; 10000: however long they do.";
     "grpc.max_connections" => grpc.max_connections in 1..=1_000_000,
-        "Connections at one time; one more is closed at once.";
+        "Connections at one time, as far as the limit of file handles allows. For one more an unused one is closed.";
     "grpc.max_request_bytes_in_flight" => grpc.max_request_bytes_in_flight in (1 << 20)..=MAX_BYTES,
         "Bytes of requests in memory at one time; what does not fit is refused with RESOURCE_EXHAUSTED.";
+    "grpc.max_reply_bytes_in_flight" => grpc.max_reply_bytes_in_flight in (1 << 20)..=MAX_BYTES,
+        "Bytes of replies in memory that callers have not taken yet; what does not fit is refused with RESOURCE_EXHAUSTED.";
     "grpc.stall_timeout_ms" => grpc.stall_timeout_ms in 100..=HOUR_MS,
-        "How long a request's body may stand still before the call is given up.";
+        "How long the body of a request or a reply may stand still before the call is ended.";
+    "grpc.body_timeout_ms" => grpc.body_timeout_ms in 100..=HOUR_MS,
+        "How long the body of a request may take in all, whatever deadline the caller gives.";
+    "grpc.first_call_timeout_ms" => grpc.first_call_timeout_ms in 100..=HOUR_MS,
+        "How long a connection may be idle that has not made an accepted call. Where callers authenticate, health and reflection do not count.";
     "grpc.max_watches" => grpc.max_watches in 0..=1_000_000,
-        "Streams without an end (watches, health watches, reflection) at one time.";
+        "Watches of sessions at one time.";
+    "grpc.max_health_watches" => grpc.max_health_watches in 0..=1_000_000,
+        "Health watches and reflection streams at one time.";
     "grpc.max_streams_per_connection" => grpc.max_streams_per_connection in 1..=1_000_000,
         "Calls of one connection at one time.";
     "grpc.request_timeout_ms" => grpc.request_timeout_ms in 1..=HOUR_MS,
@@ -265,12 +273,20 @@ settings! {
         "Where a transcript is exported to before its session is deleted; what fails to be exported stays.";
     "retention.subagents_alone" => retention.subagents_alone,
         "Whether a subagent's session is deleted by its own age instead of with its parent.";
+    "retention.max_clock_jump" => retention.max_clock_jump,
+        "How far the clock may be ahead of the newest event and the time since before retention by age pauses, such as \"14d\"; or never.";
+    "retention.clock_trusted_until" => retention.clock_trusted_until,
+        "The day up to which the clock is right, such as \"2027-01-31\": retention by age does not pause before. Without it: the log decides.";
+    "retention.max_percent_per_pass" => retention.max_percent_per_pass in 1..=100,
+        "The share of a project's sessions that one pass may delete by age, and at least 10 sessions. A quota is kept without it.";
+    "retention.dry_run" => retention.dry_run,
+        "Whether retention only logs and counts what it would delete. palimpsest retention lists it.";
     "retention.every_ms" => retention.every_ms in 100..=(24 * HOUR_MS),
         "How often it is looked for sessions whose retention is over.";
     "retention.load_percent" => retention.load_percent in 1..=100,
         "The share of the time in which retention and sweeping do something; the rest is for calls.";
     "sweep.enabled" => sweep.enabled,
-        "Whether files are removed that no event names, such as a crash leaves.";
+        "Whether files are removed that were announced and that no event names, such as a crash leaves.";
     "sweep.every_ms" => sweep.every_ms in 100..=(30 * 24 * HOUR_MS),
         "How often it is looked for them.";
     "sweep.grace_ms" => sweep.grace_ms in (24 * HOUR_MS)..=(3_650 * 24 * HOUR_MS),
@@ -323,21 +339,6 @@ pub(super) fn by_key(key: &str) -> Option<&'static Setting> {
 /// The setting of this variable.
 pub(super) fn by_variable(name: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.variable() == name)
-}
-
-/// The candidate that `given` is most likely a misspelling of.
-pub(super) fn closest(given: &str, candidates: impl Iterator<Item = String>) -> Option<String> {
-    candidates
-        .map(|candidate| (strsim::jaro_winkler(given, &candidate), candidate))
-        .filter(|(likeness, _)| *likeness > 0.8)
-        .max_by(|(a, _), (b, _)| a.total_cmp(b))
-        .map(|(_, best)| best)
-}
-
-/// The same as the end of a sentence that says what is wrong.
-pub(super) fn did_you_mean(given: &str, candidates: impl Iterator<Item = String>) -> String {
-    let best = closest(given, candidates);
-    best.map_or_else(String::new, |best| format!(": did you mean {best}?"))
 }
 
 #[cfg(test)]

@@ -41,6 +41,37 @@ pub struct ModelConfig {
     pub api_key_file: Option<PathBuf>,
 }
 
+impl ModelConfig {
+    /// The environment variable that holds the key, if one does. The key of a provider's own place goes nowhere
+    /// else unless the configuration says so.
+    pub fn key_variable(&self) -> Option<&str> {
+        if let Some(variable) = &self.api_key_env {
+            return Some(variable.as_str());
+        }
+        let own = self.api_key_file.is_none() && self.base_url.is_none();
+        own.then_some(match self.provider {
+            ModelProvider::OpenAi => "OPENAI_API_KEY",
+            ModelProvider::Anthropic | ModelProvider::None => "ANTHROPIC_API_KEY",
+        })
+    }
+}
+
+impl SummarizerConfig {
+    /// The settings of keys whose variable is not set, with the variable.
+    pub fn missing_keys(&self, is_set: impl Fn(&str) -> bool) -> Vec<(&'static str, &str)> {
+        let models = [
+            ("summarizer.api_key_env", &self.main),
+            ("summarizer.fallback.api_key_env", &self.fallback),
+        ];
+        let models = models.into_iter();
+        let asked = models.filter(|(_, model)| model.provider != ModelProvider::None);
+        let variables = asked.filter_map(|(key, model)| Some((key, model.key_variable()?)));
+        variables
+            .filter(|(_, variable)| !is_set(variable))
+            .collect()
+    }
+}
+
 impl Default for SummarizerConfig {
     fn default() -> Self {
         Self {

@@ -193,6 +193,8 @@ fn variables_of_claude_code_are_settings_here() {
     assert_eq!(block.block_at_tokens, Some(190_000));
     let reserve = auto("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "8000");
     assert_eq!(reserve.output_reserve_tokens, 8_000);
+    let reserve = auto("CLAUDE_CODE_MAX_OUTPUT_TOKENS", "64000");
+    assert_eq!(reserve.output_reserve_tokens, 20_000);
 }
 
 #[test]
@@ -362,9 +364,9 @@ fn every_mistake_in_policies_is_reported_at_once() {
         &source,
         &expect![[r#"
             the configuration has 18 mistakes:
-              p.toml:2: policy.preset must be "claude_code" or "claude_code_2_1_19" or "opencode" or "threshold", is "best"
+              p.toml:2: policy.preset must be "claude-code" or "claude-code-2.1.19" or "opencode" or "threshold", is "best"
               p.toml:3: policy.snip is a section: write [policy.snip]
-              p.toml:4: policy.colour is not a setting
+              p.toml:4: policy.colour is not a setting: policy has attachments, autocompact, collapse, hooks, limits, microcompact, model_tools, preset, provider_management, session_memory, snip, summary, tokens, tool_results
               p.toml:5: policy.snipp is not a setting: did you mean policy.snip?
               p.toml:7: policy.collapse.max_risk must be between 0 and 1
               p.toml:9: policy.collapse.enabled must be true or false, is "yes"

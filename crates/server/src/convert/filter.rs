@@ -2,13 +2,17 @@
 
 use palimpsest_core::command::Rejection;
 use palimpsest_core::ids::{MessageId, Ordinal, SpanKey, Timestamp};
+use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Block, Message, Role};
 use palimpsest_core::session::{CallState, Entry, Session};
 use palimpsest_proto::context::v1;
 
-use super::FieldError;
 use super::scalars::{export_kind, export_role, message_id, optional_timestamp, unknown};
 use super::transcript::visibility;
+use super::{FieldError, Under as _, at_most, short};
+
+/// The most values that one condition of a filter names. Each message or session is compared with all of them.
+pub(super) const MAX_VALUES: usize = 64;
 
 /// Which messages are meant. All conditions hold; one that is not set always does.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -33,8 +37,20 @@ pub struct Filter {
 }
 
 /// Reads a filter, of the field `filter`.
-pub fn message_filter(filter: Option<v1::MessageFilter>) -> Result<Filter, FieldError> {
+pub fn message_filter(
+    filter: Option<v1::MessageFilter>,
+    limits: &Limits,
+) -> Result<Filter, FieldError> {
     let filter = filter.unwrap_or_default();
+    at_most(filter.tool_names.len(), MAX_VALUES, "filter.tool_names")?;
+    for (index, name) in filter.tool_names.iter().enumerate() {
+        short(name, limits.max_id_bytes, "").at("filter.tool_names", index)?;
+    }
+    short(
+        &filter.collapse_id,
+        limits.max_id_bytes,
+        "filter.collapse_id",
+    )?;
     let id = |id: &str, field: &str| match id {
         "" => Ok(None),
         id => message_id(id, field).map(Some),
@@ -60,6 +76,7 @@ pub fn message_filter(filter: Option<v1::MessageFilter>) -> Result<Filter, Field
 
 /// The values of a repeated enum; neither zero nor one that this version does not know may be there.
 pub(super) fn known<T: TryFrom<i32>>(values: &[i32], field: &str) -> Result<Vec<T>, FieldError> {
+    at_most(values.len(), MAX_VALUES, field)?;
     values
         .iter()
         .enumerate()

@@ -7,6 +7,7 @@ mod appended;
 mod blocks_in;
 mod blocks_out;
 mod breakpoints;
+mod budget_warnings;
 mod cache_ledger;
 mod compaction;
 mod digest;
@@ -40,6 +41,7 @@ pub use appended::{
 };
 pub use blocks_out::view_message;
 pub use breakpoints::{AskedBreakpoints, asked_breakpoints, cache_breakpoints};
+pub use budget_warnings::{CompactionResult, budget_warnings};
 pub use cache_ledger::cache_ledger;
 pub use compaction::{compaction, running_compaction, turns, why_failed};
 pub use digest::{Canonical, body_digest, request_stamp};
@@ -59,7 +61,7 @@ pub use offers::{
     stored_content,
 };
 pub use page::{BadPageToken, Cursor, page_size, page_token, page_token_text};
-pub use pattern::{PatternError, text_pattern};
+pub use pattern::{PatternError, search_pattern, text_pattern};
 pub use policy::{
     FieldKind, PolicyChange, PolicyField, bad_overrides, changed_paths, in_overrides, overlay,
     policy, policy_fields,
@@ -177,6 +179,24 @@ impl<T> Under<T> for Result<T, FieldError> {
     fn at(self, field: &str, index: usize) -> Self {
         self.map_err(|error| error.under(&format!("{field}[{index}]")))
     }
+}
+
+/// A list that has no more entries than a limit, before anything is made of them.
+pub fn at_most(entries: usize, limit: usize, field: &str) -> Result<(), FieldError> {
+    if entries > limit {
+        let what = format!("must have at most {limit} entries, has {entries}");
+        return Err(FieldError::invalid(field, what));
+    }
+    Ok(())
+}
+
+/// A text that has no more bytes than a limit.
+fn short<'a>(text: &'a str, limit: usize, field: &str) -> Result<&'a str, FieldError> {
+    if text.len() > limit {
+        let actual = text.len();
+        return Err(FieldError::new(field, Problem::TooLarge { limit, actual }));
+    }
+    Ok(text)
 }
 
 /// A field that must not be empty.

@@ -2,7 +2,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use palimpsest_core::ids::Revision;
 use palimpsest_core::message::Digest;
+use palimpsest_store::Position;
 
 use super::FieldError;
 
@@ -16,6 +18,8 @@ pub enum Cursor {
     Number(u64),
     /// A place in a list that is ordered by a number and a name.
     Named(i64, String),
+    /// A place in a session's list, and the position of the session whose pages were read so far.
+    Within(Position, u64),
 }
 
 /// A page token that is malformed, or of another request.
@@ -38,6 +42,13 @@ pub fn page_token_text(cursor: &Cursor, request: Digest) -> String {
             bytes.extend_from_slice(&number.to_le_bytes());
             bytes.extend_from_slice(name.as_bytes());
         }
+        Cursor::Within(position, number) => {
+            bytes.push(2);
+            let revision = position.revision.get();
+            for number in [*number, position.incarnation, revision, position.token] {
+                bytes.extend_from_slice(&number.to_le_bytes());
+            }
+        }
     }
     URL_SAFE_NO_PAD.encode(bytes)
 }
@@ -59,6 +70,18 @@ pub fn page_token(token: &str, request: Digest) -> Result<Option<Cursor>, BadPag
             let name = std::str::from_utf8(name).map_err(|_| BadPageToken)?;
             let number = i64::from_le_bytes(*number);
             Ok(Some(Cursor::Named(number, name.to_owned())))
+        }
+        2 => {
+            let (incarnation, rest) = name.split_first_chunk::<8>().ok_or(BadPageToken)?;
+            let (revision, rest) = rest.split_first_chunk::<8>().ok_or(BadPageToken)?;
+            let token: &[u8; 8] = rest.try_into().map_err(|_| BadPageToken)?;
+            let position = Position {
+                incarnation: u64::from_le_bytes(*incarnation),
+                revision: Revision::new(u64::from_le_bytes(*revision)),
+                token: u64::from_le_bytes(*token),
+            };
+            let number = u64::from_le_bytes(*number);
+            Ok(Some(Cursor::Within(position, number)))
         }
         _ => Err(BadPageToken),
     }
@@ -85,6 +108,14 @@ mod tests {
             Cursor::Number(u64::MAX),
             Cursor::Named(-5, "projects/p/sessions/ä".into()),
             Cursor::Named(0, String::new()),
+            Cursor::Within(
+                Position {
+                    incarnation: 3,
+                    revision: Revision::new(9),
+                    token: u64::MAX,
+                },
+                7,
+            ),
         ] {
             let text = page_token_text(&cursor, mine);
             assert_eq!(page_token(&text, mine), Ok(Some(cursor)));

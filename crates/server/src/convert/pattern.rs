@@ -26,6 +26,30 @@ pub enum PatternError {
         /// Where it is wrong, in characters from 0.
         char_offset: usize,
     },
+    /// It matches the empty string.
+    #[error("{field} matches the empty string")]
+    Empty {
+        /// The path of the field.
+        field: String,
+    },
+}
+
+/// Compiles a pattern that is searched for in whole texts. One that matches the empty string is refused: it
+/// matches at every place, and may look at the rest of the text at each of them.
+pub fn search_pattern(
+    pattern: Option<v1::TextPattern>,
+    limits: &Limits,
+    field: &str,
+) -> Result<Regex, PatternError> {
+    let compiled = text_pattern(pattern, limits, field)?;
+    let shortest = regex_syntax::parse(compiled.as_str()).map(|hir| hir.properties().minimum_len());
+    match shortest {
+        Ok(Some(0)) | Err(_) => Err(PatternError::Empty {
+            field: format!("{field}.regex"),
+        }),
+        // Without a length there is no match at all.
+        Ok(_) => Ok(compiled),
+    }
 }
 
 /// Compiles a pattern.
@@ -107,6 +131,28 @@ mod tests {
     }
 
     #[test]
+    fn a_pattern_that_matches_the_empty_string_is_refused_in_searches() {
+        let searched = |text: &str| {
+            let pattern = Some(v1::TextPattern {
+                ignore_case: false,
+                pattern: Some(Pattern::Regex(text.into())),
+            });
+            search_pattern(pattern, &Limits::default(), "pattern")
+        };
+        for empty in [r"(?s).*[~\x00-\x08]|", "a*", "^$", r"\b", "(|a)", "a{0,3}"] {
+            let field = "pattern.regex".to_owned();
+            assert_eq!(
+                searched(empty).unwrap_err(),
+                PatternError::Empty { field },
+                "{empty}"
+            );
+        }
+        for fine in ["a+", r"\bx", "a|b", r"(?s)a.*b"] {
+            assert!(searched(fine).is_ok(), "{fine}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_searched_for_is_refused() {
         let error = |pattern| compiled(pattern, false).unwrap_err();
         assert_eq!(
@@ -118,7 +164,7 @@ mod tests {
         );
         let field = |error| match error {
             PatternError::Field(error) => error.to_string(),
-            PatternError::Syntax { .. } => unreachable!(),
+            PatternError::Syntax { .. } | PatternError::Empty { .. } => unreachable!(),
         };
         assert_eq!(
             field(error(Pattern::Literal(String::new()))),

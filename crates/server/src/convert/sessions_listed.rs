@@ -1,12 +1,13 @@
 //! Lists of sessions: which ones are meant, and what their rows say.
 
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
+use palimpsest_core::limits::Limits;
 use palimpsest_core::session::About;
 use palimpsest_proto::context::v1;
 
 use super::filter::known;
 use super::scalars::{optional_timestamp, session_key};
-use super::{FieldError, Listed, session_state};
+use super::{FieldError, Listed, at_most, session_state, short};
 
 /// Which sessions a list shows.
 #[derive(Debug, Clone, Default)]
@@ -23,8 +24,35 @@ pub struct SessionFilter {
 }
 
 /// Reads a filter.
-pub fn session_filter(filter: Option<v1::SessionFilter>) -> Result<SessionFilter, FieldError> {
+pub fn session_filter(
+    filter: Option<v1::SessionFilter>,
+    limits: &Limits,
+) -> Result<SessionFilter, FieldError> {
     let filter = filter.unwrap_or_default();
+    let texts = [
+        (&filter.project_path, "filter.project_path"),
+        (&filter.branch, "filter.branch"),
+        (&filter.text, "filter.text"),
+    ];
+    for (text, field) in texts {
+        short(text, limits.max_title_bytes, field)?;
+    }
+    at_most(
+        filter.attributes.len(),
+        limits.max_attributes,
+        "filter.attributes",
+    )?;
+    let attributes = filter.attributes.iter();
+    let longest = attributes
+        .map(|(name, value)| name.len() + value.len())
+        .max();
+    if longest.is_some_and(|bytes| bytes > limits.max_attribute_bytes) {
+        let what = format!(
+            "has an attribute of more than {} bytes",
+            limits.max_attribute_bytes
+        );
+        return Err(FieldError::invalid("filter.attributes", what));
+    }
     let states = known(&filter.states, "filter.states")?;
     let parent = match filter.parent_session.as_str() {
         "" => None,

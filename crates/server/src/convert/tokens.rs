@@ -52,25 +52,35 @@ fn encoding(session: &Session) -> v1::TokenEstimator {
     }
 }
 
-/// The parts of a request by kind of content, scaled so that they add up to the total. `prefix` is what
-/// the caller said last; `None` when only the sum is known, which then counts as the system prompt.
+/// The parts of a request by kind of content, which add up to the total. `prefix` is what the caller said
+/// last; `None` when only the sum is known, which then counts as the system prompt. A provider's count
+/// includes the system prompt and the tools, so what it has beyond the estimated content is theirs.
 pub fn breakdown(session: &Session, prefix: Option<PrefixTokens>) -> v1::TokenBreakdown {
     let prefix = prefix.unwrap_or(PrefixTokens {
         system: session.last_served().overhead_tokens,
         tools: 0,
     });
-    let all = session.ledger().all;
+    let (all, total) = (session.ledger().all, session.tokens().tokens);
+    let calibrated = |tokens| session.ledger().calibration.apply(tokens);
+    let content = [
+        calibrated(all.system),
+        calibrated(all.memory),
+        calibrated(all.messages),
+        calibrated(all.results),
+        calibrated(all.attachments),
+    ];
+    let known = prefix.total() + content.iter().sum::<u64>();
+    let [operator, memory, messages, results, attachments] = content;
     // In the order of the message's fields.
     let parts = [
-        prefix.system.saturating_add(all.system),
+        prefix.system + operator + total.saturating_sub(known),
         prefix.tools,
-        all.memory,
-        all.messages,
-        all.results,
-        all.attachments,
+        memory,
+        messages,
+        results,
+        attachments,
     ];
-    let [system, tools, memory, messages, results, attachments] =
-        scaled(parts, session.tokens().tokens);
+    let [system, tools, memory, messages, results, attachments] = scaled(parts, total);
     v1::TokenBreakdown {
         system_tokens: system,
         tools_tokens: tools,
@@ -113,7 +123,7 @@ pub fn budget(session: &Session, target: &Target, window: WindowHint) -> v1::Bud
         points.effective
     };
     let used = session.tokens().tokens;
-    let buffer = points.effective.saturating_sub(points.compact);
+    let buffer = points.window.saturating_sub(points.compact);
     let left = end.saturating_sub(used);
     let state = match points.state(used) {
         BudgetState::Normal => v1::BudgetState::Normal,

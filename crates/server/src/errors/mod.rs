@@ -92,6 +92,13 @@ pub enum ServiceError {
         /// The block, where the message is there and the block is not.
         block_index: Option<u32>,
     },
+    /// A message is to follow one that the session does not have.
+    ParentNotFound {
+        /// The index of the message in the call, from 0.
+        index: usize,
+        /// The missing message.
+        id: MessageId,
+    },
     /// No such compaction is under way.
     CompactionNotFound {
         /// Its key.
@@ -300,6 +307,11 @@ pub enum ServiceError {
         /// The limit.
         limit: usize,
     },
+    /// The call would take more memory than the server gives one, once it is decoded.
+    RequestTooComplex {
+        /// Bytes that it may take.
+        limit: usize,
+    },
     /// The caller has not said who they are, or not so that it is taken.
     Unauthenticated {
         /// Why.
@@ -328,6 +340,13 @@ pub enum ServiceError {
     DeadlineExceeded,
     /// The store cannot read or write now.
     StoreUnavailable {
+        /// When to try again.
+        retry_after: Duration,
+    },
+    /// The store does not hold the history that the call began to read any more.
+    HistoryChanged {
+        /// The session.
+        session: SessionKey,
         /// When to try again.
         retry_after: Duration,
     },
@@ -440,6 +459,13 @@ impl From<PatternError> for ServiceError {
                 what: "is not a regular expression".to_owned(),
                 char_offset,
             },
+            PatternError::Empty { field } => Self::InvalidPattern {
+                field,
+                what: "matches the empty string: write it so that it matches one character or \
+                       more, such as `a+` in place of `a*`"
+                    .to_owned(),
+                char_offset: 0,
+            },
         }
     }
 }
@@ -516,6 +542,7 @@ impl From<Rejection> for ServiceError {
                 id,
                 block_index: None,
             },
+            Rejection::NoSuchParent { index, id } => Self::ParentNotFound { index, id },
             Rejection::NoSuchCompaction { key } => Self::CompactionNotFound { key },
             Rejection::NoSuchSpan { id } => Self::SpanNotFound { id },
             Rejection::NotVisible { id } => Self::MessageNotVisible {

@@ -375,6 +375,17 @@ fn refusal(error: ServiceError) -> Refusal {
             )
             .meta("collapse_id", &id)
         }
+        E::ParentNotFound { index, id } => Refusal::new(
+            Code::NotFound,
+            Reason::MessageNotFound,
+            format!(
+                "messages[{index}].metadata.parent_id: the session has no message {id}. Append that \
+                 message first, or leave parent_id out"
+            ),
+        )
+        .meta("message_id", &id)
+        .meta("field", &format!("messages[{index}].metadata.parent_id"))
+        .resource(MESSAGE_TYPE, &id),
         E::MessageNotFound { id, block_index } => Refusal::new(
             Code::NotFound,
             Reason::MessageNotFound,
@@ -609,6 +620,16 @@ fn refusal(error: ServiceError) -> Refusal {
         .quota("request", format!("{actual} bytes; the limit is {limit}"))
         .meta("size_bytes", &actual)
         .meta("limit_bytes", &limit),
+        E::RequestTooComplex { limit } => Refusal::new(
+            Code::ResourceExhausted,
+            Reason::RequestTooLarge,
+            format!(
+                "the request has so many entries that it would take more than {limit} bytes of memory: \
+                 send it in parts, or raise limits.max_request_bytes"
+            ),
+        )
+        .quota("request", format!("the limit is {limit} bytes of memory"))
+        .meta("limit_bytes", &limit),
         E::Unauthenticated { why } => Refusal::new(
             Code::Unauthenticated,
             Reason::Unauthenticated,
@@ -659,6 +680,18 @@ fn refusal(error: ServiceError) -> Refusal {
             Reason::StoreUnavailable,
             "the store cannot read or write now: try again, with the same request_id, after the \
              delay of RetryInfo",
+        )
+        .retry(retry_after),
+        E::HistoryChanged {
+            session,
+            retry_after,
+        } => Refusal::new(
+            Code::Unavailable,
+            Reason::StoreUnavailable,
+            format!(
+                "{session} changed its history while it was read, by a failover or because it was created again: \
+                 discard what was received and read it again from its beginning"
+            ),
         )
         .retry(retry_after),
         E::ShuttingDown { retry_after } => Refusal::new(

@@ -102,6 +102,7 @@ fn every_error() -> Vec<ServiceError> {
         },
         E::InvalidPageToken,
         E::SessionNotFound { session: session() },
+        E::ParentNotFound { index: 3, id: id() },
         E::MessageNotFound {
             id: id(),
             block_index: None,
@@ -238,6 +239,10 @@ fn every_error() -> Vec<ServiceError> {
         }),
         E::DeadlineExceeded,
         E::StoreUnavailable { retry_after },
+        E::HistoryChanged {
+            session: session(),
+            retry_after,
+        },
         E::StoreFull {
             why: "its disk is nearly full",
             retry_after,
@@ -279,6 +284,9 @@ fn the_whole_table() {
         NotFound: there is no session projects/p/sessions/s: append to it, or create it, first
           ErrorInfo palimpsest/SESSION_NOT_FOUND session=projects/p/sessions/s
           ResourceInfo palimpsest.context.v1.Session projects/p/sessions/s
+        NotFound: messages[3].metadata.parent_id: the session has no message 01890a5d-ac96-774b-bcce-b302099a8057. Append that message first, or leave parent_id out
+          ErrorInfo palimpsest/MESSAGE_NOT_FOUND field=messages[3].metadata.parent_id message_id=01890a5d-ac96-774b-bcce-b302099a8057
+          ResourceInfo palimpsest.context.v1.Message 01890a5d-ac96-774b-bcce-b302099a8057
         NotFound: the session has no message 01890a5d-ac96-774b-bcce-b302099a8057
           ErrorInfo palimpsest/MESSAGE_NOT_FOUND message_id=01890a5d-ac96-774b-bcce-b302099a8057
           ResourceInfo palimpsest.context.v1.Message 01890a5d-ac96-774b-bcce-b302099a8057
@@ -393,6 +401,9 @@ fn the_whole_table() {
         Unavailable: the store cannot read or write now: try again, with the same request_id, after the delay of RetryInfo
           RetryInfo 1.5s
           ErrorInfo palimpsest/STORE_UNAVAILABLE
+        Unavailable: projects/p/sessions/s changed its history while it was read, by a failover or because it was created again: discard what was received and read it again from its beginning
+          RetryInfo 1.5s
+          ErrorInfo palimpsest/STORE_UNAVAILABLE
         Unavailable: the store takes no writes, though it can be read: its disk is nearly full
           RetryInfo 1.5s
           ErrorInfo palimpsest/STORE_FULL
@@ -450,6 +461,7 @@ fn rejections_of_the_domain_keep_their_meaning() {
             current: Revision::new(2),
         },
         Rejection::NoSuchMessage { id: id() },
+        Rejection::NoSuchParent { index: 3, id: id() },
         Rejection::NoSuchCall(CallKey::new(1)),
         Rejection::AmbiguousCall(vec![CallKey::new(1)]),
     ];
@@ -464,6 +476,7 @@ fn rejections_of_the_domain_keep_their_meaning() {
             "MESSAGE_TOO_LARGE",
             "REQUEST_CONFLICT",
             "REVISION_MISMATCH",
+            "MESSAGE_NOT_FOUND",
             "MESSAGE_NOT_FOUND",
             "CALL_NOT_FOUND",
             "AMBIGUOUS_TOOL_USE_ID"

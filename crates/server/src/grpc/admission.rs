@@ -8,11 +8,10 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::budget::{Budget, Share};
+use super::budget::{Budget, Of, Parties, Party, Share};
 use super::deadline::Deadline;
-use super::pace::{Lane, Pace, Refused};
-use super::span::CallSpan;
-use super::ticket::Ticket;
+use super::pace::{Lane, Pace, Place, Refused};
+use crate::access::Pass;
 use crate::config::GrpcConfig;
 use crate::errors::ServiceError;
 
@@ -28,6 +27,8 @@ pub(super) enum Kind {
     Probe,
     /// A stream without an end: it does little, and must not take the place of a call.
     Watch,
+    /// The same of those who may say nothing of themselves. It must not take the place of a session's watcher.
+    Status,
     /// Reads a little, and is cheap.
     Read,
     /// Everything else.
@@ -41,8 +42,8 @@ impl Kind {
             "/grpc.health.v1.Health/Check" => Self::Probe,
             "/grpc.health.v1.Health/Watch"
             | "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
-            | "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
-            | "/palimpsest.context.v1.SessionService/WatchSession" => Self::Watch,
+            | "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo" => Self::Status,
+            "/palimpsest.context.v1.SessionService/WatchSession" => Self::Watch,
             "/palimpsest.context.v1.ContextService/GetSessionMemory"
             | "/palimpsest.context.v1.ContextService/ListTools"
             | "/palimpsest.context.v1.ContextService/ReadToolResult"
@@ -57,22 +58,36 @@ impl Kind {
     /// Where it is worked on; what does not work has no lane.
     const fn lane(self) -> Option<Lane> {
         match self {
-            Self::Probe | Self::Watch => None,
+            Self::Probe | Self::Watch | Self::Status => None,
             Self::Read => Some(Lane::Read),
             Self::Call => Some(Lane::Change),
         }
     }
 }
 
+/// Calls that are there, for each that has a place: the bodies of the others are still coming, or their replies are
+/// on their way.
+const PRESENT: usize = 4;
+const MIN_PRESENT: usize = 256;
+/// Probes at one time.
+const PROBES: usize = 1_024;
+
 /// How many calls are taken at one time.
 #[derive(Debug, Clone)]
 pub struct Admission {
     max_calls: usize,
     max_watches: usize,
+    max_status: usize,
     calls: Arc<Semaphore>,
     watches: Arc<Semaphore>,
+    status: Arc<Semaphore>,
+    /// Calls from their headers to the last byte of their replies.
+    present: Arc<Budget>,
+    probes: Arc<Budget>,
     pace: Arc<Pace>,
     requests: Arc<Budget>,
+    replies: Arc<Budget>,
+    parties: Arc<Parties>,
     draining: CancellationToken,
 }
 
@@ -95,26 +110,35 @@ impl Admission {
         changes: Arc<AtomicUsize>,
         draining: CancellationToken,
     ) -> Self {
+        let present = (config.max_concurrent_requests * PRESENT).max(MIN_PRESENT);
         Self {
             max_calls: config.max_concurrent_requests,
             max_watches: config.max_watches,
+            max_status: config.max_health_watches,
             calls: Arc::new(Semaphore::new(config.max_concurrent_requests)),
             watches: Arc::new(Semaphore::new(config.max_watches)),
+            status: Arc::new(Semaphore::new(config.max_health_watches)),
+            present: Budget::new(Of::Calls, present),
+            probes: Budget::new(Of::Calls, PROBES),
             pace: Pace::new(
                 config.max_concurrent_requests,
                 config.max_slowdown_percent,
                 changes,
             ),
-            requests: Budget::new(config.max_request_bytes_in_flight),
+            requests: Budget::new(Of::Requests, config.max_request_bytes_in_flight),
+            replies: Budget::new(Of::Replies, config.max_reply_bytes_in_flight),
+            parties: Arc::default(),
             draining,
         }
     }
 
-    /// How many calls there are now.
+    /// How many calls there are now, with those whose replies are on their way.
     pub fn in_flight(&self) -> InFlight {
+        let watches = self.max_watches - self.watches.available_permits();
+        let status = self.max_status - self.status.available_permits();
         InFlight {
-            calls: self.max_calls - self.calls.available_permits(),
-            watches: self.max_watches - self.watches.available_permits(),
+            calls: self.present.used(),
+            watches: watches + status,
         }
     }
 
@@ -122,7 +146,7 @@ impl Admission {
     pub fn most(&self) -> InFlight {
         InFlight {
             calls: self.max_calls,
-            watches: self.max_watches,
+            watches: self.max_watches + self.max_status,
         }
     }
 
@@ -151,42 +175,70 @@ impl Admission {
         Refused::NoPlace.into()
     }
 
-    /// The ticket of a call that has its permit, if it is also to be worked on now.
-    pub(super) async fn ticket(
+    /// The party of a call: its tenant where that is known, or else its connection.
+    pub(super) fn party(&self, pass: Option<&Pass>, connection: Option<&Arc<Party>>) -> Arc<Party> {
+        match pass {
+            Some(pass) => self.parties.of(pass.caller.tenant()),
+            None => connection.map(Arc::clone).unwrap_or_default(),
+        }
+    }
+
+    /// Lets a call be there, which costs little. Refused where there are too many, of all or of its party.
+    pub(super) fn enter(&self, kind: Kind, party: &Arc<Party>) -> Result<Share, ServiceError> {
+        if kind != Kind::Probe && self.draining.is_cancelled() {
+            return Err(ServiceError::ShuttingDown {
+                retry_after: RESTART_AFTER,
+            });
+        }
+        match kind {
+            Kind::Probe => Share::take(&self.probes, party, 1),
+            // It has a place from its beginning.
+            Kind::Status => Ok(Share::default()),
+            Kind::Watch | Kind::Read | Kind::Call => Share::take(&self.present, party, 1),
+        }
+    }
+
+    /// The part of the memory for requests that a call of a party may have.
+    pub(super) fn request_share(&self, party: &Arc<Party>) -> Share {
+        Share::new(&self.requests, party)
+    }
+
+    /// The memory for replies.
+    pub(super) fn replies(&self) -> &Arc<Budget> {
+        &self.replies
+    }
+
+    /// Bytes of replies in memory that are on their way.
+    pub fn reply_bytes(&self) -> usize {
+        self.replies.used()
+    }
+
+    /// A place among the calls that are worked on; none for what does no work.
+    pub(super) async fn work(
         &self,
-        (kind, method, deadline): (Kind, &str, Deadline),
-        span: CallSpan,
-    ) -> Result<Ticket, ServiceError> {
-        let patience = deadline.remaining();
-        let place = match kind.lane() {
-            Some(lane) => Some(self.pace.enter(lane, method, patience).await?),
-            None => None,
+        kind: Kind,
+        method: &str,
+        deadline: Deadline,
+    ) -> Result<Option<Place>, ServiceError> {
+        let Some(lane) = kind.lane() else {
+            return Ok(None);
         };
-        let share = Share::of(&self.requests);
-        Ok(Ticket::new(
-            span,
-            share,
-            place,
-            kind == Kind::Watch,
-            deadline,
-        ))
+        let patience = deadline.remaining();
+        Ok(Some(self.pace.enter(lane, method, patience).await?))
     }
 
     pub(super) fn draining(&self) -> &CancellationToken {
         &self.draining
     }
 
+    /// The permit of a call whose request is there. A call that was let in before the drain began is finished.
     pub(super) fn admit(&self, kind: Kind) -> Result<Permit, ServiceError> {
         let places = match kind {
             Kind::Probe => return Ok(None),
             Kind::Watch => &self.watches,
+            Kind::Status => &self.status,
             Kind::Read | Kind::Call => &self.calls,
         };
-        if self.draining.is_cancelled() {
-            return Err(ServiceError::ShuttingDown {
-                retry_after: RESTART_AFTER,
-            });
-        }
         let permit = Arc::clone(places).try_acquire_owned();
         permit.map(Some).map_err(|_| ServiceError::Overloaded {
             retry_after: RETRY_AFTER,
@@ -214,6 +266,7 @@ mod tests {
         let config = GrpcConfig {
             max_concurrent_requests: 1,
             max_watches: 0,
+            max_health_watches: 1,
             ..GrpcConfig::default()
         };
         let draining = CancellationToken::new();
@@ -221,7 +274,9 @@ mod tests {
         let refused = |kind| admission.admit(kind).unwrap_err();
 
         let first = admission.admit(Kind::Call).unwrap();
+        let present = admission.enter(Kind::Call, &Arc::default()).unwrap();
         assert_eq!(admission.in_flight().calls, 1);
+        drop(present);
         assert!(matches!(
             refused(Kind::Call),
             ServiceError::Overloaded { .. }
@@ -230,13 +285,20 @@ mod tests {
             refused(Kind::Watch),
             ServiceError::Overloaded { .. }
         ));
-        drop(first);
+        // Those who only ask how the server is have a lane of their own.
+        let status = admission.admit(Kind::Status).unwrap();
+        assert!(admission.admit(Kind::Status).is_err());
+        drop((first, status));
         assert!(admission.admit(Kind::Call).is_ok());
 
+        let under_way = admission.enter(Kind::Call, &Arc::default()).unwrap();
         draining.cancel();
-        for kind in [Kind::Call, Kind::Watch] {
-            assert!(matches!(refused(kind), ServiceError::ShuttingDown { .. }));
+        for kind in [Kind::Call, Kind::Watch, Kind::Status] {
+            let late = admission.enter(kind, &Arc::default()).unwrap_err();
+            assert!(matches!(late, ServiceError::ShuttingDown { .. }));
         }
-        assert!(admission.admit(Kind::Probe).is_ok());
+        assert!(admission.enter(Kind::Probe, &Arc::default()).is_ok());
+        assert!(admission.admit(Kind::Call).is_ok(), "its body came later");
+        drop(under_way);
     }
 }

@@ -18,12 +18,19 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 use super::admission::Permit;
+use super::budget::{Budget, Party, Share};
 use super::span::CallSpan;
 use super::ticket::Ticket;
 use super::trace::TraceId;
 use crate::clock::Clock;
 use crate::errors::ServiceError;
 use crate::metrics::{CallEnded, Method, Metrics};
+
+/// Parts of a stream that come one after the other before its end is looked at.
+const MAX_IN_A_ROW: u32 = 16;
+
+/// When a caller who did not take an answer may try again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// What is known of a call from its beginning to its end.
 pub(super) struct Record {
@@ -44,7 +51,53 @@ pub(super) struct Record {
     pub(super) request_bytes: Arc<AtomicU64>,
     pub(super) response_bytes: u64,
     pub(super) permit: Permit,
+    /// The call is there until its last byte is sent.
+    pub(super) present: Share,
+    pub(super) replies: Replies,
     pub(super) ticket: Ticket,
+}
+
+/// What a part of a reply takes beside its bytes, as long as its caller does not take it.
+const PART_BYTES: usize = 8 * 1024;
+
+/// The memory for replies, of which a call has a part as long as its bytes are not sent.
+#[derive(Debug, Default)]
+pub(super) struct Replies(Option<(Arc<Budget>, Arc<Party>)>);
+
+impl Replies {
+    pub(super) fn new(budget: &Arc<Budget>, party: &Arc<Party>) -> Self {
+        Self(Some((Arc::clone(budget), Arc::clone(party))))
+    }
+
+    /// Counts a part of a reply until its last byte is sent or dropped, wherever it is then. What finds no room is
+    /// refused.
+    pub(super) fn count(&self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, ServiceError> {
+        let data = match frame.into_data() {
+            Ok(data) => data,
+            Err(other) => return Ok(other),
+        };
+        let Some((budget, party)) = &self.0 else {
+            return Ok(Frame::data(data));
+        };
+        let share = Share::take(budget, party, data.len() + PART_BYTES)?;
+        let counted = Counted {
+            data,
+            _share: share,
+        };
+        Ok(Frame::data(Bytes::from_owner(counted)))
+    }
+}
+
+/// Bytes that are counted.
+struct Counted {
+    data: Bytes,
+    _share: Share,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
 }
 
 impl Drop for Record {
@@ -104,10 +157,14 @@ pub enum Answer {
 
 /// The body of an answer that a handler gives.
 pub struct Live {
+    /// The first part, where it was made before.
+    first: Option<Frame<Bytes>>,
     inner: Body,
     record: Record,
     /// When to end, for a stream that would go on for ever.
     end: Option<End>,
+    /// Parts since there was none to say last.
+    in_a_row: u32,
     ended: bool,
 }
 
@@ -131,11 +188,18 @@ impl End {
 }
 
 impl Live {
-    pub(super) fn new(inner: Body, record: Record, end: Option<End>) -> Self {
+    pub(super) fn new(
+        first: Option<Frame<Bytes>>,
+        inner: Body,
+        record: Record,
+        end: Option<End>,
+    ) -> Self {
         Self {
+            first,
             inner,
             record,
             end,
+            in_a_row: 0,
             ended: false,
         }
     }
@@ -143,6 +207,7 @@ impl Live {
     /// Ends the stream here, with an error.
     fn cut(&mut self, error: ServiceError) -> Frame<Bytes> {
         self.inner = Body::empty();
+        self.first = None;
         self.end = None;
         self.ended = true;
         let status = Status::from(error);
@@ -156,10 +221,20 @@ impl Live {
     }
 
     fn poll_inner(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let Self { inner, record, .. } = self;
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(first)));
+        }
+        let Self { inner, record, .. } = &mut *self;
         let polled = record.trace.within(|| {
             let _entered = record.span.span().enter();
             catch_unwind(AssertUnwindSafe(|| Pin::new(inner).poll_frame(cx)))
+        });
+        let polled = polled.map(|polled| match polled {
+            Poll::Ready(Some(Ok(frame))) => match self.record.replies.count(frame) {
+                Ok(frame) => Poll::Ready(Some(Ok(frame))),
+                Err(error) => Poll::Ready(Some(Ok(self.cut(error)))),
+            },
+            polled => polled,
         });
         polled.unwrap_or_else(|_| {
             let error = ServiceError::Internal {
@@ -178,24 +253,41 @@ impl Live {
             return Poll::Ready(None);
         }
         let polled = self.poll_inner(cx);
-        match &polled {
-            Poll::Ready(Some(Ok(frame))) => {
-                if let Some(data) = frame.data_ref() {
-                    self.record.response_bytes += data.len() as u64;
-                } else if let Some(trailers) = frame.trailers_ref() {
-                    self.record.note(trailers);
-                }
+        self.in_a_row = if polled.is_ready() {
+            self.in_a_row + 1
+        } else {
+            0
+        };
+        // What there is to say comes first, unless there is always something.
+        if polled.is_pending() || self.in_a_row > MAX_IN_A_ROW {
+            let end = self.end.as_mut().map(|end| end.0.poll_unpin(cx));
+            if let Some(Poll::Ready(error)) = end {
+                let frame = self.cut(error);
+                return Poll::Ready(Some(Ok(frame)));
             }
-            Poll::Pending => {
-                let end = self.end.as_mut().map(|end| end.0.poll_unpin(cx));
-                if let Some(Poll::Ready(error)) = end {
-                    let frame = self.cut(error);
-                    return Poll::Ready(Some(Ok(frame)));
-                }
+            self.in_a_row = 0;
+        }
+        if let Poll::Ready(Some(Ok(frame))) = &polled {
+            if let Some(data) = frame.data_ref() {
+                self.record.response_bytes += data.len() as u64;
+            } else if let Some(trailers) = frame.trailers_ref() {
+                self.record.note(trailers);
             }
-            Poll::Ready(_) => {}
         }
         polled
+    }
+}
+
+impl Answer {
+    /// Ends an answer that its caller does not take. Returns what is still to be sent.
+    pub(super) fn stalled(&mut self) -> Option<HeaderMap> {
+        let Self::Live(live) = self else {
+            return None;
+        };
+        let error = ServiceError::Overloaded {
+            retry_after: RETRY_AFTER,
+        };
+        live.cut(error).into_trailers().ok()
     }
 }
 
@@ -216,14 +308,14 @@ impl http_body::Body for Answer {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Refused => true,
-            Self::Live(live) => live.ended || live.inner.is_end_stream(),
+            Self::Live(live) => live.ended || live.first.is_none() && live.inner.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Refused => SizeHint::with_exact(0),
-            Self::Live(live) => live.inner.size_hint(),
+            Self::Live(_) => SizeHint::default(),
         }
     }
 }

@@ -1,84 +1,153 @@
-//! How many bytes of requests are in memory at one time: many large calls must not add up to more than
-//! the machine has.
+//! What is bounded for all calls together: calls at one time, bytes of requests and of replies in memory. Many large
+//! calls must not add up to more than the machine has, and no party may take so much that others find nothing.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::errors::ServiceError;
 
 /// When memory may be free again: calls that bring much take longest to come.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
+/// One party may hold so many times what is free. It never has more than three quarters of all, and others always
+/// find a part of the rest.
+const OF_THE_FREE: usize = 3;
+/// Parties are looked through for those that have gone when there are so many.
+const MANY_PARTIES: usize = 4_096;
 
-/// The memory for requests.
+/// What a budget is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Of {
+    /// Calls that were not answered yet.
+    Calls,
+    /// Bytes of requests.
+    Requests,
+    /// Bytes of replies.
+    Replies,
+}
+
+/// Those who share one part: the tenant of a credential, or else a connection.
+#[derive(Debug, Default)]
+pub struct Party {
+    used: [AtomicUsize; 3],
+    shares: [AtomicUsize; 3],
+}
+
+/// The parties that are there, by the tenants of their credentials.
+#[derive(Debug, Default)]
+pub(super) struct Parties(Mutex<HashMap<String, Weak<Party>>>);
+
+impl Parties {
+    /// The party of a tenant.
+    pub(super) fn of(&self, tenant: String) -> Arc<Party> {
+        let mut parties = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(party) = parties.get(&tenant).and_then(Weak::upgrade) {
+            return party;
+        }
+        if parties.len() >= MANY_PARTIES {
+            parties.retain(|_, party| party.strong_count() > 0);
+        }
+        let party = Arc::default();
+        parties.insert(tenant, Arc::downgrade(&party));
+        party
+    }
+}
+
+/// So much for all.
 #[derive(Debug)]
 pub(super) struct Budget {
+    of: Of,
     max: usize,
     used: AtomicUsize,
 }
 
 impl Budget {
-    pub(super) fn new(max: usize) -> Arc<Self> {
+    pub(super) fn new(of: Of, max: usize) -> Arc<Self> {
         Arc::new(Self {
+            of,
             max,
             used: AtomicUsize::new(0),
         })
     }
 
-    /// How many bytes there are now.
+    /// How much is used now.
     pub(super) fn used(&self) -> usize {
-        self.used.load(Ordering::Relaxed)
+        self.used.load(Relaxed)
     }
 }
 
 /// One call's part, given back when it is dropped. Without a budget it only counts.
 #[derive(Debug, Default)]
 pub(super) struct Share {
-    budget: Option<Arc<Budget>>,
-    bytes: AtomicU64,
+    of: Option<(Arc<Budget>, Arc<Party>)>,
+    used: AtomicU64,
 }
 
 impl Share {
-    pub(super) fn of(budget: &Arc<Budget>) -> Self {
+    pub(super) fn new(budget: &Arc<Budget>, party: &Arc<Party>) -> Self {
+        party.shares[budget.of as usize].fetch_add(1, Relaxed);
         Self {
-            budget: Some(Arc::clone(budget)),
-            bytes: AtomicU64::new(0),
+            of: Some((Arc::clone(budget), Arc::clone(party))),
+            used: AtomicU64::new(0),
         }
     }
 
-    /// How many bytes have come.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+    /// A part of that size.
+    pub(super) fn take(
+        budget: &Arc<Budget>,
+        party: &Arc<Party>,
+        size: usize,
+    ) -> Result<Self, ServiceError> {
+        let share = Self::new(budget, party);
+        share.grow(size)?;
+        Ok(share)
+    }
+
+    /// How much it has.
+    pub(super) fn used(&self) -> u64 {
+        self.used.load(Relaxed)
     }
 
     /// Whether so much more would fit now.
-    pub(super) fn has_room(&self, bytes: usize) -> Result<(), ServiceError> {
-        match &self.budget {
-            Some(budget) if budget.used().saturating_add(bytes) > budget.max => {
-                Err(ServiceError::Overloaded {
-                    retry_after: RETRY_AFTER,
-                })
-            }
-            _ => Ok(()),
+    pub(super) fn has_room(&self, more: usize) -> Result<(), ServiceError> {
+        let Some((budget, party)) = &self.of else {
+            return Ok(());
+        };
+        let used = budget.used();
+        let fits = used.saturating_add(more) <= budget.max;
+        // Whoever has one call only gets what there is: a large call alone is no flood.
+        let is_alone = party.shares[budget.of as usize].load(Relaxed) <= 1;
+        let own = party.used[budget.of as usize].load(Relaxed);
+        let free = budget.max.saturating_sub(used);
+        let is_fair = is_alone || own.saturating_add(more) <= free.saturating_mul(OF_THE_FREE);
+        if fits && is_fair {
+            return Ok(());
         }
+        Err(ServiceError::Overloaded {
+            retry_after: RETRY_AFTER,
+        })
     }
 
     /// Takes so much more.
-    pub(super) fn grow(&self, bytes: usize) -> Result<(), ServiceError> {
-        self.has_room(bytes)?;
-        if let Some(budget) = &self.budget {
-            budget.used.fetch_add(bytes, Ordering::Relaxed);
+    pub(super) fn grow(&self, more: usize) -> Result<(), ServiceError> {
+        self.has_room(more)?;
+        if let Some((budget, party)) = &self.of {
+            budget.used.fetch_add(more, Relaxed);
+            party.used[budget.of as usize].fetch_add(more, Relaxed);
         }
-        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.used.fetch_add(more as u64, Relaxed);
         Ok(())
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let bytes = usize::try_from(*self.bytes.get_mut()).unwrap_or(usize::MAX);
-        if let Some(budget) = &self.budget {
-            budget.used.fetch_sub(bytes, Ordering::Relaxed);
+        let used = usize::try_from(*self.used.get_mut()).unwrap_or(usize::MAX);
+        if let Some((budget, party)) = &self.of {
+            budget.used.fetch_sub(used, Relaxed);
+            party.used[budget.of as usize].fetch_sub(used, Relaxed);
+            party.shares[budget.of as usize].fetch_sub(1, Relaxed);
         }
     }
 }
@@ -89,17 +158,43 @@ mod tests {
 
     #[test]
     fn what_a_call_takes_is_given_back() {
-        let budget = Budget::new(100);
-        let one = Share::of(&budget);
+        let budget = Budget::new(Of::Requests, 100);
+        let (first, second) = (Arc::default(), Arc::default());
+        let one = Share::new(&budget, &first);
         one.grow(60).unwrap();
-        let two = Share::of(&budget);
+        let two = Share::new(&budget, &second);
         assert!(two.has_room(41).is_err());
         two.grow(40).unwrap();
         assert!(two.grow(1).is_err());
-        assert_eq!((budget.used(), two.bytes()), (100, 40));
+        assert_eq!((budget.used(), two.used()), (100, 40));
         drop(one);
         two.grow(60).unwrap();
         drop(two);
         assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn one_party_leaves_room_for_others() {
+        let budget = Budget::new(Of::Calls, 100);
+        let (greedy, honest) = (Arc::default(), Arc::default());
+        let held: Vec<_> = std::iter::from_fn(|| Share::take(&budget, &greedy, 1).ok()).collect();
+        assert!((70..=76).contains(&held.len()), "{}", held.len());
+        let others: Vec<_> = (0..10)
+            .map(|_| Share::take(&budget, &honest, 1).unwrap())
+            .collect();
+        drop((held, others));
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn tenants_are_told_apart_and_forgotten() {
+        let parties = Parties::default();
+        let one = parties.of("a".into());
+        assert!(Arc::ptr_eq(&one, &parties.of("a".into())));
+        assert!(!Arc::ptr_eq(&one, &parties.of("b".into())));
+        for n in 0..3 * MANY_PARTIES {
+            parties.of(n.to_string());
+        }
+        assert!(parties.0.lock().unwrap().len() <= MANY_PARTIES);
     }
 }

@@ -39,7 +39,8 @@ impl Deadline {
         self.0.saturating_duration_since(Instant::now())
     }
 
-    pub(super) const fn instant(self) -> Instant {
+    /// The moment itself.
+    pub(crate) const fn instant(self) -> Instant {
         self.0
     }
 }

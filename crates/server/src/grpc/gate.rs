@@ -1,12 +1,12 @@
-//! Asks who calls, before the call is read. Whether they may do what they ask is `services::entry`'s, which
-//! knows the project.
+//! Asks who calls, before the call is read, and whether they may do what they ask, before it is decoded.
+//! `services::entry` asks the latter again, of what was decoded.
 
 use std::sync::Arc;
 
 use http::Request;
 
 use super::ticket::Ticket;
-use crate::access::Access;
+use crate::access::{self, Access, Pass, Place};
 use crate::errors::ServiceError;
 
 /// The gate that every call goes through; open to all where authentication is off.
@@ -19,28 +19,50 @@ impl Gate {
         Self(access)
     }
 
-    /// Lets a call in whose caller shows a credential, and writes on its ticket who that is. The credential
+    /// Whether callers have to say who they are.
+    pub(super) fn is_closed(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Lets a call in whose caller shows a credential, and says who that is. The credential
     /// goes no further: nothing behind the gate needs it, or could show it.
     pub(super) fn identify<B>(
         &self,
         request: &mut Request<B>,
-        ticket: &Ticket,
-    ) -> Result<(), ServiceError> {
+    ) -> Result<Option<Pass>, ServiceError> {
         let Some(access) = &self.0 else {
-            return Ok(());
+            return Ok(None);
         };
         let identified = access.identify(request.uri().path(), request.headers());
         let headers = request.headers_mut();
         headers.remove(http::header::AUTHORIZATION);
         headers.remove("x-api-key");
-        let pass = identified.map_err(|why| {
+        identified.map_err(|why| {
             tracing::debug!(why = %why, "a call was refused at the gate");
             ServiceError::Unauthenticated { why }
-        })?;
-        if let Some(pass) = pass {
-            ticket.identify(pass);
+        })
+    }
+
+    /// Whether the caller of a ticket may do anywhere what the call does. Where not, no more of it is read than says
+    /// what it is about.
+    pub(super) fn may_be_right(&self, ticket: &Ticket) -> bool {
+        self.0.is_none()
+            || ticket.pass().is_some_and(|pass| {
+                let right = pass.right.as_ref();
+                right.is_none_or(|right| pass.caller.grant.rights.contains(right))
+            })
+    }
+
+    /// Refuses what the caller of a ticket may not do there.
+    pub(super) fn authorize(
+        &self,
+        ticket: &Ticket,
+        place: Option<&Place>,
+    ) -> Result<(), ServiceError> {
+        match (&self.0, ticket.pass()) {
+            (Some(_), Some(pass)) => access::authorize(pass, place),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Waits until the caller of a ticket may not call any more: for streams that go on for ever.

@@ -1,6 +1,7 @@
 //! Whether the server lives and whether it can serve: two questions, two names.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::watch;
 use tonic_health::ServingStatus;
@@ -13,7 +14,7 @@ use super::{CONTEXT_SERVICE, SESSION_SERVICE};
 /// services say the same.
 pub const READINESS: &str = "palimpsest.readiness";
 /// The name under which health says whether the process should go on living. A server that drains,
-/// or whose store is down, lives: to restart it would help nobody.
+/// or whose store is down, lives: to restart it would help nobody. One whose store has ended for good does not.
 pub const LIVENESS: &str = "palimpsest.liveness";
 
 /// The state of the server, for the gRPC health service and the admin port.
@@ -21,6 +22,7 @@ pub const LIVENESS: &str = "palimpsest.liveness";
 pub struct Health {
     reporter: HealthReporter,
     ready: Arc<watch::Sender<bool>>,
+    alive: Arc<AtomicBool>,
 }
 
 impl Health {
@@ -29,6 +31,7 @@ impl Health {
         let health = Self {
             reporter: HealthReporter::new(),
             ready: Arc::new(watch::Sender::new(false)),
+            alive: Arc::new(AtomicBool::new(true)),
         };
         health
             .reporter
@@ -49,6 +52,20 @@ impl Health {
             ServingStatus::NotServing
         };
         self.report(status).await;
+    }
+
+    /// Notes that only a restart helps. There is no way back.
+    pub async fn set_dead(&self) {
+        self.alive.store(false, Ordering::Relaxed);
+        let reporter = &self.reporter;
+        reporter
+            .set_service_status(LIVENESS, ServingStatus::NotServing)
+            .await;
+    }
+
+    /// Whether the process should go on living.
+    pub fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Relaxed)
     }
 
     async fn report(&self, status: ServingStatus) {

@@ -7,6 +7,7 @@ mod admission;
 mod answer;
 mod bare;
 mod budget;
+mod connection;
 mod deadline;
 mod edge;
 mod gate;
@@ -14,14 +15,14 @@ mod health;
 mod incoming;
 mod mutations;
 mod pace;
+mod receive;
+mod shape;
 mod shed;
 mod size;
 mod span;
 mod ticket;
 mod tls;
 pub(crate) mod trace;
-
-use std::time::Duration;
 
 use palimpsest_core::limits::Limits;
 use palimpsest_proto::FILE_DESCRIPTOR_SET;
@@ -32,13 +33,16 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::server::NamedService;
 use tonic::service::Routes;
-use tonic::transport::Server;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
+use tower::Layer as _;
 
+use self::connection::Times;
 use crate::config::GrpcConfig;
+use crate::net::{Connections, Door};
 
 pub use admission::{Admission, InFlight};
+pub use budget::Party;
 pub use deadline::Deadline;
 pub use edge::Edge;
 pub use gate::Gate;
@@ -116,27 +120,16 @@ const HEALTH_SERVICE: &str = <HealthServer<HealthService> as NamedService>::NAME
 
 /// Serves until `stop`, and then until the last connection is closed, which may be never: the
 /// caller has a deadline of its own.
-pub async fn serve(
-    listener: TcpListener,
+pub(crate) async fn serve(
+    (listener, connections): (TcpListener, Connections),
     routes: Routes,
     edge: Edge,
     config: &GrpcConfig,
     tls: Option<Tls>,
     stop: CancellationToken,
-) -> Result<(), tonic::transport::Error> {
-    let millis = Duration::from_millis;
-    // tonic's own grace is not used: with one, it skips the request to close and only cuts.
-    let cut_after = millis(config.max_connection_age_ms + config.max_connection_age_grace_ms);
-    Server::builder()
-        .max_concurrent_streams(config.max_streams_per_connection)
-        .max_connection_age(millis(config.max_connection_age_ms))
-        .http2_keepalive_interval(Some(millis(config.keepalive_ms)))
-        .http2_keepalive_timeout(Some(millis(config.keepalive_timeout_ms)))
-        .layer(edge)
-        .serve_with_incoming_shutdown(
-            routes.prepare(),
-            incoming::connections(listener, tls, cut_after, config.max_connections),
-            stop.cancelled_owned(),
-        )
-        .await
+) {
+    let max_handshakes = tls.as_ref().map(Tls::max_handshakes);
+    let door = Door::new(listener, connections, max_handshakes);
+    let service = edge.layer(routes.prepare());
+    incoming::serve(door, tls, service, Times::of(config), stop).await;
 }

@@ -1,4 +1,5 @@
-//! Refuses a message that is too large as soon as it says so, in its first five bytes.
+//! Bounds the messages of calls that are streams in both directions, or none of ours: one that is too large is refused
+//! as soon as it says so, in its first five bytes. Other calls are taken in as a whole, by `receive`.
 //!
 //! tonic has such a limit too, but answers `OUT_OF_RANGE` without details. An error of the body, on
 //! the other hand, reaches the caller as the status that it is.
@@ -17,18 +18,17 @@ use tonic::body::Body;
 
 use tokio::time::{Sleep, sleep};
 
-use super::pace::Place;
-use super::ticket::Ticket;
+use super::budget::Share;
 use crate::errors::ServiceError;
 
 /// A flag and the length of the message that follows.
-const PREFIX_BYTES: usize = 5;
+pub(super) const PREFIX_BYTES: usize = 5;
 
 /// A request's body whose messages have a largest size.
 pub(super) struct Limited {
     inner: Body,
     limit: usize,
-    ticket: Ticket,
+    share: Share,
     stall: Duration,
     /// When it has stood still for too long.
     stalls: Option<Pin<Box<Sleep>>>,
@@ -45,14 +45,14 @@ impl Limited {
     pub(super) fn new(
         inner: Body,
         limit: usize,
-        ticket: Ticket,
+        share: Share,
         stall: Duration,
         seen: Arc<AtomicU64>,
     ) -> Self {
         Self {
             inner,
             limit,
-            ticket,
+            share,
             stall,
             stalls: None,
             prefix: [0; PREFIX_BYTES],
@@ -82,7 +82,7 @@ impl Limited {
                     let limit = self.limit;
                     return Err(ServiceError::RequestTooLarge { actual, limit });
                 }
-                self.ticket.announced(actual)?;
+                self.share.has_room(actual)?;
                 self.filled = 0;
                 self.remaining = actual;
             }
@@ -99,14 +99,10 @@ impl http_body::Body for Limited {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        // While the caller sends nothing, nobody works on the call.
         let polled = Pin::new(&mut self.inner).poll_frame(cx);
         let frame = match polled {
             Poll::Ready(frame) => frame,
             Poll::Pending => {
-                if let Some(place) = self.ticket.place() {
-                    place.stop();
-                }
                 let stall = self.stall;
                 let stalls = self.stalls.get_or_insert_with(|| Box::pin(sleep(stall)));
                 ready!(stalls.poll_unpin(cx));
@@ -114,17 +110,12 @@ impl http_body::Body for Limited {
             }
         };
         self.stalls = None;
-        // Nothing of it has been done: when others have come meanwhile, it is turned away.
-        let goes_on = self.ticket.place().map_or(Ok(()), Place::go_on);
-        if let Err(refused) = goes_on {
-            return Poll::Ready(Some(Err(ServiceError::from(refused).into())));
-        }
         let checked = frame.map(|frame| {
             let frame = frame?;
             if let Some(data) = frame.data_ref() {
                 self.seen.fetch_add(data.len() as u64, Relaxed);
                 self.check(data)?;
-                self.ticket.received(data.len())?;
+                self.share.grow(data.len())?;
             }
             Ok(frame)
         });
@@ -160,7 +151,7 @@ mod tests {
                 let mut body = Limited::new(
                     Body::empty(),
                     10,
-                    Ticket::default(),
+                    Share::default(),
                     Duration::MAX,
                     Arc::default(),
                 );

@@ -28,10 +28,12 @@ struct Inner {
     pass: OnceLock<Pass>,
     /// The call's place among those of its project.
     held: OnceLock<Option<Held>>,
-    /// Its part of the memory for requests.
+    /// Its part of the memory for requests, kept until the call is over.
     share: Share,
-    /// Its place among those that are worked on.
-    place: Option<Place>,
+    /// Its part of the memory for replies, beside the parts that are made.
+    reply: Share,
+    /// Its place among those that are worked on, once it has come.
+    place: OnceLock<Place>,
     watch: bool,
     deadline: Option<Deadline>,
     began: AtomicBool,
@@ -46,15 +48,14 @@ impl Ticket {
     /// The ticket of a call that was let in.
     pub(super) fn new(
         span: CallSpan,
-        share: Share,
-        place: Option<Place>,
+        (share, reply): (Share, Share),
         watch: bool,
         deadline: Deadline,
     ) -> Self {
         Self(Arc::new(Inner {
             span: Some(span),
             share,
-            place,
+            reply,
             watch,
             deadline: Some(deadline),
             ..Inner::default()
@@ -93,7 +94,7 @@ impl Ticket {
     pub fn need(&self) -> Need {
         Need {
             watch: self.0.watch,
-            bytes: self.0.share.bytes(),
+            bytes: self.0.share.used(),
         }
     }
 
@@ -107,19 +108,28 @@ impl Ticket {
         self.0.deadline.is_some_and(|d| d.remaining().is_zero())
     }
 
-    /// Counts bytes of the request that have come; refuses more than there is memory for.
-    pub(super) fn received(&self, bytes: usize) -> Result<(), ServiceError> {
-        self.0.share.grow(bytes)
+    /// Takes memory for the reply of the current call until the call is over: for what its handler holds of it while its
+    /// parts go one by one. Refused when callers that do not take their replies hold too much.
+    pub fn hold_reply(bytes: usize) -> Result<(), ServiceError> {
+        let hold = |ticket: &Self| ticket.0.reply.grow(bytes);
+        CURRENT.try_with(hold).unwrap_or(Ok(()))
     }
 
-    /// Refuses a message that is announced and would find no memory.
-    pub(super) fn announced(&self, bytes: usize) -> Result<(), ServiceError> {
-        self.0.share.has_room(bytes)
+    /// Its part of the memory for requests.
+    pub(super) fn share(&self) -> &Share {
+        &self.0.share
+    }
+
+    /// Gives it its place among the calls that are worked on.
+    pub(super) fn set_place(&self, place: Option<Place>) {
+        if let Some(place) = place {
+            let _ = self.0.place.set(place);
+        }
     }
 
     /// The place among the calls that are worked on.
     pub(super) fn place(&self) -> Option<&Place> {
-        self.0.place.as_ref()
+        self.0.place.get()
     }
 
     /// The ticket of the call that the current task works on.

@@ -13,7 +13,6 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -30,7 +29,7 @@ const HTTP2: &[u8] = b"h2";
 pub struct Tls {
     config: Arc<Reloaded<ServerConfig>>,
     handshake_timeout: Duration,
-    slots: Arc<Semaphore>,
+    max_handshakes: usize,
 }
 
 impl Tls {
@@ -47,7 +46,7 @@ impl Tls {
         Ok(Some(Self {
             config: Reloaded::load("tls.cert_file", files, make)?,
             handshake_timeout: Duration::from_millis(config.handshake_timeout_ms),
-            slots: Arc::new(Semaphore::new(config.max_handshakes)),
+            max_handshakes: config.max_handshakes,
         }))
     }
 
@@ -61,9 +60,9 @@ impl Tls {
         self.config.is_stale()
     }
 
-    /// Waits until one more handshake may begin.
-    pub(super) async fn slot(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.slots).acquire_owned().await.ok()
+    /// The handshakes at one time.
+    pub(super) fn max_handshakes(&self) -> usize {
+        self.max_handshakes
     }
 
     /// Shakes hands.

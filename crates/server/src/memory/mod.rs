@@ -104,7 +104,13 @@ impl InProcess {
 
     async fn look(&self, begin: Begin, key: &SessionKey) -> Result<Option<Job>, HostError> {
         let now = self.0.clock().now();
-        let read = self.0.read_from(begin, key, |session| job(session, now));
+        // A session cannot switch off what the configuration requires.
+        let required = self.0.policies().of(&key.project).summary.redact_secrets;
+        let read = self.0.read_from(begin, key, |session| {
+            let mut job = job(session, now);
+            job.summary.redact_secrets |= required;
+            job
+        });
         match read.await {
             Ok(job) => Ok(Some(job)),
             Err(SessionsError::NotFound(_)) => Ok(None),

@@ -98,6 +98,14 @@ metrics! {
         "Calls that were turned away because others would have become slower.";
     REQUEST_MEMORY = Gauge, "palimpsest.rpc.request_memory", "By", [],
         "Bytes of requests in memory.";
+    REPLY_MEMORY = Gauge, "palimpsest.rpc.reply_memory", "By", [],
+        "Bytes of replies in memory that callers have not taken yet.";
+    CONNECTIONS = Gauge, "palimpsest.connections", "", [],
+        "Open connections of the gRPC port.";
+    CONNECTIONS_CLOSED = Counter, "palimpsest.connections.closed", "", [],
+        "Unused connections that were closed to make a place for others.";
+    CONNECTIONS_REFUSED = Counter, "palimpsest.connections.refused", "", [],
+        "Connections that found no place.";
     AUTH_REFUSED = Counter, "palimpsest.auth.refused", "", [],
         "Calls without a credential that is taken.";
     FILES_STALE = Gauge, "palimpsest.auth.stale_files", "", [],
@@ -136,6 +144,8 @@ metrics! {
     DISK_SIZE = Gauge, "palimpsest.disk.size", "By", [],
         "Bytes of that disk.";
 
+    SESSIONS_UNREADABLE = Gauge, "palimpsest.sessions.unreadable", "", [],
+        "Sessions whose row in the store cannot be read, as far as lists have met them: lists and retention pass over them.";
     SESSIONS_LOADED = Gauge, "palimpsest.sessions.loaded", "", [],
         "Sessions in memory.";
     CACHE_BYTES = Gauge, "palimpsest.session_cache.size", "By", [],
@@ -180,7 +190,13 @@ metrics! {
     RETENTION_SPARED = Counter, "palimpsest.retention.spared", "", [],
         "Times that retention left a session alone whose time was over: on hold, in use, or not exported.";
     RETENTION_EXPORTS = Counter, "palimpsest.retention.exports", "", ["outcome"],
-        "Transcripts that were exported before their deletion, done or failed.";
+        "Transcripts that were exported before their deletion: done, failed, or incomplete, because a stored result is lost.";
+    RETENTION_PAUSED = Gauge, "palimpsest.retention.paused", "", [],
+        "1 while retention by age waits, because the clock is further ahead than the log explains.";
+    RETENTION_INCOMPLETE = Gauge, "palimpsest.retention.incomplete", "", [],
+        "Sessions whose retention is over and that are kept, because a stored result of theirs is lost.";
+    RETENTION_WOULD_DELETE = Gauge, "palimpsest.retention.would_delete", "", [],
+        "Sessions that the last pass would have deleted without retention.dry_run.";
     SWEPT_FILES = Counter, "palimpsest.sweep.files", "", [],
         "Files that no event named and that were removed.";
     SWEPT_BYTES = Counter, "palimpsest.sweep.removed", "By", [],

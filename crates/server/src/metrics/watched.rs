@@ -17,6 +17,8 @@ use super::{Metrics, names};
 use crate::access::Access;
 use crate::clock::Clock;
 use crate::grpc::{Admission, Health, Mutations, Tls};
+use crate::net;
+
 use crate::sessions::Sessions;
 use crate::store::Engine;
 use crate::summarizer::Models;
@@ -74,6 +76,23 @@ impl Metrics {
         one(&names::PACE_LIMIT, |now| size(now.limit()));
         one(&names::SHED, |now| number(now.shed()));
         one(&names::REQUEST_MEMORY, |now| size(now.request_bytes()));
+        one(&names::REPLY_MEMORY, |now| size(now.reply_bytes()));
+    }
+
+    /// Tells of the connections of the gRPC port.
+    pub(crate) fn watch_connections(&self, connections: &net::Connections) {
+        let meter = self.meter();
+        let one = |metric, read: fn(&net::Connections) -> f64| {
+            let of = connections.clone();
+            watch_one(meter, metric, move || read(&of));
+        };
+        one(&names::CONNECTIONS, |now| size(now.count()));
+        one(&names::CONNECTIONS_CLOSED, |now| {
+            number(now.turned_away().0)
+        });
+        one(&names::CONNECTIONS_REFUSED, |now| {
+            number(now.turned_away().1)
+        });
     }
 
     /// Tells of who may enter.
@@ -98,6 +117,12 @@ impl Metrics {
             watch_one(meter, metric, move || number(read(&of)));
         };
         one(&names::RETENTION_SPARED, upkeep::Stats::spared);
+        one(&names::RETENTION_PAUSED, |stats| stats.is_paused().into());
+        one(&names::RETENTION_INCOMPLETE, upkeep::Stats::incomplete);
+        one(
+            &names::RETENTION_WOULD_DELETE,
+            upkeep::Stats::would_have_deleted,
+        );
         one(&names::SWEPT_FILES, upkeep::Stats::swept_files);
         one(&names::SWEPT_BYTES, upkeep::Stats::swept_bytes);
         let of = upkeep.clone();
@@ -126,6 +151,10 @@ impl Metrics {
             vec![
                 (number(of.exported()), label("outcome", "done")),
                 (number(of.export_failures()), label("outcome", "failed")),
+                (
+                    number(of.incomplete_exports()),
+                    label("outcome", "incomplete"),
+                ),
             ]
         });
     }
@@ -195,6 +224,12 @@ impl Metrics {
             let seen = move || look().map(|now| (read(&now), Vec::new()));
             watch(meter, metric, move || seen().into_iter().collect());
         };
+        let rows = Arc::downgrade(sessions);
+        watch(meter, &names::SESSIONS_UNREADABLE, move || {
+            let sessions = rows.upgrade();
+            let count = sessions.map(|sessions| size(sessions.unreadable_rows()));
+            count.map(|count| (count, Vec::new())).into_iter().collect()
+        });
         one(&names::SESSIONS_LOADED, |now| size(now.sessions));
         one(&names::CACHE_BYTES, |now| size(now.bytes));
         one(&names::CACHE_MAX_BYTES, |now| size(now.max_bytes));

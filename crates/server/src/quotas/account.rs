@@ -26,7 +26,43 @@ pub(super) struct Account {
     bytes: Bucket,
     calls: AtomicU64,
     watches: AtomicU64,
-    stored: Mutex<Option<Stored>>,
+    books: Mutex<Books>,
+}
+
+/// What is stored, and what is about to be.
+#[derive(Debug, Default)]
+struct Books {
+    stored: Option<Stored>,
+    /// Sessions that are being created.
+    pending: u64,
+    /// Sessions that were created: those that the store may not have counted when it was asked.
+    created: u64,
+}
+
+/// The place of a session that is being created, given back when it is dropped before it is there.
+#[derive(Debug)]
+pub(super) struct Reservation(Option<Arc<Account>>);
+
+impl Reservation {
+    /// The session is there.
+    pub(super) fn settle(mut self) {
+        if let Some(account) = self.0.take() {
+            let mut books = account.lock();
+            books.pending -= 1;
+            books.created += 1;
+            if let Some(stored) = &mut books.stored {
+                stored.usage.sessions += 1;
+            }
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if let Some(account) = &self.0 {
+            account.lock().pending -= 1;
+        }
+    }
 }
 
 /// What is stored, as far as is known.
@@ -78,7 +114,7 @@ impl Account {
             bytes: Bucket::new(quotas.bytes_per_second, quotas.byte_burst),
             calls: AtomicU64::new(0),
             watches: AtomicU64::new(0),
-            stored: Mutex::default(),
+            books: Mutex::default(),
         }
     }
 
@@ -138,32 +174,51 @@ impl Account {
         self.quotas.sessions > 0 || self.quotas.stored_bytes > 0
     }
 
-    /// Whether there is room for more. The store is asked once a second, and again before a refusal.
+    /// Whether there is room for more. The store is asked once a second, and again before a refusal. A session that
+    /// is to be created has its place from then on, so that several at one time do not take the same.
     pub(super) async fn grow(
-        &self,
+        this: &Arc<Self>,
         log: &dyn SessionLog,
         project: Option<&ProjectId>,
         creates: bool,
         now: Duration,
-    ) -> Result<Result<(), Full>, StoreError> {
+    ) -> Result<Result<Option<Reservation>, Full>, StoreError> {
+        let mut outcome = Ok(None);
         for fresh in [FRESH, FRESH_TO_REFUSE] {
-            let stored = *self.lock();
-            let known = stored.filter(|stored| now.saturating_sub(stored.at) < fresh);
-            let usage = if let Some(stored) = known {
-                stored.usage
-            } else {
-                let usage = log.usage(project).await?;
-                *self.lock() = Some(Stored { usage, at: now });
-                usage
+            let known = {
+                let books = this.lock();
+                let is_fresh = |stored: &Stored| now.saturating_sub(stored.at) < fresh;
+                books.stored.as_ref().is_some_and(is_fresh)
             };
-            if self.has_room(usage, creates).is_ok() {
+            if !known {
+                let before = this.lock().created;
+                let mut usage = log.usage(project).await?;
+                let mut books = this.lock();
+                // Whether the store has counted these is not known.
+                usage.sessions += books.created - before;
+                books.stored = Some(Stored { usage, at: now });
+            }
+            outcome = this.reserve(creates);
+            if outcome.is_ok() {
                 break;
             }
         }
-        let usage = self
-            .lock()
+        Ok(outcome
+            .map(|reserved: Option<()>| reserved.map(|()| Reservation(Some(Arc::clone(this))))))
+    }
+
+    fn reserve(&self, creates: bool) -> Result<Option<()>, Full> {
+        let mut books = self.lock();
+        let mut usage = books
+            .stored
             .map_or_else(Usage::default, |stored| stored.usage);
-        Ok(self.has_room(usage, creates))
+        usage.sessions += books.pending;
+        self.has_room(usage, creates)?;
+        if !creates {
+            return Ok(None);
+        }
+        books.pending += 1;
+        Ok(Some(()))
     }
 
     fn has_room(&self, usage: Usage, creates: bool) -> Result<(), Full> {
@@ -185,14 +240,13 @@ impl Account {
     }
 
     /// Adds what was stored since the store was asked.
-    pub(super) fn grew(&self, created: bool, bytes: u64) {
-        if let Some(stored) = self.lock().as_mut() {
-            stored.usage.sessions += u64::from(created);
+    pub(super) fn grew(&self, bytes: u64) {
+        if let Some(stored) = &mut self.lock().stored {
             stored.usage.bytes = stored.usage.bytes.saturating_add(bytes);
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Stored>> {
-        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -13,8 +13,8 @@ use std::time::Duration;
 use palimpsest_core::ids::ProjectId;
 use palimpsest_store::{SessionLog, StoreError};
 
-use self::account::Account;
 pub use self::account::Held;
+use self::account::{Account, Reservation};
 use crate::clock::Clock;
 use crate::config::QuotasConfig;
 
@@ -78,6 +78,10 @@ pub struct Need {
     pub bytes: u64,
 }
 
+/// The place of a session that is being created in every quota that counts it.
+#[derive(Debug, Default)]
+pub struct Reserved(Vec<Reservation>);
+
 /// What projects may use, and what they use.
 #[derive(Debug)]
 pub struct Quotas {
@@ -133,39 +137,42 @@ impl Quotas {
         Ok(held)
     }
 
-    /// Whether a project may store more: a new session, if `creates`, or something in one that it has.
-    /// What is under way at this moment may still go past the quota, and nothing after it.
+    /// Whether a project may store more: a new session, if `creates`, or something in one that it has. A new session
+    /// has its place until what is returned is dropped, or handed to [`Self::grew`]. Bytes that are under way at this
+    /// moment may still go past the quota, and none after them.
     pub async fn may_grow(
         &self,
         log: &dyn SessionLog,
         project: &ProjectId,
         creates: bool,
-    ) -> Result<Result<(), Exceeded>, StoreError> {
+    ) -> Result<Result<Reserved, Exceeded>, StoreError> {
         let now = self.clock.monotonic();
         let own = self.account(project, now);
         let each = [(own.as_ref(), Some(project)), (Some(&self.server), None)];
+        let mut reserved = Reserved::default();
         for (account, whose) in each {
             let Some(account) = account.filter(|account| account.limits_storage()) else {
                 continue;
             };
             // The shared account is of several projects: of what each stores it can remember nothing.
             let is_shared = Arc::ptr_eq(account, &self.others);
-            let alone = is_shared.then(|| Account::new(&self.config.project));
+            let alone = is_shared.then(|| Arc::new(Account::new(&self.config.project)));
             let account = alone.as_ref().unwrap_or(account);
-            let full = account.grow(log, whose, creates, now).await?;
-            if let Err(full) = full {
-                return Ok(Err(full.of(whose)));
+            match Account::grow(account, log, whose, creates, now).await? {
+                Ok(reservation) => reserved.0.extend(reservation),
+                Err(full) => return Ok(Err(full.of(whose))),
             }
         }
-        Ok(Ok(()))
+        Ok(Ok(reserved))
     }
 
     /// Counts what was just stored, until the store is asked again.
-    pub fn grew(&self, project: &ProjectId, created: bool, bytes: u64) {
+    pub fn grew(&self, project: &ProjectId, reserved: Reserved, bytes: u64) {
         let own = self.account(project, self.clock.monotonic());
         for account in own.iter().chain([&self.server]) {
-            account.grew(created, bytes);
+            account.grew(bytes);
         }
+        reserved.0.into_iter().for_each(Reservation::settle);
     }
 
     /// How many projects are kept account of.

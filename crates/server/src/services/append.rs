@@ -6,6 +6,7 @@ use palimpsest_core::command::{Append, Command, Rejection, Warning, warnings};
 use palimpsest_core::event::{Event, MessagesAppended, ResultsPersisted};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::message::{Kind, Message};
+use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::{LastServed, Method, RequestStamp, Session};
 use palimpsest_proto::context::v1::{
     self, AppendMessagesRequest, AppendMessagesResponse, AppendResult, MessageInput,
@@ -13,8 +14,10 @@ use palimpsest_proto::context::v1::{
 
 use super::Service;
 use super::adopt::Adopted;
+use crate::access::Right;
 use crate::convert::{self, PrefixTokens};
 use crate::errors::ServiceError;
+use crate::grpc::Ticket;
 use crate::sessions::{Outcome, Transaction};
 use crate::telemetry::SPANS;
 
@@ -224,8 +227,13 @@ pub(super) fn expected(
 pub(super) async fn append(
     service: &Service,
     request: AppendMessagesRequest,
+    ticket: Option<&Ticket>,
 ) -> Result<AppendMessagesResponse, ServiceError> {
     let key = convert::session_key(&request.session, "session")?;
+    // A summary takes messages out of the view, as Compact does.
+    if request.adopted_compaction.is_some() {
+        service.authorize_also(ticket, Right::Compact, &key)?;
+    }
     let request_id = request.request_id.clone();
     let body = || convert::body_digest(&request);
     let stamp = convert::request_stamp(&request_id, Method::Append, body, service.limits())?;
@@ -278,6 +286,12 @@ pub(super) async fn append(
 /// How many tokens a request has, and of what kinds.
 pub(super) fn tokens(session: &Session, prefix: Option<PrefixTokens>) -> v1::TokenReport {
     convert::token_report(session, Some(convert::breakdown(session, prefix)))
+}
+
+/// Returns the window hint of the call, or else of the last call that served the view.
+pub(super) fn window(session: &Session, target: Option<&v1::Target>) -> WindowHint {
+    let last = session.last_served();
+    convert::target(target.cloned(), last).map_or(last.window, |(_, window)| window)
 }
 
 /// How full the window is for a target, which is the one used last when the call does not say.

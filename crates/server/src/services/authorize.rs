@@ -1,15 +1,12 @@
 //! Whether a caller may do what they ask where they ask it.
 
 use super::Service;
-use super::entry::Place;
-use crate::access::Right;
+use crate::access::{self, Place, Right};
 use crate::errors::ServiceError;
 use crate::grpc::Ticket;
 
 impl Service {
-    /// Refuses what the caller's credential does not allow. Another tenant's project is refused before
-    /// anything is read, and in the words that are used for what does not exist: neither the answer nor its
-    /// time tells which of the two it is.
+    /// Refuses what the caller's credential does not allow, before anything is read.
     pub(super) fn authorize(
         &self,
         ticket: Option<&Ticket>,
@@ -19,22 +16,8 @@ impl Service {
             return Ok(());
         }
         let pass = ticket.and_then(Ticket::pass).ok_or_else(unknown)?;
-        let right = pass.right.ok_or_else(unknown)?;
-        // A name that is none leads nowhere; its handler says so.
-        let Some(place) = place else {
-            return Ok(());
-        };
-        if !pass.caller.grant.projects.contain(place.project()) {
-            return Err(match place {
-                Place::Session(session) => ServiceError::SessionNotFound {
-                    session: session.clone(),
-                },
-                Place::Project(project) => ServiceError::ProjectNotFound {
-                    project: project.clone(),
-                },
-            });
-        }
-        allowed(pass.caller.grant.rights.contains(&right), right, place)
+        pass.right.ok_or_else(unknown)?;
+        access::authorize(pass, place)
     }
 
     /// Refuses a call about all projects, unless the caller's credential has its right in all of them.
@@ -66,18 +49,8 @@ impl Service {
         }
         let pass = ticket.and_then(Ticket::pass).ok_or_else(unknown)?;
         let place = Place::Session(session.clone());
-        allowed(pass.caller.grant.rights.contains(&right), right, &place)
+        access::allowed(pass, right, &place)
     }
-}
-
-fn allowed(is_allowed: bool, right: Right, place: &Place) -> Result<(), ServiceError> {
-    if is_allowed {
-        return Ok(());
-    }
-    Err(ServiceError::PermissionDenied {
-        right,
-        project: Some(place.project().clone()),
-    })
 }
 
 /// A call that came past the gate, or whose rpc has no right: rather no answer than one to nobody knows whom.

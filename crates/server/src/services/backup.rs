@@ -14,14 +14,17 @@ use palimpsest_proto::context::v1::{
     StoredSession, StoredSessionEnd,
 };
 use palimpsest_store::blobs::{BlobError, result_path};
-use palimpsest_store::{Frame, Head, MAX_LIST, Position, crash_point};
+use palimpsest_store::{Frame, Head, MAX_LIST, Position, crash_point, told};
 use sha2::{Digest as _, Sha256};
 use tonic::{Request, Response, Status, async_trait};
 
 use super::context::Replies;
+use super::failure::SOON;
 use super::{Service, reply};
 use crate::convert::{self, Cursor};
 use crate::errors::ServiceError;
+use crate::sessions::SessionsError;
+use crate::upkeep::names::{self, Names};
 
 /// How much of a log is read at a time.
 const READ_BYTES: usize = 1 << 20;
@@ -82,7 +85,7 @@ async fn list(
         Some(Cursor::Named(_, name)) => {
             Some(SessionKey::parse(&name).map_err(|_| ServiceError::InvalidPageToken)?)
         }
-        Some(Cursor::Number(_)) => return Err(ServiceError::InvalidPageToken),
+        Some(Cursor::Number(_) | Cursor::Within(..)) => return Err(ServiceError::InvalidPageToken),
         None => None,
     };
     let log = service.sessions.log();
@@ -130,8 +133,9 @@ async fn read(
             let frames = service.sessions.log().read(&key, head.position().at(after), READ_BYTES);
             let frames = frames.await.map_err(ServiceError::from).map_err(Status::from)?;
             if frames.is_empty() {
-                // It was deleted meanwhile.
-                Err(gone(&key))?;
+                // It was deleted meanwhile, or the store went on from an earlier state of itself.
+                service.sessions.confirm(&key, head.position()).await.map_err(failed)?;
+                Err(Status::from(ServiceError::StoreUnavailable { retry_after: SOON }))?;
             }
             for frame in frames {
                 if frame.last() > to {
@@ -147,20 +151,27 @@ async fn read(
         crash_point("backup.log_read");
         // The files after the log: whatever an event up to here names was there before it.
         let files = service.blobs.results(&key).await.map_err(blobs)?;
+        let known = if files.is_empty() {
+            Names::new()
+        } else {
+            digests(&service, &key).await.map_err(failed)?
+        };
         for files in files.chunks(FILES) {
             let files = files.iter().map(|(file, bytes)| StoredFile {
                 file: file.clone(),
                 bytes: *bytes,
+                sha256: known
+                    .get(&**file)
+                    .map(|digest| Bytes::copy_from_slice(digest))
+                    .unwrap_or_default(),
             });
             yield ReadStoredSessionResponse {
                 files: files.collect(),
                 ..ReadStoredSessionResponse::default()
             };
         }
-        let now = self::head(&service, &key).await.map_err(Status::from)?;
-        if now.incarnation != head.incarnation {
-            Err(gone(&key))?;
-        }
+        // It was read in steps: no part of it is of a history that took the place of the one before.
+        service.sessions.confirm(&key, head.position()).await.map_err(failed)?;
         yield ReadStoredSessionResponse {
             end: Some(StoredSessionEnd {
                 incarnation: head.incarnation,
@@ -175,6 +186,18 @@ async fn read(
     Ok(Box::pin(stream))
 }
 
+/// The digests that the log has of a session's files. A log that cannot be read as events is backed up all the same, and
+/// its files as they are.
+async fn digests(service: &Service, key: &SessionKey) -> Result<Names, SessionsError> {
+    match names::of(&service.sessions, key).await {
+        Err(error @ SessionsError::Unreadable { .. }) => {
+            tracing::warn!(session = %key, error = %told(&error), "failed to read the events of a session that is backed up; its files are copied unchecked");
+            Ok(Names::new())
+        }
+        read => read,
+    }
+}
+
 async fn head(service: &Service, key: &SessionKey) -> Result<Head, ServiceError> {
     let head = service.sessions.log().head(key).await?;
     head.ok_or_else(|| ServiceError::SessionNotFound {
@@ -182,10 +205,8 @@ async fn head(service: &Service, key: &SessionKey) -> Result<Head, ServiceError>
     })
 }
 
-fn gone(key: &SessionKey) -> Status {
-    Status::from(ServiceError::SessionNotFound {
-        session: key.clone(),
-    })
+fn failed(error: SessionsError) -> Status {
+    Status::from(ServiceError::from(error))
 }
 
 /// The frame that ends at a position, if one does.
@@ -231,6 +252,11 @@ async fn read_file(
     let bytes = match service.blobs.get(&path).await {
         Ok(bytes) => bytes,
         Err(BlobError::NotFound(_)) => return Err(not_found),
+        // A bucket that cannot be reached now is no reason to leave the result out.
+        Err(error @ (BlobError::Store(_) | BlobError::Folder(_))) => {
+            tracing::warn!(session = %key, file = request.file, error = %told(&error), "failed to read a stored result");
+            return Err(ServiceError::StoreUnavailable { retry_after: SOON });
+        }
         Err(error) => return Err(ServiceError::internal("read a stored result", error)),
     };
     let stream = try_stream! {

@@ -10,12 +10,13 @@ use palimpsest_proto::context::v1::{
 };
 
 use super::Service;
-use super::append::{budget, expected, tokens};
+use super::append::{budget, expected, tokens, window};
 use super::change::{Change, Happened};
 use super::commit;
-use super::compaction::{self, Ended, Wanted, When, Wish};
+use super::compaction::{self, Ended, OwnView, Wanted, When, Wish};
 use super::fidelity::removed;
 use super::ledger::ledger;
+use super::overrides::{NO_MODEL, Overrides};
 use crate::convert::{self, Form};
 use crate::errors::ServiceError;
 
@@ -72,10 +73,15 @@ pub(super) async fn compact(
         dry_run: request.dry_run,
     };
     let target = request.target.as_ref();
+    let view = OwnView(request.target.clone());
     let outcome = change.run(
         |transaction| {
             let revision = expected(revision, transaction)?;
-            transaction.run(compacting.command(revision, stamp.clone()))
+            let command = |revision| compacting.command(revision, stamp.clone());
+            match transaction.session().map(|session| view.serve(session)) {
+                Some(serve) => transaction.run_served(serve, revision, command),
+                None => transaction.run(command(revision)),
+            }
         },
         |session, happened, dry_run| {
             let level = compacting.level();
@@ -167,6 +173,11 @@ fn answer(
         tokens: Some(tokens(session, None)),
         budget: Some(budget(session, target)),
         cache_ledger: Some(ledger(service, session, target)?),
+        warnings: convert::budget_warnings(
+            session,
+            window(session, target),
+            convert::CompactionResult::None,
+        ),
         fidelity: removed(session, target, happened.event()),
         ..CompactResponse::default()
     })
@@ -221,6 +232,11 @@ impl Autocompact<'_> {
         if let Some(refused) = refused {
             return Err(refused);
         }
+        let rounds = Box::pin(compaction::rest(service, key, &self.wanted, &ended)).await?;
+        if !rounds.is_empty() {
+            let all = |session: &Session, _: &Ended| self.tell_all(session, &ended, &rounds);
+            response = Box::pin(compaction::tell_now(service, key, &ended, all)).await?;
+        }
         if let Ended::Running(which) = ended {
             let wish = service
                 .sessions
@@ -264,6 +280,32 @@ impl Autocompact<'_> {
         let by_hand = self.wanted.asked == Asked::Manual;
         let refused = by_hand.then(|| self.refusal(session, ended)).flatten();
         Ok((ended.clone(), response, refused))
+    }
+
+    /// The reply where one round after another was summarised: the compaction of the last one that took
+    /// effect, and what all of them did.
+    fn tell_all(
+        &self,
+        session: &Session,
+        first: &Ended,
+        rest: &[Ended],
+    ) -> Result<CompactResponse, NotHeld> {
+        let target = self.target.as_ref();
+        let tell = |ended| compacted(self.service, session, ended, target, false);
+        let (mut response, mut stages) = (CompactResponse::default(), Vec::new());
+        for ended in std::iter::once(first).chain(rest) {
+            let mut told = tell(ended)?;
+            stages.append(&mut told.stages);
+            let succeeded = matches!(ended, Ended::Event(event, _)
+                if matches!(**event, Event::Compacted(_)));
+            if succeeded {
+                response = told;
+            }
+        }
+        let events = std::iter::once(first).chain(rest).filter_map(Ended::event);
+        response.stages = stages;
+        response.fidelity = removed(session, target, events);
+        Ok(response)
     }
 
     fn refusal(&self, session: &Session, ended: &Ended) -> Option<ServiceError> {
@@ -315,58 +357,6 @@ impl Autocompact<'_> {
     }
 }
 
-/// What somebody reads who asks for a model where there is none.
-const NO_MODEL: &str = "asks for a model, and this server has none: set summarizer.provider, \
-                        summarizer.model and its key in the server's configuration, or ask for \
-                        EXTRACTIVE";
-/// The most bytes of a call's own instructions.
-const MAX_INSTRUCTION_BYTES: usize = 16 * 1024;
-/// The most bytes of a model's name.
-const MAX_MODEL_BYTES: usize = 256;
-
-/// The model and the instructions of this call alone.
-fn overrides(
-    service: &Service,
-    request: &CompactRequest,
-) -> Result<(Option<String>, Option<String>), ServiceError> {
-    let Some(overrides) = &request.overrides else {
-        return Ok((None, None));
-    };
-    let given = |text: &str| (!text.trim().is_empty()).then(|| text.to_owned());
-    let (model, instructions) = (given(&overrides.model), given(&overrides.instructions));
-    let delegates = request.strategy() == CompactionStrategy::Delegated;
-    if model.is_some() && delegates {
-        let what = "is the caller's to choose with DELEGATED: leave it out";
-        return Err(ServiceError::invalid("overrides.model", what));
-    }
-    if model.is_some() && service.models.is_none() {
-        return Err(ServiceError::invalid("overrides.model", NO_MODEL));
-    }
-    if model
-        .as_ref()
-        .is_some_and(|name| name.len() > MAX_MODEL_BYTES)
-    {
-        let what = format!("must have at most {MAX_MODEL_BYTES} bytes");
-        return Err(ServiceError::invalid("overrides.model", what));
-    }
-    if let (Some(models), Some(name)) = (&service.models, &model)
-        && !models.allow(name)
-    {
-        return Err(ServiceError::ModelNotAllowed {
-            field: "overrides.model".into(),
-            model: name.clone(),
-        });
-    }
-    if instructions
-        .as_ref()
-        .is_some_and(|text| text.len() > MAX_INSTRUCTION_BYTES)
-    {
-        let what = format!("must have at most {MAX_INSTRUCTION_BYTES} bytes");
-        return Err(ServiceError::invalid("overrides.instructions", what));
-    }
-    Ok((model, instructions))
-}
-
 fn wanted(
     service: &Service,
     request: &CompactRequest,
@@ -394,7 +384,14 @@ fn wanted(
         Some(Range::UpToMessageId(id)) => Scope::UpTo(convert::message_id(id, "up_to_message_id")?),
         Some(Range::FromMessageId(id)) => Scope::From(convert::message_id(id, "from_message_id")?),
     };
-    let (model, instructions) = overrides(service, request)?;
+    let Overrides {
+        model,
+        instructions,
+    } = Overrides::read(service, "overrides", request.overrides.as_ref())?;
+    if model.is_some() && strategy == Some(Strategy::Delegated) {
+        let what = "is the caller's to choose with DELEGATED: leave it out";
+        return Err(ServiceError::invalid("overrides.model", what));
+    }
     let when = match CompactionMode::try_from(request.compaction_mode) {
         Ok(CompactionMode::Unspecified | CompactionMode::Wait) => When::Waited,
         Ok(CompactionMode::Background) => When::Background,
@@ -413,6 +410,8 @@ fn wanted(
         request: stamp,
         dry_run: request.dry_run,
         when,
+        view: Some(OwnView(request.target.clone())),
+        skips_memory: false,
     })
 }
 
@@ -442,10 +441,12 @@ fn compacted(
             ..v1::StageReport::default()
         });
     }
-    let event = match ended {
-        Ended::Event(event, revision) => Some((*revision, &**event)),
-        _ => None,
+    let outcome = match ended {
+        Ended::Event(event, _) => convert::CompactionResult::of(event),
+        Ended::Skipped(skip) => convert::CompactionResult::of_skip(*skip),
+        _ => convert::CompactionResult::None,
     };
+    let event = ended.event();
     Ok(CompactResponse {
         stages: stage.into_iter().collect(),
         compaction,
@@ -454,6 +455,7 @@ fn compacted(
         tokens: Some(tokens(session, None)),
         budget: Some(budget(session, target)),
         cache_ledger: Some(ledger(service, session, target)?),
+        warnings: convert::budget_warnings(session, window(session, target), outcome),
         fidelity: removed(session, target, event),
         ..CompactResponse::default()
     })

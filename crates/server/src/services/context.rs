@@ -36,8 +36,9 @@ impl ContextService for ContextHandlers {
         &self,
         request: Request<AppendMessagesRequest>,
     ) -> Result<Response<AppendMessagesResponse>, Status> {
+        let ticket = request.extensions().get::<Ticket>().cloned();
         let (service, request) = (self.0.clone(), self.0.enter(request)?);
-        let change = async move { append::append(&service, request).await };
+        let change = async move { append::append(&service, request, ticket.as_ref()).await };
         reply(self.0.mutations.uncancelled(change).await)
     }
 

@@ -65,7 +65,7 @@ pub(super) async fn delete(
                 _ => Ok(()),
             }
         };
-        let deleted = service.sessions.delete(each, check).await;
+        let deleted = service.sessions.delete(each, None, check).await;
         if is_held && deleted.is_err() {
             let session = each.clone();
             return Err(ServiceError::SessionOnHold { session });

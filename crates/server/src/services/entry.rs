@@ -1,7 +1,7 @@
 //! The door of every handler: whatever is asked of a call once its project is known is asked here,
 //! before anything is done for it.
 
-use palimpsest_core::ids::{ProjectId, SessionKey};
+use palimpsest_core::ids::ProjectId;
 use palimpsest_proto::context::v1::{
     AppendMessagesRequest, CallToolRequest, CommitSummaryRequest, CompactRequest,
     CreateSessionRequest, DeleteSessionRequest, ExportTranscriptRequest, GetSessionMemoryRequest,
@@ -14,6 +14,7 @@ use palimpsest_proto::context::v1::{
 use tonic::{Request, Status};
 
 use super::Service;
+use crate::access::Place;
 use crate::errors::ServiceError;
 use crate::grpc::Ticket;
 
@@ -91,41 +92,11 @@ impl Service {
     }
 
     fn admit(&self, ticket: Option<&Ticket>, project: ProjectId) -> Result<(), ServiceError> {
-        if let Some(ticket) = ticket {
+        // The gate has counted the call where it read the name before.
+        if let Some(ticket) = ticket.filter(|ticket| ticket.project() != Some(&project)) {
             self.within_quotas(ticket, &project)?;
             ticket.enter(project);
         }
         Ok(())
-    }
-}
-
-/// What a resource name stands for, read exactly as the handlers read it.
-pub(super) enum Place {
-    Session(SessionKey),
-    Project(ProjectId),
-}
-
-impl Place {
-    fn of(name: &str) -> Option<Self> {
-        if let Ok(session) = SessionKey::parse(name) {
-            return Some(Self::Session(session));
-        }
-        let project = ProjectId::new(name.strip_prefix("projects/")?).ok()?;
-        Some(Self::Project(project))
-    }
-
-    /// The project that it is, or is in.
-    pub(super) fn project(&self) -> &ProjectId {
-        match self {
-            Self::Session(session) => &session.project,
-            Self::Project(project) => project,
-        }
-    }
-
-    fn into_project(self) -> ProjectId {
-        match self {
-            Self::Session(session) => session.project,
-            Self::Project(project) => project,
-        }
     }
 }

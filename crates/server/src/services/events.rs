@@ -19,12 +19,16 @@ use tonic::Status;
 
 use super::Service;
 use super::context::Replies;
-use super::messages::number;
+use super::messages::place;
 use crate::convert::{self, Cursor};
 use crate::errors::ServiceError;
 use crate::sessions::{Change, READ_BYTES, SessionsError};
 
 const DEFAULT_PAGE: u32 = 100;
+/// So many events are read at once where the latest come first, at least and at most; and so many bytes of them.
+const MIN_STRETCH: u64 = 32;
+const MAX_STRETCH: u64 = 1_024;
+const STRETCH_BYTES: usize = 1024 * 1024;
 /// How often a watcher hears that the stream still lives.
 const HEARTBEAT: Duration = Duration::from_secs(30);
 
@@ -36,9 +40,12 @@ pub(super) async fn list(
     let limits = service.limits_of(&key).await?;
     let size = convert::page_size(request.page_size, DEFAULT_PAGE, limits.max_page_size)?;
     let digest = convert::body_digest(&request);
-    let from = number(convert::page_token(&request.page_token, digest)?.as_ref())?;
+    let from = convert::page_token(&request.page_token, digest)?;
+    let from = place(service, &key, from.as_ref()).await?;
     let kinds = convert::event_kinds(&request.kinds)?;
-    let head = service.sessions.read(&key, Session::revision).await?;
+    let look = |_: &Session, position| position;
+    let position = service.sessions.read_positioned(&key, look).await?;
+    let head = position.revision;
     let floor = Revision::new(request.after_revision);
     let mut page = Page {
         events: Vec::new(),
@@ -53,10 +60,12 @@ pub(super) async fn list(
         let from = from.map_or(floor, Revision::new);
         ascend(service, &key, from, &kinds, &mut page).await?
     };
+    // It was read in steps, and the store may have gone on from an earlier state of itself between two.
+    service.sessions.confirm(&key, position).await?;
     Ok(ListEventsResponse {
         events: page.events,
         next_page_token: next
-            .map(|next| convert::page_token_text(&Cursor::Number(next.get()), digest))
+            .map(|next| convert::page_token_text(&Cursor::Within(position, next.get()), digest))
             .unwrap_or_default(),
     })
 }
@@ -114,21 +123,51 @@ async fn descend(
     kinds: &[EventKind],
     page: &mut Page,
 ) -> Result<Option<Revision>, ServiceError> {
+    // The log is read forwards: a stretch before the last one at a time, longer each time while it fits one read.
+    let mut stretch = (page.size as u64).clamp(MIN_STRETCH, MAX_STRETCH);
+    let mut longest = MAX_STRETCH;
     while from > floor {
-        // One event at a time: the log is read forwards, and a page is short.
-        let Some(recorded) = service.sessions.event(key, from).await? else {
+        let begin = from.get().saturating_sub(stretch).max(floor.get());
+        let (recorded, fits) = before(service, key, (Revision::new(begin), from)).await?;
+        if recorded.is_empty() {
             return Ok(None);
-        };
-        let events = public(service, key, vec![(from, recorded)], kinds).await?;
-        for (_, mut events) in events {
+        }
+        if !fits {
+            longest = (recorded.len() as u64).min(stretch);
+        }
+        stretch = (stretch * 2).min(longest);
+        let events = public(service, key, recorded, kinds).await?;
+        for (revision, mut events) in events.into_iter().rev() {
             events.reverse();
             if !page.add(events) {
-                return Ok(Some(from));
+                return Ok(Some(revision));
             }
+            from = Revision::new(revision.get() - 1);
         }
-        from = Revision::new(from.get() - 1);
     }
     Ok(None)
+}
+
+/// The last events after one revision and up to another, oldest first: as many as one read gives. Whether these are all.
+async fn before(
+    service: &Service,
+    key: &SessionKey,
+    (begin, last): (Revision, Revision),
+) -> Result<(Vec<(Revision, Recorded)>, bool), ServiceError> {
+    let mut after = begin;
+    let mut fits = true;
+    loop {
+        let recorded = service.sessions.events(key, after, STRETCH_BYTES).await?;
+        let Some((reached, _)) = recorded.last() else {
+            return Ok((Vec::new(), fits));
+        };
+        if *reached >= last {
+            let within = recorded.into_iter().filter(|(at, _)| *at <= last);
+            return Ok((within.collect(), fits));
+        }
+        fits = false;
+        after = *reached;
+    }
 }
 
 /// Recorded events as callers see them, those of the wanted kinds.

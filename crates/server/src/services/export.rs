@@ -6,15 +6,20 @@ mod complete;
 use async_stream::try_stream;
 use bytes::Bytes;
 use palimpsest_core::codec;
-use palimpsest_core::ids::{Revision, SessionKey};
+use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::Session;
 use palimpsest_core::view::{Provider, WireBlock};
-use palimpsest_proto::context::v1::{ExportTranscriptRequest, ExportTranscriptResponse, Format};
+use palimpsest_proto::context::v1::{
+    BlockRef, ExportTranscriptRequest, ExportTranscriptResponse, Format, ResultLoss,
+    UnreadableResult,
+};
+use palimpsest_store::Position;
 use tonic::Status;
 
 use super::Service;
 use super::context::Replies;
 use super::originals::{Original, Walk, put_back};
+use super::results::{Loss, stored_text};
 use crate::convert;
 use crate::errors::ServiceError;
 
@@ -63,6 +68,21 @@ impl File {
         data.into()
     }
 
+    /// The line of a result whose message has not come; nothing where the format has none for it.
+    async fn pending(
+        &mut self,
+        service: &Service,
+        key: &SessionKey,
+        result: &Pending,
+    ) -> Result<Bytes, ServiceError> {
+        Ok(match self {
+            Self::Complete(lines) => lines
+                .pending(result, result.text(service, key).await?)
+                .into(),
+            Self::ClaudeCode(_) | Self::Array(_) => Bytes::new(),
+        })
+    }
+
     fn end(&self) -> Bytes {
         match self {
             Self::Array(_) => "\n]\n".into(),
@@ -79,20 +99,17 @@ pub(super) async fn export(
     let key = convert::session_key(&request.session, "session")?;
     let inline = request.inline_results.unwrap_or(true);
     let partial = request.filter.is_some() || !inline;
-    let filter = convert::message_filter(request.filter)?;
-    let begin = |session: &Session| {
-        let file = File::new(request.format, session, partial);
-        (session.revision(), file)
-    };
-    let (revision, file) = service.sessions.read(&key, begin).await?;
+    let filter = convert::message_filter(request.filter, service.limits())?;
+    let look = |session: &Session| File::new(request.format, session, partial);
+    let begun = Walk::begin_with(service, &key, (filter, false), None, look);
+    let (mut walk, file) = begun.await?;
     let mut file = file?;
-    let mut walk = Walk::begin(service, &key, filter, false, None).await?;
     let service = service.clone();
     let stream = try_stream! {
         let mut exported = 0;
-        let begin = file.begin();
-        if !begin.is_empty() {
-            yield part(begin, exported);
+        let head = file.begin();
+        if !head.is_empty() {
+            yield part(head, exported);
         }
         while !walk.is_done() {
             let originals = walk.chunk(&service, usize::MAX).await.map_err(Status::from)?;
@@ -103,14 +120,26 @@ pub(super) async fn export(
                 }
                 let data = file.message(&original, exported == 0);
                 exported += 1;
+                yield ExportTranscriptResponse {
+                    unreadable_results: unreadable(&original),
+                    ..part(data, exported)
+                };
+            }
+        }
+        if inline && !partial {
+            let pending = Pending::of(&service, &key).await.map_err(Status::from)?;
+            for result in pending {
+                let data = file.pending(&service, &key, &result).await.map_err(Status::from)?;
                 yield part(data, exported);
             }
         }
+        service.sessions.confirm(&key, walk.position()).await.map_err(ServiceError::from)?;
         yield ExportTranscriptResponse {
             data: file.end(),
             exported_messages: exported,
             last: true,
-            revision: revision.get(),
+            revision: walk.position().revision.get(),
+            ..ExportTranscriptResponse::default()
         };
     };
     Ok(Box::pin(stream))
@@ -121,9 +150,9 @@ pub(super) async fn export(
 #[derive(Debug)]
 pub struct CompleteExport {
     key: SessionKey,
-    revision: Revision,
     walk: Walk,
     lines: complete::Lines,
+    lost: Option<(Box<str>, Loss)>,
     is_begun: bool,
     is_ended: bool,
 }
@@ -131,22 +160,29 @@ pub struct CompleteExport {
 impl CompleteExport {
     /// Begins an export.
     pub(crate) async fn begin(service: &Service, key: &SessionKey) -> Result<Self, ServiceError> {
-        let filter = convert::message_filter(None)?;
-        let begin = |session: &Session| (session.revision(), complete::Lines::of(session, false));
-        let (revision, lines) = service.sessions.read(key, begin).await?;
+        let filter = convert::message_filter(None, service.limits())?;
+        let look = |session: &Session| complete::Lines::of(session, false);
+        let begun = Walk::begin_with(service, key, (filter, false), None, look);
+        let (walk, lines) = begun.await?;
         Ok(Self {
             key: key.clone(),
-            revision,
-            walk: Walk::begin(service, key, filter, false, None).await?,
+            walk,
             lines,
+            lost: None,
             is_begun: false,
             is_ended: false,
         })
     }
 
-    /// The session's revision when the export began.
-    pub(crate) const fn revision(&self) -> Revision {
-        self.revision
+    /// The session's position when the export began.
+    pub(crate) const fn position(&self) -> Position {
+        self.walk.position()
+    }
+
+    /// A stored result that the lines so far lack, because it is lost for good.
+    pub(crate) fn lost(&self) -> Option<(&str, Loss)> {
+        let lost = self.lost.as_ref();
+        lost.map(|(file, loss)| (&**file, *loss))
     }
 
     /// The next lines; none after the last.
@@ -158,16 +194,83 @@ impl CompleteExport {
             return Ok(Some(vec![self.lines.begin().into()]));
         }
         if self.walk.is_done() {
-            let is_ended = std::mem::replace(&mut self.is_ended, true);
-            return Ok((!is_ended).then(|| vec![self.lines.end().into()]));
+            if std::mem::replace(&mut self.is_ended, true) {
+                return Ok(None);
+            }
+            let mut lines: Vec<Bytes> = Vec::new();
+            for pending in Pending::of(service, &self.key).await? {
+                let text = pending.text(service, &self.key).await?;
+                if let Err(loss) = text {
+                    self.lost.get_or_insert((pending.file.clone(), loss));
+                }
+                lines.push(self.lines.pending(&pending, text).into());
+            }
+            service.sessions.confirm(&self.key, self.position()).await?;
+            lines.push(self.lines.end().into());
+            return Ok(Some(lines));
         }
         let mut originals = self.walk.chunk(service, usize::MAX).await?;
         for original in &mut originals {
             put_back(service, &self.key, original).await?;
+            let lost = original.unreadable.first();
+            let lost = lost.map(|it| (it.file.clone(), it.loss));
+            self.lost = self.lost.take().or(lost);
         }
         let lines = originals.iter().map(|it| self.lines.line(it).into());
         Ok(Some(lines.collect()))
     }
+}
+
+/// A stored result whose message has not come: it is in its file alone.
+#[derive(Debug)]
+struct Pending {
+    tool_use_id: Box<str>,
+    tool: Box<str>,
+    file: Box<str>,
+    sha256: [u8; 32],
+}
+
+impl Pending {
+    /// Those of a session, oldest first.
+    async fn of(service: &Service, key: &SessionKey) -> Result<Vec<Self>, ServiceError> {
+        let find = |session: &Session| {
+            let stored = session.stored();
+            let pending = session.offers().iter().filter_map(|offer| {
+                let kept = offer.kept.as_ref()?;
+                stored.in_file(&kept.file).is_none().then(|| Self {
+                    tool_use_id: offer.tool_use_id.clone(),
+                    tool: offer.tool.clone(),
+                    file: kept.file.clone(),
+                    sha256: kept.sha256,
+                })
+            });
+            pending.collect()
+        };
+        Ok(service.sessions.read(key, find).await?)
+    }
+
+    async fn text(
+        &self,
+        service: &Service,
+        key: &SessionKey,
+    ) -> Result<Result<(String, bool), Loss>, ServiceError> {
+        stored_text(service, key, &self.file, &self.sha256).await
+    }
+}
+
+fn unreadable(original: &Original) -> Vec<UnreadableResult> {
+    let lost = original.unreadable.iter().map(|lost| UnreadableResult {
+        block: Some(BlockRef {
+            message_id: original.entry.id.to_string(),
+            block_index: lost.block.into(),
+        }),
+        file: lost.file.to_string(),
+        loss: match lost.loss {
+            Loss::Missing => ResultLoss::Missing.into(),
+            Loss::Damaged => ResultLoss::Damaged.into(),
+        },
+    });
+    lost.collect()
 }
 
 fn part(data: Bytes, exported_messages: u64) -> ExportTranscriptResponse {

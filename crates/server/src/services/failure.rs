@@ -24,7 +24,13 @@ impl From<SessionsError> for ServiceError {
                 session,
                 retry_after: SOON,
             },
-            SessionsError::Contended => Self::StoreUnavailable { retry_after: SOON },
+            SessionsError::Contended | SessionsError::Moved(_) => {
+                Self::StoreUnavailable { retry_after: SOON }
+            }
+            SessionsError::HistoryChanged(session) => Self::HistoryChanged {
+                session,
+                retry_after: SOON,
+            },
             SessionsError::Store(error) => error.into(),
             SessionsError::Quota(exceeded) => Self::QuotaExceeded(exceeded),
             SessionsError::Expired => Self::DeadlineExceeded,
@@ -50,6 +56,10 @@ impl From<StoreError> for ServiceError {
             },
             StoreError::Read(_) => {
                 tracing::warn!(%error, "failed to read the store");
+                Self::StoreUnavailable { retry_after: SOON }
+            }
+            StoreError::Short(_) => {
+                tracing::warn!(%error, "the store could not write");
                 Self::StoreUnavailable { retry_after: SOON }
             }
             StoreError::Unreachable(_) | StoreError::Setup(_) => {

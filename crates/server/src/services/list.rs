@@ -1,6 +1,7 @@
 //! `ListSessions`.
 
 use std::collections::{BinaryHeap, HashMap};
+use std::time::Duration;
 
 use palimpsest_core::ids::{ProjectId, SessionKey, Timestamp};
 use palimpsest_core::session::About;
@@ -8,10 +9,12 @@ use palimpsest_proto::context::v1::{
     ListSessionsRequest, ListSessionsResponse, Session, SessionOrder,
 };
 use palimpsest_store::{Head, MAX_LIST};
+use tokio::time::sleep;
 
 use super::Service;
 use crate::convert::{self, Cursor};
 use crate::errors::ServiceError;
+use crate::grpc::{Deadline, Turn};
 
 const DEFAULT_PAGE: u32 = 50;
 
@@ -62,13 +65,13 @@ pub(super) async fn list(
     let digest = convert::body_digest(&request);
     let after = match convert::page_token(&request.page_token, digest)? {
         Some(Cursor::Named(rank, name)) => Some(Place { rank, name }),
-        Some(Cursor::Number(_)) => return Err(ServiceError::InvalidPageToken),
+        Some(Cursor::Number(_) | Cursor::Within(..)) => return Err(ServiceError::InvalidPageToken),
         None => None,
     };
     let order = SessionOrder::try_from(request.order)
         .map_err(|_| ServiceError::invalid("order", "is not an order that this server knows"))?;
-    let filter = convert::session_filter(request.filter)?;
-    let page = scan(service, &project, order, &filter, after, size).await?;
+    let filter = convert::session_filter(request.filter, service.limits())?;
+    let (page, unreadable_sessions) = scan(service, &project, order, &filter, after, size).await?;
     let more = page.len() > size;
     let mut page = page;
     page.truncate(size);
@@ -85,11 +88,73 @@ pub(super) async fn list(
             .map(|candidate| candidate.session)
             .collect(),
         next_page_token,
+        unreadable_sessions,
     })
 }
 
+/// The rows of a project, in steps. One list of this process makes a step at a time and rests after it while changes are in
+/// flight, so that all lists together take at most half a core from commits.
+struct Steps<'a> {
+    service: &'a Service,
+    project: &'a ProjectId,
+    from: Option<SessionKey>,
+    is_done: bool,
+    unreadable: u64,
+}
+
+/// The longest rest after one step.
+const REST: Duration = Duration::from_millis(50);
+
+impl<'a> Steps<'a> {
+    fn of(service: &'a Service, project: &'a ProjectId) -> Self {
+        Self {
+            service,
+            project,
+            from: None,
+            is_done: false,
+            unreadable: 0,
+        }
+    }
+
+    /// The rows of the next step, which may be none; nothing after the last one.
+    async fn next(&mut self) -> Result<Option<Vec<Listed>>, ServiceError> {
+        if self.is_done {
+            return Ok(None);
+        }
+        let service = self.service;
+        let turn = Turn::wait(service.lists.acquire()).await;
+        // Nobody waits for the answer any more.
+        if Deadline::current().is_some_and(|deadline| deadline.remaining().is_zero()) {
+            return Err(ServiceError::DeadlineExceeded);
+        }
+        let clock = service.sessions.clock();
+        let began = clock.monotonic();
+        let step = service
+            .sessions
+            .list_step(Some(self.project), self.from.as_ref(), MAX_LIST)
+            .await?;
+        self.is_done = step.next.is_none();
+        self.from = step.next;
+        self.unreadable += step.unreadable;
+        if !self.is_done && service.mutations.count() > 0 {
+            let took = clock.monotonic().saturating_sub(began);
+            Turn::wait(sleep(took.min(REST))).await;
+        }
+        drop(turn);
+        Ok(Some(step.sessions))
+    }
+
+    /// The number of unreadable rows that were skipped so far.
+    fn unreadable(&self) -> u32 {
+        u32::try_from(self.unreadable).unwrap_or(u32::MAX)
+    }
+}
+
+/// A session as its row has it.
+type Listed = (SessionKey, Head, About);
+
 /// The page after a place, and one more when more follow. The store knows no order but that of names,
-/// so every row of the project is looked at; what is kept is one page.
+/// so every row of the project is looked at; what is kept is one page. Beside it, how many rows cannot be read.
 async fn scan(
     service: &Service,
     project: &ProjectId,
@@ -97,16 +162,10 @@ async fn scan(
     filter: &convert::SessionFilter,
     after: Option<Place>,
     size: usize,
-) -> Result<Vec<Candidate>, ServiceError> {
+) -> Result<(Vec<Candidate>, u32), ServiceError> {
     let mut page: BinaryHeap<Candidate> = BinaryHeap::new();
-    let mut from: Option<SessionKey> = None;
-    loop {
-        let rows = service
-            .sessions
-            .list(Some(project), from.as_ref(), MAX_LIST)
-            .await?;
-        let full = rows.len() == MAX_LIST;
-        from = rows.last().map(|(key, ..)| key.clone());
+    let mut steps = Steps::of(service, project);
+    while let Some(rows) = steps.next().await? {
         for (key, head, about) in &rows {
             let place = Place {
                 rank: rank(order, about),
@@ -125,10 +184,8 @@ async fn scan(
                 }
             }
         }
-        if !full {
-            return Ok(page.into_sorted_vec());
-        }
     }
+    Ok((page.into_sorted_vec(), steps.unreadable()))
 }
 
 fn rank(order: SessionOrder, about: &About) -> i64 {
@@ -150,21 +207,12 @@ pub(super) async fn descendants(
     ancestor: &SessionKey,
 ) -> Result<Vec<SessionKey>, ServiceError> {
     let mut children: HashMap<SessionKey, Vec<SessionKey>> = HashMap::new();
-    let mut from: Option<SessionKey> = None;
-    loop {
-        let rows = service
-            .sessions
-            .list(Some(&ancestor.project), from.as_ref(), MAX_LIST)
-            .await?;
-        let full = rows.len() == MAX_LIST;
-        from = rows.last().map(|(key, ..)| key.clone());
+    let mut steps = Steps::of(service, &ancestor.project);
+    while let Some(rows) = steps.next().await? {
         for (key, _, about) in rows {
             if let Some(parent) = about.parent {
                 children.entry(parent).or_default().push(key);
             }
-        }
-        if !full {
-            break;
         }
     }
     let mut found = Vec::new();

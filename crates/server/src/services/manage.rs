@@ -1,7 +1,7 @@
 //! `CreateSession`, `GetSession`, `UpdateSession`.
 
 use palimpsest_core::command::{Command, Rejection};
-use palimpsest_core::ids::{Revision, SessionId, SessionKey};
+use palimpsest_core::ids::{ProjectId, Revision, SessionId, SessionKey};
 use palimpsest_core::message::Digest;
 use palimpsest_core::policy::Overlay;
 use palimpsest_core::session::{Method, RequestStamp, Session};
@@ -13,8 +13,10 @@ use uuid::Builder;
 
 use super::append::expected;
 use super::{Service, fidelity};
+use crate::access::Right;
 use crate::convert::{self, ChangedSession};
 use crate::errors::ServiceError;
+use crate::grpc::Ticket;
 use crate::sessions::{Missing, SessionsError, Transaction, prepare};
 
 pub(super) async fn create(
@@ -35,6 +37,7 @@ pub(super) async fn create(
         return Err(ServiceError::invalid(field, what));
     }
     may_choose(service, &new.overrides)?;
+    keeps_redacting(service, &new.project, &new.overrides)?;
     new.create.request.clone_from(&stamp);
     let session = match new.session {
         Some(session) => session,
@@ -129,6 +132,7 @@ pub(super) async fn get(
 pub(super) async fn update(
     service: &Service,
     request: UpdateSessionRequest,
+    ticket: Option<&Ticket>,
 ) -> Result<UpdateSessionResponse, ServiceError> {
     let (request_id, limits) = (request.request_id.clone(), service.limits());
     let body = || convert::body_digest(&request);
@@ -136,11 +140,27 @@ pub(super) async fn update(
     let mut change = convert::update(request, limits)?;
     if let Some(policy) = &change.policy {
         may_choose(service, policy.given())?;
+        keeps_redacting(service, &change.session.project, policy.given())?;
     }
     change.update.request = stamp;
     let key = change.session.clone();
     let inherited = service.sessions.policies().inherited(&key.project);
+    let hold = change.update.hold.as_deref();
+    let changes = |session: &Session| changes_hold(session, hold);
+    // A hold protects from deletion, so that whoever takes it away needs the right to delete.
+    let denied = service.authorize_also(ticket, Right::Admin, &key).err();
+    let may_change = denied.is_none();
+    if let Some(denied) = denied
+        && service.sessions.read(&key, changes).await?
+    {
+        return Err(denied);
+    }
     let decide = |transaction: &mut Transaction<'_>| {
+        let was_set = transaction.session().is_some_and(changes);
+        if was_set && !may_change {
+            let what = "was set by another call meanwhile, and only the right admin may change it";
+            return Err(Rejection::invalid("session.hold", what));
+        }
         let mut update = change.update.clone();
         update.expected_revision = expected(update.expected_revision, transaction)?;
         update.policy = new_policy(&change, inherited, transaction)?;
@@ -166,6 +186,12 @@ pub(super) async fn update(
     })
 }
 
+/// Returns true if a session is on hold and an update lifts that, or gives another reason for it.
+fn changes_hold(session: &Session, hold: Option<&str>) -> bool {
+    let now = &*session.about().hold;
+    !now.is_empty() && hold.is_some_and(|hold| hold != now)
+}
+
 /// The setting that names a hook service.
 const ENDPOINT: &str = "policy.hooks.endpoint";
 
@@ -179,6 +205,29 @@ fn may_choose(service: &Service, settings: &Overlay) -> Result<(), ServiceError>
             model,
         }),
     }
+}
+
+/// Refuses settings that leave secrets in summaries where the configuration takes them out.
+fn keeps_redacting(
+    service: &Service,
+    project: &ProjectId,
+    settings: &Overlay,
+) -> Result<(), ServiceError> {
+    let off = settings.get(&["summary", "redact_secrets"]) == Some(&false.into());
+    if off
+        && service
+            .sessions
+            .policies()
+            .of(project)
+            .summary
+            .redact_secrets
+    {
+        let field = convert::in_overrides("policy.summary.redact_secrets");
+        let what = "cannot be false for a session: the server requires it; its operator sets \
+                    `policy.summary.redact_secrets` in the server's configuration";
+        return Err(ServiceError::invalid(field, what));
+    }
+    Ok(())
 }
 
 /// What an update lays over the policy of its session.

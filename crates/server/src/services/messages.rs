@@ -1,5 +1,6 @@
 //! `ListMessages`: the originals, whatever the view makes of them.
 
+use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::Session;
 use palimpsest_proto::context::v1::{ListMessagesRequest, ListMessagesResponse, TranscriptMessage};
 use prost::Message as _;
@@ -8,6 +9,7 @@ use super::Service;
 use super::originals::{Original, Walk};
 use crate::convert::{self, BlockStatuses, Content, Cursor, Form};
 use crate::errors::ServiceError;
+use crate::sessions::SessionsError;
 
 const DEFAULT_PAGE: u32 = 100;
 
@@ -19,7 +21,8 @@ pub(super) async fn list(
     let limits = service.limits_of(&key).await?;
     let size = convert::page_size(request.page_size, DEFAULT_PAGE, limits.max_page_size)?;
     let digest = convert::body_digest(&request);
-    let from = number(convert::page_token(&request.page_token, digest)?.as_ref())?;
+    let from = convert::page_token(&request.page_token, digest)?;
+    let from = place(service, &key, from.as_ref()).await?;
     let content = match convert::form(request.form, "form")? {
         _ if request.omit_content => Content::Omitted,
         Form::Typed => Content::Typed,
@@ -28,13 +31,10 @@ pub(super) async fn list(
             Content::Json(format.unwrap_or_default())
         }
     };
-    let filter = convert::message_filter(request.filter)?;
+    let filter = convert::message_filter(request.filter, service.limits())?;
     let mut walk = Walk::begin(service, &key, filter, request.descending, from).await?;
     let mut response = ListMessagesResponse {
-        revision: service
-            .sessions
-            .read(&key, |session| session.revision().get())
-            .await?,
+        revision: walk.position().revision.get(),
         ..ListMessagesResponse::default()
     };
     let (mut bytes, mut next) = (0, None);
@@ -55,7 +55,7 @@ pub(super) async fn list(
         }
     }
     response.next_page_token = next
-        .map(|next| convert::page_token_text(&Cursor::Number(next), digest))
+        .map(|next| convert::page_token_text(&Cursor::Within(walk.position(), next), digest))
         .unwrap_or_default();
     Ok(response)
 }
@@ -75,6 +75,24 @@ pub(super) fn number(cursor: Option<&Cursor>) -> Result<Option<u64>, ServiceErro
     match cursor {
         None => Ok(None),
         Some(Cursor::Number(number)) => Ok(Some(*number)),
-        Some(Cursor::Named(..)) => Err(ServiceError::InvalidPageToken),
+        Some(_) => Err(ServiceError::InvalidPageToken),
+    }
+}
+
+/// The place in a session at which a page begins. The token of a page is refused when the session that the pages
+/// before it were read from is not there any more: the rest of another one would be put behind them.
+pub(super) async fn place(
+    service: &Service,
+    key: &SessionKey,
+    cursor: Option<&Cursor>,
+) -> Result<Option<u64>, ServiceError> {
+    let (position, number) = match cursor {
+        None => return Ok(None),
+        Some(Cursor::Within(position, number)) => (*position, *number),
+        Some(_) => return Err(ServiceError::InvalidPageToken),
+    };
+    match service.sessions.confirm(key, position).await {
+        Err(SessionsError::HistoryChanged(_)) => Err(ServiceError::InvalidPageToken),
+        confirmed => Ok(confirmed.map(|()| Some(number))?),
     }
 }

@@ -27,12 +27,14 @@ mod memory;
 mod messages;
 mod originals;
 mod overflow;
+mod overrides;
 mod persist;
 mod prepare;
 mod restore;
 mod results;
 mod rewind;
 mod search;
+mod searching;
 mod session;
 mod snip;
 mod staging;
@@ -49,6 +51,7 @@ use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::Prices;
 use palimpsest_core::session::Session;
 use palimpsest_store::blobs::Blobs;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::{Response, Status};
 
@@ -64,6 +67,7 @@ use crate::summarizer::Models;
 pub use backup::AdminHandlers;
 pub use context::ContextHandlers;
 pub use export::CompleteExport;
+pub(crate) use results::Loss;
 pub use session::SessionHandlers;
 
 /// What handlers work with.
@@ -85,6 +89,9 @@ pub struct Service {
     asks_who: bool,
     quotas: Option<Arc<Quotas>>,
     metrics: Metrics,
+    /// The turn of one list of sessions at a time.
+    lists: Arc<Semaphore>,
+    searches: Arc<searching::Searches>,
 }
 
 impl Service {
@@ -111,6 +118,8 @@ impl Service {
             asks_who: false,
             quotas: None,
             metrics: Metrics::default(),
+            lists: Arc::new(Semaphore::new(1)),
+            searches: Arc::default(),
         }
     }
 
@@ -171,6 +180,15 @@ impl Service {
     async fn limits_of(&self, key: &SessionKey) -> Result<Limits, ServiceError> {
         let narrowed = |session: &Session| self.limits().narrowed_by(&session.policy().limits);
         Ok(self.sessions.read(key, narrowed).await?)
+    }
+
+    /// True if secrets leave what is summarised: the session's policy says so, or the configuration.
+    fn redacts(&self, session: &Session) -> bool {
+        let required = || {
+            let project = &session.key().project;
+            self.sessions.policies().of(project).summary.redact_secrets
+        };
+        session.policy().summary.redact_secrets || required()
     }
 
     fn next_id(&self) -> impl FnMut() -> MessageId {

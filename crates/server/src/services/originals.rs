@@ -6,9 +6,10 @@ use std::sync::Arc;
 use palimpsest_core::ids::{MessageId, Ordinal, Revision, SessionKey};
 use palimpsest_core::message::{Block, Message};
 use palimpsest_core::session::{Entry, Session};
+use palimpsest_store::Position;
 
 use super::Service;
-use super::results::in_file;
+use super::results::{Loss, stored_text};
 use crate::convert::{self, Filter};
 use crate::errors::ServiceError;
 
@@ -25,12 +26,24 @@ pub(super) struct Original {
     pub(super) ordinal: Ordinal,
     pub(super) entry: Entry,
     pub(super) message: Arc<Message>,
+    /// The stored results of the message that [`put_back`] found to be lost.
+    pub(super) unreadable: Vec<Unreadable>,
+}
+
+/// A stored result that is lost for good: its replacement stays in the message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Unreadable {
+    pub(super) block: u16,
+    pub(super) file: Box<str>,
+    pub(super) loss: Loss,
 }
 
 /// A walk over a transcript, a chunk at a time.
 #[derive(Debug)]
 pub(super) struct Walk {
     key: SessionKey,
+    /// The position at which the walk began.
+    position: Position,
     filter: Filter,
     descending: bool,
     /// The next place to look at, and the place where the walk ends; the end is not looked at.
@@ -47,13 +60,26 @@ impl Walk {
         descending: bool,
         from: Option<u64>,
     ) -> Result<Self, ServiceError> {
-        let start = |session: &Session| {
+        let (walk, ()) = Self::begin_with(service, key, (filter, descending), from, |_| ()).await?;
+        Ok(walk)
+    }
+
+    /// Begins a walk, and looks at the session as it is then.
+    pub(super) async fn begin_with<T>(
+        service: &Service,
+        key: &SessionKey,
+        (filter, descending): (Filter, bool),
+        from: Option<u64>,
+        look: impl FnOnce(&Session) -> T,
+    ) -> Result<(Self, T), ServiceError> {
+        let start = |session: &Session, position| {
             let transcript = session.transcript();
             let filter = filter.resolve(session)?;
             let range = filter.range(transcript.len());
-            Ok::<_, palimpsest_core::command::Rejection>((filter, range))
+            Ok::<_, palimpsest_core::command::Rejection>((filter, range, position, look(session)))
         };
-        let (filter, range) = service.sessions.read(key, start).await??;
+        let started = service.sessions.read_positioned(key, start).await?;
+        let (filter, range, position, seen) = started?;
         let from = from.and_then(|from| usize::try_from(from).ok());
         // Downwards, places are counted from the end so that both directions go up.
         let (next, end) = if descending {
@@ -61,13 +87,20 @@ impl Walk {
         } else {
             (from.unwrap_or(range.start).max(range.start), range.end)
         };
-        Ok(Self {
+        let walk = Self {
             key: key.clone(),
+            position,
             filter,
             descending,
             next,
             end,
-        })
+        };
+        Ok((walk, seen))
+    }
+
+    /// The position at which the walk began.
+    pub(super) const fn position(&self) -> Position {
+        self.position
     }
 
     /// Whether nothing follows.
@@ -123,6 +156,8 @@ impl Walk {
             };
             originals = service.sessions.read(&self.key, judge).await?;
         }
+        // Neither the index nor the contents are of a history that took the place of the walk's.
+        service.sessions.confirm(&self.key, self.position).await?;
         if self.descending {
             originals.reverse();
         }
@@ -158,13 +193,15 @@ pub(super) async fn contents(
             ordinal,
             entry,
             message,
+            unreadable: Vec::new(),
         });
     }
     Ok(originals)
 }
 
 /// Puts back what a tool returned where a caller appended what stands in its place: that original is
-/// in a file alone. When the file cannot be had, the message stays as it was appended.
+/// in a file alone. A file that is lost for good is noted, and the message stays as it was appended. A file that
+/// cannot be read now is an error: nobody can tell yet what it holds.
 pub(super) async fn put_back(
     service: &Service,
     key: &SessionKey,
@@ -182,9 +219,12 @@ pub(super) async fn put_back(
             .collect::<Vec<_>>()
     };
     for (block, file, sha256) in service.sessions.read(key, files).await? {
-        let Ok((text, is_json)) = in_file(service, key, &file, &sha256).await else {
-            tracing::warn!(session = %key, "a stored result cannot be read; its replacement is shown");
-            continue;
+        let (text, is_json) = match stored_text(service, key, &file, &sha256).await? {
+            Ok(read) => read,
+            Err(loss) => {
+                original.unreadable.push(Unreadable { block, file, loss });
+                continue;
+            }
         };
         let message = Arc::make_mut(&mut original.message);
         if let Some(Block::ToolResult(result)) = message.blocks.get_mut(usize::from(block)) {

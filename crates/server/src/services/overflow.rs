@@ -2,8 +2,9 @@
 //! where it is not enough the oldest rounds leave without a summary.
 
 use palimpsest_core::command::{Command, DropOldest};
-use palimpsest_core::event::{Event, Recorded};
+use palimpsest_core::event::{Asked, Event, Recorded};
 use palimpsest_core::ids::{Revision, SessionKey};
+use palimpsest_core::policy::BudgetState;
 use palimpsest_core::session::Session;
 
 use super::Service;
@@ -41,6 +42,7 @@ pub(super) async fn drop_oldest(
             Need::Something => None,
         };
         let drop = DropOldest {
+            asked: Asked::Provider,
             tokens,
             made: made.clone(),
         };
@@ -61,6 +63,50 @@ pub(super) async fn drop_oldest(
         (Dropped::By(revision, event), _) => Ok(Some((revision, *event))),
         (Dropped::Nothing, tokens) => Err(ServiceError::PromptTooLong { tokens }),
     }
+}
+
+/// Returns true if the policy lets the oldest rounds of a view leave without a summary, and the view is so
+/// full that they should.
+pub(super) fn is_to_be_truncated(session: &Session) -> bool {
+    let policy = &session.policy().autocompact;
+    let is_on = policy.enabled && policy.truncate_when_critical;
+    is_on && session.budget_state() >= BudgetState::Critical
+}
+
+/// Lets the oldest rounds of a critical view leave, until it is below the warning threshold: cutting it a
+/// little every time would rewrite the provider's cache every time.
+pub(super) async fn truncate(
+    service: &Service,
+    key: &SessionKey,
+) -> Result<Option<(Revision, Event)>, ServiceError> {
+    if !service.sessions.read(key, is_to_be_truncated).await? {
+        return Ok(None);
+    }
+    let made = made(service, key).await?;
+    let decide = |transaction: &mut Transaction<'_>| {
+        let session = transaction.session().filter(|one| is_to_be_truncated(one));
+        let Some(session) = session else {
+            return Ok(None);
+        };
+        let points = session.thresholds();
+        // In a small window the warning threshold may be at nothing.
+        let target = points.warn.max(points.critical / 2);
+        let over = session.tokens().tokens.saturating_sub(target);
+        let outcome = transaction.run(Command::DropOldest(DropOldest {
+            asked: Asked::Auto,
+            tokens: Some(over),
+            made: made.clone(),
+        }))?;
+        Ok(match (outcome, transaction.events().last()) {
+            (Outcome::Done(Some(revision)), Some(Recorded { event, .. })) => {
+                Some((revision, event.clone()))
+            }
+            _ => None,
+        })
+    };
+    let (sessions, missing) = (&service.sessions, &Missing::Refuse);
+    let dropped = sessions.write(key, missing, decide, |_, dropped| Ok(dropped.clone()));
+    Ok(dropped.await?)
 }
 
 #[derive(Clone)]

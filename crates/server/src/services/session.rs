@@ -12,6 +12,7 @@ use tonic::{Request, Response, Status, async_trait};
 
 use super::context::Replies;
 use super::{Service, delete, events, export, list, manage, messages, reply, search};
+use crate::grpc::Ticket;
 
 /// The handlers of `SessionService`.
 #[derive(Debug, Clone)]
@@ -40,8 +41,12 @@ impl SessionService for SessionHandlers {
         &self,
         request: Request<UpdateSessionRequest>,
     ) -> Result<Response<UpdateSessionResponse>, Status> {
+        let ticket = request.extensions().get::<Ticket>().cloned();
         let (service, request) = (self.0.clone(), self.0.enter(request)?);
-        let change = Box::pin(async move { Box::pin(manage::update(&service, request)).await });
+        let change =
+            Box::pin(
+                async move { Box::pin(manage::update(&service, request, ticket.as_ref())).await },
+            );
         reply(self.0.mutations.uncancelled(change).await)
     }
 

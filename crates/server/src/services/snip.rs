@@ -25,6 +25,14 @@ pub(super) async fn snip(
     let request_id = request.request_id.clone();
     let body = || convert::body_digest(&request);
     let stamp = convert::request_stamp(&request_id, Method::Snip, body, service.limits())?;
+    let limits = service.limits();
+    convert::at_most(request.turn_ids.len(), limits.max_messages, "turn_ids")?;
+    convert::at_most(
+        request.message_ids.len(),
+        limits.max_messages,
+        "message_ids",
+    )?;
+    convert::at_most(request.blocks.len(), limits.max_blocks, "blocks")?;
     let mut blocks = Vec::new();
     for (index, block) in request.blocks.iter().enumerate() {
         blocks.push(block_ref(block, &format!("blocks[{index}]"))?);

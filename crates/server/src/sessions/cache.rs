@@ -1,18 +1,19 @@
 //! Which sessions stay in memory: those used last, within a number of bytes.
 //!
-//! No crate serves here: the weight of a session changes while it is kept, and one that is in use
-//! must stay, or a second handle of it would compete with the first.
+//! No crate serves here: the weight of a session changes while it is kept, and the handle of one that is in use
+//! must stay, or a second handle of it would compete with the first. What is behind the handle may go while nobody
+//! works on it: who only watches a session does not need it in memory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use palimpsest_core::ids::SessionKey;
 
-use super::handle::Handle;
+use super::handle::{Handle, Loaded};
 
 /// What an entry costs beside its session.
 const ENTRY_BYTES: usize = 512;
-/// How many entries that are in use are passed over before an eviction gives up.
+/// How many entries that are in use an eviction looks at before it gives up. The next one looks at others.
 const MAX_PASSED_OVER: usize = 64;
 
 #[derive(Debug)]
@@ -91,7 +92,9 @@ impl Cache {
         );
         inner.order.insert(now, key.clone());
         inner.bytes += ENTRY_BYTES;
-        inner.evict(self.max_bytes);
+        let evicted = inner.evict(self.max_bytes);
+        drop(inner);
+        drop(evicted);
         handle
     }
 
@@ -110,7 +113,9 @@ impl Cache {
         let bytes = bytes + ENTRY_BYTES;
         let before = std::mem::replace(&mut slot.bytes, bytes);
         inner.bytes = inner.bytes - before + bytes;
-        inner.evict(self.max_bytes);
+        let evicted = inner.evict(self.max_bytes);
+        drop(inner);
+        drop(evicted);
     }
 
     /// Whether somebody holds the session's handle: a call that works on it, or one that watches it.
@@ -139,33 +144,47 @@ impl Cache {
 }
 
 impl Inner {
-    /// Lets go of what was used longest ago and is not in use.
-    fn evict(&mut self, max_bytes: usize) {
+    /// Lets go of what was used longest ago. Of what is in use the handle stays, and the session goes if nobody works
+    /// on it now. Returns what is to be dropped when the lock is free again: a large session takes its time.
+    fn evict(&mut self, max_bytes: usize) -> Vec<Evicted> {
+        let mut evicted = Vec::new();
         let mut passed_over = 0;
-        let mut from = 0;
         while self.bytes > max_bytes && passed_over < MAX_PASSED_OVER {
-            let Some((&used, key)) = self.order.range(from..).next() else {
-                return;
+            let Some((_, key)) = self.order.pop_first() else {
+                break;
             };
-            let in_use = self
-                .slots
-                .get(key)
-                .is_some_and(|slot| Arc::strong_count(&slot.handle) > 1);
-            if in_use {
-                passed_over += 1;
-                from = used + 1;
+            let Some(slot) = self.slots.get_mut(&key) else {
                 continue;
-            }
-            if let Some(slot) = self
-                .order
-                .remove(&used)
-                .and_then(|key| self.slots.remove(&key))
-            {
+            };
+            if Arc::strong_count(&slot.handle) == 1 {
                 self.bytes -= slot.bytes;
                 self.evictions += 1;
+                evicted.extend(
+                    self.slots
+                        .remove(&key)
+                        .map(|slot| Evicted::Slot(slot.handle)),
+                );
+                continue;
             }
+            passed_over += 1;
+            if let Some(loaded) = slot.handle.release() {
+                self.bytes -= std::mem::replace(&mut slot.bytes, ENTRY_BYTES) - ENTRY_BYTES;
+                self.evictions += 1;
+                evicted.push(Evicted::Session(Box::new(loaded)));
+            }
+            // The next look begins with others.
+            self.uses += 1;
+            slot.used = self.uses;
+            self.order.insert(self.uses, key);
         }
+        evicted
     }
+}
+
+/// What left the cache and is dropped in a moment.
+enum Evicted {
+    Slot(#[expect(dead_code, reason = "it is held to be dropped")] Arc<Handle>),
+    Session(#[expect(dead_code, reason = "it is held to be dropped")] Box<Loaded>),
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
 //! Whether what a transaction adds may be stored: by its project's quotas, and by the room on disk.
 
 use palimpsest_core::event::Event;
-use palimpsest_core::ids::{Revision, SessionKey};
+use palimpsest_core::ids::SessionKey;
+use palimpsest_store::StoreError;
 
 use super::{Sessions, SessionsError, Transaction};
+use crate::quotas::{Exceeded, Reserved};
 
 /// Whether an event brings what its caller wants kept. What the service itself does with that, such as
 /// clearing or compacting it, makes views smaller and is never refused.
-const fn grows(event: &Event) -> bool {
+pub(super) const fn grows(event: &Event) -> bool {
     matches!(
         event,
         Event::SessionCreated(_)
@@ -17,50 +19,77 @@ const fn grows(event: &Event) -> bool {
     )
 }
 
-/// Refuses what the project may not store, and what has no room: a result is stored before its event,
-/// and would be left over.
-pub(super) async fn may_grow(
-    sessions: &Sessions,
-    key: &SessionKey,
-    transaction: &Transaction<'_>,
-) -> Result<(), SessionsError> {
-    let mut events = transaction.events().iter();
-    if transaction.events().is_empty() {
-        return Ok(());
-    }
-    if let Some(quotas) = &sessions.quotas
-        && events.any(|recorded| grows(&recorded.event))
-    {
-        let creates = transaction.revision_before() == Revision::ZERO;
-        let grown = quotas.may_grow(&*sessions.log, &key.project, creates);
-        grown.await?.map_err(SessionsError::Quota)?;
-    }
-    Ok(sessions.log.has_room().await?)
+/// What events a transaction may bring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Allowed {
+    #[default]
+    All,
+    /// Those that bring nothing new to keep.
+    Upkeep,
+    /// None at all.
+    None,
 }
 
-/// What a transaction adds, as far as is known before it is encoded.
-pub(super) struct Grown {
-    created: bool,
-    bytes: u64,
+/// Whether a session may grow, asked before anything is decided. A result is stored before its event, and would be left
+/// over where the event finds no room.
+pub(super) struct Growth {
+    quota: Option<Result<Exceeded, StoreError>>,
+    room: Option<StoreError>,
+    /// The place of a new session in the quotas, until it is there.
+    reserved: Reserved,
+    creates: bool,
 }
 
-impl Grown {
-    pub(super) fn of(transaction: &Transaction<'_>) -> Self {
-        let is_change = !transaction.events().is_empty();
-        Self {
-            created: is_change && transaction.revision_before() == Revision::ZERO,
-            bytes: transaction.blob_bytes(),
+impl Growth {
+    pub(super) async fn ask(sessions: &Sessions, key: &SessionKey, creates: bool) -> Self {
+        let mut growth = Self {
+            quota: None,
+            room: sessions.log.has_room().await.err(),
+            reserved: Reserved::default(),
+            creates,
+        };
+        if let Some(quotas) = &sessions.quotas {
+            match quotas.may_grow(&*sessions.log, &key.project, creates).await {
+                Ok(Ok(reserved)) => growth.reserved = reserved,
+                Ok(Err(exceeded)) => growth.quota = Some(Ok(exceeded)),
+                Err(error) => growth.quota = Some(Err(error)),
+            }
+        }
+        growth
+    }
+
+    pub(super) fn allowed(&self) -> Allowed {
+        match (&self.room, &self.quota) {
+            (Some(_), _) => Allowed::None,
+            (None, Some(_)) => Allowed::Upkeep,
+            (None, None) => Allowed::All,
         }
     }
 
-    /// Tells the quotas of it, once it is there.
-    pub(super) fn count(&self, sessions: &Sessions, key: &SessionKey) {
-        if let Some(quotas) = sessions
-            .quotas
-            .as_ref()
-            .filter(|_| self.created || self.bytes > 0)
+    /// The refusal of what a transaction brings, or of what it was about to bring.
+    pub(super) fn refusal(&mut self, transaction: &Transaction<'_>) -> Option<SessionsError> {
+        let mut events = transaction.events().iter();
+        let is_refused = transaction.is_refused();
+        if !is_refused && transaction.events().is_empty() {
+            return None;
+        }
+        if (is_refused || events.any(|recorded| grows(&recorded.event)))
+            && let Some(quota) = self.quota.take()
         {
-            quotas.grew(&key.project, self.created, self.bytes);
+            return Some(match quota {
+                Ok(exceeded) => SessionsError::Quota(exceeded),
+                Err(error) => error.into(),
+            });
+        }
+        self.room.take().map(SessionsError::from)
+    }
+
+    /// Tells the quotas what was stored, once it is there.
+    pub(super) fn count(self, sessions: &Sessions, key: &SessionKey, bytes: u64) {
+        if let Some(quotas) = &sessions.quotas
+            && (self.creates || bytes > 0)
+        {
+            quotas.grew(&key.project, self.reserved, bytes);
         }
     }
 }

@@ -102,6 +102,11 @@ impl Handle {
         self.state.lock().await
     }
 
+    /// Takes the session out of memory, unless somebody works on it. The next who does reads it again.
+    pub(super) fn release(&self) -> Option<Loaded> {
+        self.state.try_lock().ok()?.take()
+    }
+
     pub(super) fn announce(&self, revision: Revision) {
         self.changed.send_if_modified(|change| {
             let later = Change {
@@ -218,7 +223,7 @@ impl State {
         (wake, clock): (&Notify, &dyn Clock),
     ) -> Result<&Loaded, StoreError> {
         let now = transaction.now();
-        let blob_bytes = transaction.blob_bytes();
+        let (blob_bytes, settles) = (transaction.blob_bytes(), transaction.files());
         let (loaded, before, append) = transaction.into_parts();
         let Some(mut loaded) = loaded else {
             return Err(StoreError::Closed);
@@ -234,8 +239,9 @@ impl State {
                 events,
                 frame,
                 summary: row::encode(loaded.session.about()),
-                due: due.map_or(DueChange::Keep, DueChange::At),
+                due: due.map_or(DueChange::Keep, |due| DueChange::at(due, now)),
                 blob_bytes,
+                settles,
             };
             self.certain = clock.monotonic();
             let appending =
@@ -274,7 +280,7 @@ fn snapshot(log: &Arc<dyn SessionLog>, key: &SessionKey, loaded: &mut Loaded) {
 /// Follows a session's changes. As long as one is there, the session's handle stays the only one.
 #[derive(Debug)]
 pub struct Watcher {
-    /// Held so that the handle is not let go: a change must find its watchers.
+    /// Held so that the handle is not let go: a change must find its watchers. The session behind it may leave memory.
     _handle: Arc<Handle>,
     changes: watch::Receiver<Change>,
     /// How often the log is to be looked at, because others may write to it.

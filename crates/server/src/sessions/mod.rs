@@ -9,37 +9,42 @@ mod cache;
 mod counting;
 mod growth;
 mod handle;
+mod history;
+mod lists;
 mod load;
 mod policies;
 mod removal;
 mod row;
+mod storing;
 mod transaction;
 
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
 use palimpsest_core::command::{Create, Rejection};
 use palimpsest_core::event::Recorded;
-use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
+use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
-use palimpsest_core::session::{About, NotHeld, Session};
-use palimpsest_store::blobs::{BlobError, Blobs};
-use palimpsest_store::encoding::{DecodeError, decode_about};
-use palimpsest_store::{Head, Lease, Position, SessionLog, StoreError, crash_point};
-use tokio::sync::Notify;
+use palimpsest_core::session::{NotHeld, Session};
+use palimpsest_store::blobs::Blobs;
+use palimpsest_store::encoding::DecodeError;
+use palimpsest_store::{Lease, Position, SessionLog, StoreError, crash_point, told};
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{MutexGuard, Notify};
 use tokio_util::sync::CancellationToken;
 
 use self::cache::Cache;
 pub use self::cache::Cached;
 pub use self::counting::prepare;
-use self::handle::Loaded;
 pub use self::handle::{Change, Watcher};
+use self::handle::{Handle, Loaded, State};
+pub use self::lists::Page;
 pub use self::load::Past;
 use self::load::Reader;
 pub use self::policies::Policies;
-use self::transaction::NewBlob;
+use self::storing::Storing;
 pub use self::transaction::{Outcome, Transaction};
 use crate::clock::Clock;
 use crate::grpc::Turn;
@@ -89,6 +94,15 @@ pub enum SessionsError {
     /// Somebody else committed first, again and again.
     #[error("the session is being changed from elsewhere: try again")]
     Contended,
+    /// The log does not hold the position that was read any more.
+    #[error(
+        "{0} is not the session that was read: it was deleted and created again, or the store went on from an \
+         earlier state; read it again from its beginning"
+    )]
+    HistoryChanged(SessionKey),
+    /// A deletion named a position, and the session is elsewhere.
+    #[error("{0} has changed since it was looked at")]
+    Moved(SessionKey),
 }
 
 /// What happens when there is no session of the name.
@@ -110,6 +124,34 @@ pub enum Begin {
     AsLeft,
 }
 
+/// A session that somebody works on. Whatever comes of that, the cache learns what the session takes when it is over:
+/// who loads it need not think of it.
+struct InHand<'a> {
+    state: MutexGuard<'a, State>,
+    cache: &'a Cache,
+    key: &'a SessionKey,
+}
+
+impl Deref for InHand<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for InHand<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+impl Drop for InHand<'_> {
+    fn drop(&mut self) {
+        self.cache.weigh(self.key, self.state.weight_bytes());
+    }
+}
+
 /// The sessions of this process.
 pub struct Sessions {
     log: Arc<dyn SessionLog>,
@@ -124,6 +166,7 @@ pub struct Sessions {
     /// Told whenever a session was deleted: what it leaves is to be removed.
     deletions: Arc<Notify>,
     in_hand: removal::InHand,
+    unreadable_rows: lists::Unreadable,
     metrics: Metrics,
     /// Who this process is among those that share the log.
     process: String,
@@ -156,6 +199,7 @@ impl Sessions {
             wake: Arc::default(),
             deletions: Arc::default(),
             in_hand: removal::InHand::default(),
+            unreadable_rows: lists::Unreadable::default(),
             metrics: Metrics::default(),
             process: String::new(),
         }
@@ -224,6 +268,15 @@ impl Sessions {
         self.cache.cached()
     }
 
+    /// Waits for the turn to work on a session.
+    async fn lock<'a>(&'a self, handle: &'a Handle, key: &'a SessionKey) -> InHand<'a> {
+        InHand {
+            state: Turn::wait(handle.lock()).await,
+            cache: &self.cache,
+            key,
+        }
+    }
+
     /// Looks at a session.
     pub async fn read<T>(
         &self,
@@ -233,6 +286,18 @@ impl Sessions {
         self.read_from(Begin::Compared, key, look).await
     }
 
+    /// Looks at a session, with the position at which it is seen.
+    pub async fn read_positioned<T>(
+        &self,
+        key: &SessionKey,
+        look: impl FnOnce(&Session, Position) -> T,
+    ) -> Result<T, SessionsError> {
+        self.look_from(Begin::Compared, key, |loaded| {
+            look(&loaded.session, loaded.position())
+        })
+        .await
+    }
+
     /// The same, for a step that may begin with what the one before it left.
     pub async fn read_from<T>(
         &self,
@@ -240,13 +305,22 @@ impl Sessions {
         key: &SessionKey,
         look: impl FnOnce(&Session) -> T,
     ) -> Result<T, SessionsError> {
+        self.look_from(begin, key, |loaded| look(&loaded.session))
+            .await
+    }
+
+    async fn look_from<T>(
+        &self,
+        begin: Begin,
+        key: &SessionKey,
+        look: impl FnOnce(&Loaded) -> T,
+    ) -> Result<T, SessionsError> {
         let handle = self.cache.handle(key);
-        let mut state = Turn::wait(handle.lock()).await;
+        let mut state = self.lock(&handle, key).await;
         let now = self.clock.monotonic();
         let begin = state.can_begin(begin, now);
         let loaded = state.begin(begin, &self.reader, key, now).await?;
-        let seen = loaded.map(|loaded| look(&loaded.session));
-        self.cache.weigh(key, state.weight_bytes());
+        let seen = loaded.map(look);
         seen.ok_or_else(|| SessionsError::NotFound(key.clone()))
     }
 
@@ -266,11 +340,10 @@ impl Sessions {
         look: impl FnOnce(&Loaded) -> T,
     ) -> Result<T, SessionsError> {
         let handle = self.cache.handle(key);
-        let mut state = Turn::wait(handle.lock()).await;
+        let mut state = self.lock(&handle, key).await;
         state.load(&self.reader, key).await?;
         state.fill(&self.reader, key).await?;
         let seen = state.loaded().map(look);
-        self.cache.weigh(key, state.weight_bytes());
         seen.ok_or_else(|| SessionsError::NotFound(key.clone()))
     }
 
@@ -298,8 +371,8 @@ impl Sessions {
         finish: impl Fn(&Session, &D) -> Result<T, NotHeld>,
     ) -> Result<T, SessionsError> {
         let handle = self.cache.handle(key);
-        let mut state = Turn::wait(handle.lock()).await;
-        let mut can_store = self.blobs.is_some();
+        let mut state = self.lock(&handle, key).await;
+        let mut storing = Storing::new(self.blobs.is_some());
         let mut begin = state.can_begin(begin, self.clock.monotonic());
         for _ in 0..MAX_ATTEMPTS {
             let (now, certain) = (self.clock.now(), self.clock.monotonic());
@@ -318,13 +391,23 @@ impl Sessions {
                 // Before a result of the new one is stored beside those of the old one.
                 Box::pin(self.give_free(key)).await?;
             }
-            let mut transaction = Transaction::new(key, state.take(), now, &self.limits, can_store);
+            let creates = loaded.is_none();
+            // Before anything is applied: what is refused leaves the session in memory as it is.
+            let mut growth = growth::Growth::ask(self, key, creates).await;
+            let mut transaction =
+                Transaction::new(key, state.take(), now, &self.limits, storing.of_files())
+                    .within(growth.allowed());
             if let (None, Missing::Create(create)) = (transaction.session(), missing) {
                 transaction.create(create.clone())?;
             }
             let deciding = tracing::debug_span!(target: SPANS, "decide");
             let decided = match deciding.in_scope(|| decide(&mut transaction)) {
                 Ok(decided) => decided,
+                Err(_) if transaction.is_refused() => {
+                    let refused = growth.refusal(&transaction);
+                    state.put_back(transaction);
+                    return Err(refused.unwrap_or(SessionsError::Contended));
+                }
                 Err(Rejection::NotHeld) => {
                     // What was applied so far is thrown away with its session, unless nothing was.
                     state.put_back(transaction);
@@ -349,16 +432,20 @@ impl Sessions {
                 continue;
             }
             crash_point("session.decided");
-            if let Err(refused) = growth::may_grow(self, key, &transaction).await {
+            if let Some(refused) = growth.refusal(&transaction) {
                 state.put_back(transaction);
                 return Err(refused);
             }
-            let grown = growth::Grown::of(&transaction);
-            if let Err(error) = self.store(key, transaction.blobs()).await {
-                tracing::warn!(session = %key, %error, "failed to store a result; it stays in the view");
-                state.put_back(transaction);
-                can_store = false;
-                continue;
+            let bytes = transaction.blob_bytes();
+            if !transaction.blobs().is_empty() {
+                let stored = storing.store(self, key, transaction.blobs(), now);
+                if let Err(error) = Box::pin(stored).await {
+                    let error = told(&error);
+                    tracing::warn!(session = %key, error, "failed to store a result; it stays in the view");
+                    state.put_back(transaction);
+                    storing.give_up();
+                    continue;
+                }
             }
             crash_point("session.stored");
             let tally = Tally::of(transaction.events());
@@ -368,7 +455,7 @@ impl Sessions {
             {
                 Ok(loaded) => {
                     crash_point("session.committed");
-                    grown.count(self, key);
+                    growth.count(self, key, bytes);
                     self.metrics.committed(&tally);
                     handle.announce(loaded.session.revision());
                     let rendering = tracing::debug_span!(target: SPANS, "render");
@@ -378,10 +465,11 @@ impl Sessions {
                         let loaded = state.loaded();
                         answer = loaded.map_or(Err(NotHeld), |l| finish(&l.session, &decided));
                     }
-                    self.cache.weigh(key, state.weight_bytes());
                     return Ok(answer.map_err(Rejection::from)?);
                 }
                 Err(StoreError::Conflict { .. } | StoreError::Deleting(_)) => {}
+                // So late that a sweep has removed the files: they are stored anew, under names of their own.
+                Err(StoreError::IntentLost(_)) => storing = Storing::new(self.blobs.is_some()),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -426,7 +514,7 @@ impl Sessions {
             copy,
             self.clock.now(),
             &self.limits,
-            self.blobs.is_some(),
+            Storing::new(self.blobs.is_some()).of_files(),
         );
         if let (None, Missing::Create(create)) = (transaction.session(), missing) {
             transaction.create(create.clone())?;
@@ -441,24 +529,6 @@ impl Sessions {
         // A command may have brought messages back into the view whose contents nobody held.
         self.reader.fill(key, loaded).await?;
         Ok(finish(&loaded.session, &decided).map_err(Rejection::from)?)
-    }
-
-    /// Keeps results before the event that names them is committed. Without the event they are
-    /// leftovers that a sweep finds.
-    async fn store(&self, key: &SessionKey, results: &[NewBlob]) -> Result<(), BlobError> {
-        let Some(blobs) = self.blobs.as_ref().filter(|_| !results.is_empty()) else {
-            return Ok(());
-        };
-        for result in results {
-            let NewBlob {
-                owner,
-                kind,
-                sha256,
-                bytes,
-            } = result.clone();
-            Box::pin(blobs.put_digested(key, &owner, kind, &sha256, bytes)).await?;
-        }
-        Ok(())
     }
 
     /// The session as it was at a revision, with all its contents: its log is folded again up to
@@ -553,23 +623,6 @@ impl Sessions {
         Ok(events
             .into_iter()
             .find_map(|(at, event)| (at == revision).then_some(event)))
-    }
-
-    /// Sessions of a project after a name, in the order of names.
-    pub async fn list(
-        &self,
-        project: Option<&ProjectId>,
-        after: Option<&SessionKey>,
-        limit: usize,
-    ) -> Result<Vec<(SessionKey, Head, About)>, SessionsError> {
-        let heads = self.log.list(project, after, limit).await?;
-        heads
-            .into_iter()
-            .map(|(key, head)| match decode_about(&head.summary) {
-                Ok(about) => Ok((key, head, about)),
-                Err(error) => Err(self.unreadable(&key, error)),
-            })
-            .collect()
     }
 
     #[expect(clippy::unused_self, reason = "it reads as what it is about")]

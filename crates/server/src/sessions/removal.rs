@@ -8,11 +8,12 @@ use std::time::Duration;
 use palimpsest_core::command::Rejection;
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_core::session::Session;
-use palimpsest_store::blobs::{BlobError, Removed};
-use palimpsest_store::{Lease, StoreError, Tombstone, crash_point, told};
+use palimpsest_store::blobs::{BlobError, Blobs, Removed};
+use palimpsest_store::{Lease, Position, StoreError, Tombstone, crash_point, told};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{MAX_ATTEMPTS, Sessions, SessionsError};
+use crate::grpc::Turn;
 
 /// How often it is looked whether what stands in the way of a removal is gone.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -48,27 +49,36 @@ impl Drop for Held<'_> {
 
 impl Sessions {
     /// Deletes a session and its log, and begins the removal of everything else; false when there was
-    /// none. `check` is asked about the session as it is then, and again when somebody else has changed it.
+    /// none. `check` is asked about the session as it is then, and again when somebody else has changed it. With
+    /// `expected`, only the session at that position is deleted: a later one of the same name, and one that the store
+    /// holds in place of what it lost, fail with [`SessionsError::Moved`].
     pub async fn delete(
         &self,
         key: &SessionKey,
+        expected: Option<Position>,
         mut check: impl FnMut(&Session) -> Result<(), Rejection>,
     ) -> Result<bool, SessionsError> {
         let handle = self.cache.handle(key);
-        let mut state = handle.lock().await;
+        let mut state = self.lock(&handle, key).await;
         for _ in 0..MAX_ATTEMPTS {
             let Some(loaded) = state.load(&self.reader, key).await? else {
                 return Ok(false);
             };
+            // As for every change: who has given up by now deletes nothing.
+            if !Turn::begins() {
+                return Err(SessionsError::Expired);
+            }
             check(&loaded.session)?;
             let stands = loaded.position();
+            if expected.is_some_and(|expected| !expected.agrees(stands)) {
+                return Err(SessionsError::Moved(key.clone()));
+            }
             state.forget();
             match self.log.delete(key, stands, self.clock.now()).await {
                 Err(StoreError::Conflict { .. }) => continue,
                 deleted => deleted?,
             }
             crash_point("delete.begun");
-            self.cache.weigh(key, 0);
             handle.announce_deletion();
             self.deletions.notify_one();
             return Ok(true);
@@ -128,15 +138,19 @@ impl Sessions {
     ) -> Result<bool, RemovalError> {
         let key = &tombstone.key;
         let now = self.clock.now();
-        let is_others = |it: &Lease| it.until > now && it.owner != self.process;
+        let is_others = |it: &Lease| it.holds(now) && it.owner != self.process;
         if tombstone.lease.as_ref().is_some_and(is_others) {
             return Ok(false);
         }
         let Some(_held) = self.in_hand.take(key) else {
             return Ok(false);
         };
-        // The name may have been given free, and taken again, just before; and other processes may be at it.
-        let is_mine = if self.reader.is_shared() {
+        // The name may have been given free, and taken again, just before; and other processes may be at it. Where there are
+        // none, only a lease of an earlier process has to be taken over.
+        let is_anothers = |it: &Lease| it.owner != self.process;
+        let needs_claim =
+            self.reader.is_shared() || tombstone.lease.as_ref().is_some_and(is_anothers);
+        let is_mine = if needs_claim {
             let lease = Lease {
                 owner: self.process.clone(),
                 until: Timestamp::from_millis(now.as_millis().saturating_add(CLAIM_MS)),
@@ -153,15 +167,39 @@ impl Sessions {
         }
         if let Some(blobs) = &self.blobs {
             // What is not done by then is done under another claim.
-            let Ok(removed) = timeout(WORK, blobs.remove_session(key)).await else {
-                return Ok(false);
-            };
-            *all += removed?;
+            let removing = timeout(WORK, self.remove_files(blobs, tombstone)).await;
+            match removing {
+                Ok(Ok(Some(removed))) => *all += removed,
+                Ok(Err(error)) => return Err(error),
+                Ok(Ok(None)) | Err(_) => return Ok(false),
+            }
         }
         crash_point("delete.removed");
-        let forgotten = self.log.forget(key, tombstone.incarnation).await?;
+        let forgotten = self
+            .log
+            .forget(key, tombstone.incarnation, &self.process)
+            .await?;
         crash_point("delete.forgotten");
         Ok(forgotten)
+    }
+
+    /// Removes the files of a deleted session; none when it is gone already.
+    ///
+    /// This process may be suspended at any point, for longer than its claim lasts. So the tombstone is read after the
+    /// files are listed: while it is there, no session of that name is, and everything that was listed is the deleted
+    /// one's. Files of a later session have other names.
+    async fn remove_files(
+        &self,
+        blobs: &Blobs,
+        tombstone: &Tombstone,
+    ) -> Result<Option<Removed>, RemovalError> {
+        let found = blobs.belongings(&tombstone.key).await?;
+        crash_point("delete.listed");
+        let now = self.log.tombstone(&tombstone.key).await?;
+        if now.is_none_or(|now| now.incarnation != tombstone.incarnation) {
+            return Ok(None);
+        }
+        Ok(Some(blobs.remove(found).await?))
     }
 
     /// Sees to it that nothing of an earlier session is left under a name that a new one wants.

@@ -5,8 +5,10 @@ use palimpsest_core::session::About;
 use palimpsest_store::MAX_SUMMARY_BYTES;
 use palimpsest_store::encoding::encode_about;
 
-/// How much of each text remains when not everything fits.
+/// The longest part of each text that remains when not everything fits, in characters and in bytes. Six such texts and the
+/// longest name of a parent fit one row.
 const SHORT_CHARS: usize = 120;
+const SHORT_BYTES: usize = 200;
 
 /// Encodes a row. When it would be too large, first the attributes stay out of it, then texts are cut;
 /// the session itself keeps everything.
@@ -35,32 +37,57 @@ pub(super) fn encode(about: &About) -> Bytes {
 }
 
 fn short(text: &str) -> Box<str> {
-    text.chars().take(SHORT_CHARS).collect::<String>().into()
+    let end = text.char_indices().nth(SHORT_CHARS);
+    let end = end.map_or(text.len(), |(at, _)| at);
+    text[..text.floor_char_boundary(end.min(SHORT_BYTES))].into()
 }
 
 #[cfg(test)]
 mod tests {
+    use palimpsest_core::ids::{ProjectId, SessionId, SessionKey, Timestamp};
     use palimpsest_store::encoding::decode_about;
 
     use super::*;
 
+    /// Letters from one on that do not compress.
+    fn noise(first: u32) -> String {
+        (0_u32..40_000)
+            .map(|n| char::from_u32(first + (n.wrapping_mul(2_654_435_761) >> 19)).unwrap_or('x'))
+            .collect()
+    }
+
     #[test]
     fn a_row_is_always_small_enough() {
-        // Letters that do not compress.
-        let noise: String = (0_u32..40_000)
-            .map(|n| char::from_u32(0x4E00 + (n.wrapping_mul(2_654_435_761) >> 19)).unwrap_or('x'))
-            .collect();
-        let about = About {
-            title: noise.as_str().into(),
-            first_prompt: noise.as_str().into(),
-            project_path: noise.as_str().into(),
-            branch: noise.as_str().into(),
-            attributes: vec![("a".into(), noise.as_str().into())],
-            user_messages: 7,
-            ..About::default()
-        };
-        let row = encode(&about);
-        assert!(row.len() <= MAX_SUMMARY_BYTES, "{}", row.len());
-        assert_eq!(decode_about(&row).unwrap().user_messages, 7);
+        // Of three bytes each, and of four.
+        for first in [0x4E00, 0x2_0000] {
+            let noise = noise(first);
+            let longest = |letter: &str, max: usize| letter.repeat(max);
+            let parent = format!(
+                "projects/{}/sessions/{}",
+                longest("p", ProjectId::MAX_LEN),
+                longest("s", SessionId::MAX_LEN)
+            );
+            let about = About {
+                title: noise.as_str().into(),
+                first_prompt: noise.as_str().into(),
+                project_path: noise.as_str().into(),
+                branch: noise.as_str().into(),
+                hold: noise.as_str().into(),
+                last_model: noise.as_str().into(),
+                parent: Some(SessionKey::parse(&parent).unwrap()),
+                attributes: vec![("a".into(), noise.as_str().into())],
+                created: Timestamp::from_millis(i64::MAX),
+                modified: Timestamp::from_millis(i64::MAX),
+                user_messages: u32::MAX,
+                assistant_messages: u32::MAX,
+                reported_tokens: u64::MAX,
+                ..About::default()
+            };
+            let row = encode(&about);
+            assert!(row.len() <= MAX_SUMMARY_BYTES, "{}", row.len());
+            let decoded = decode_about(&row).unwrap();
+            assert_eq!(decoded.user_messages, u32::MAX);
+            assert!(noise.starts_with(&*decoded.title) && decoded.title.len() > 150);
+        }
     }
 }

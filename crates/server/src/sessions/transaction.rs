@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use palimpsest_core::command::{
-    Command, Context, Create, Decision, Rejection, Skip, create, decide,
+    Command, Context, Create, Decision, Rejection, Serve, Skip, create, decide,
 };
 use palimpsest_core::event::{Event, Recorded};
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
-use palimpsest_core::levels::results::{Stored, file_content, is_json};
+use palimpsest_core::levels::results::{Stored, file_content};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Message, ToolResult};
 use palimpsest_core::session::{NotHeld, Session};
-use palimpsest_store::blobs::BlobKind;
 use palimpsest_store::encoding::encode_frame;
 
+use super::growth::{Allowed, grows};
 use super::handle::Loaded;
 
 /// What came of a command.
@@ -32,12 +32,8 @@ pub enum Outcome {
 /// A result that must be stored before the event that names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NewBlob {
-    /// The call, or the offer, that its file is named after.
-    pub owner: String,
-    /// How its bytes are to be read.
-    pub kind: BlobKind,
-    /// The SHA-256 of all of it.
-    pub sha256: [u8; 32],
+    /// The name of its file, which no other command uses.
+    pub file: Box<str>,
     /// All of it.
     pub bytes: Bytes,
 }
@@ -52,7 +48,10 @@ pub struct Transaction<'a> {
     now: Timestamp,
     limits: &'a Limits,
     can_store: bool,
+    file_salt: u64,
     blobs: Vec<NewBlob>,
+    allowed: Allowed,
+    is_refused: bool,
 }
 
 impl<'a> Transaction<'a> {
@@ -61,7 +60,7 @@ impl<'a> Transaction<'a> {
         loaded: Option<Loaded>,
         now: Timestamp,
         limits: &'a Limits,
-        can_store: bool,
+        (can_store, file_salt): (bool, u64),
     ) -> Self {
         let before = loaded
             .as_ref()
@@ -74,8 +73,23 @@ impl<'a> Transaction<'a> {
             now,
             limits,
             can_store,
+            file_salt,
             blobs: Vec::new(),
+            allowed: Allowed::All,
+            is_refused: false,
         }
+    }
+
+    /// The same that may bring only some events. One that is not allowed ends the transaction before it is applied.
+    #[must_use]
+    pub(super) fn within(mut self, allowed: Allowed) -> Self {
+        self.allowed = allowed;
+        self
+    }
+
+    /// Whether it was about to bring an event that is not allowed.
+    pub(super) fn is_refused(&self) -> bool {
+        self.is_refused
     }
 
     /// The session as the commands so far leave it.
@@ -136,6 +150,43 @@ impl<'a> Transaction<'a> {
         Ok(outcome)
     }
 
+    /// Runs a command upon the view that would be served now. A command that makes no event leaves the
+    /// view unserved, because a refused call changes nothing. `expected` is the revision that the caller
+    /// decided upon, and the command gets the one that it finds.
+    pub fn run_served(
+        &mut self,
+        serve: Serve,
+        expected: Option<Revision>,
+        command: impl FnOnce(Option<Revision>) -> Command,
+    ) -> Result<Outcome, Rejection> {
+        let waits = |session: &&Session| !session.pending().is_empty();
+        let moved =
+            |session: &&Session| expected.is_some_and(|expected| expected != session.revision());
+        let Some(before) = self
+            .session()
+            .filter(waits)
+            .filter(|one| !moved(one))
+            .cloned()
+        else {
+            return self.run(command(expected));
+        };
+        let (events, blobs) = (self.events.len(), self.blobs.len());
+        let run = |transaction: &mut Self| {
+            transaction.run(Command::Serve(serve))?;
+            let found = transaction.session().map(Session::revision);
+            transaction.run(command(expected.and(found)))
+        };
+        let outcome = run(self);
+        if !matches!(outcome, Ok(Outcome::Done(Some(_)))) {
+            self.events.truncate(events);
+            self.blobs.truncate(blobs);
+            if let Some(loaded) = &mut self.loaded {
+                loaded.session = before;
+            }
+        }
+        outcome
+    }
+
     /// Whether results can be stored.
     pub fn can_store(&self) -> bool {
         self.can_store
@@ -144,6 +195,11 @@ impl<'a> Transaction<'a> {
     /// What must be stored before the events are committed.
     pub(super) fn blobs(&self) -> &[NewBlob] {
         &self.blobs
+    }
+
+    /// The names of their files.
+    pub(super) fn files(&self) -> Vec<Box<str>> {
+        self.blobs.iter().map(|blob| blob.file.clone()).collect()
     }
 
     /// How many bytes those are.
@@ -167,6 +223,16 @@ impl<'a> Transaction<'a> {
             Decision::Skipped(skip) => Ok(Outcome::Skipped(skip)),
             Decision::Events(events) => {
                 let made = !events.is_empty();
+                let is_allowed = match self.allowed {
+                    Allowed::All => true,
+                    Allowed::Upkeep => !events.iter().any(grows),
+                    Allowed::None => !made,
+                };
+                if !is_allowed {
+                    self.is_refused = true;
+                    // Whoever runs the transaction looks at the refusal first.
+                    return Err(Rejection::NotHeld);
+                }
                 for event in events {
                     let recorded = Recorded {
                         at: self.now,
@@ -191,6 +257,7 @@ impl<'a> Transaction<'a> {
             now: self.now,
             limits: self.limits,
             can_store: self.can_store,
+            file_salt: self.file_salt,
         }
     }
 
@@ -220,7 +287,7 @@ fn blobs(
         Event::ResultsCleared(event) => event.saved.as_slice(),
         Event::ResultOffered(event) => {
             let kept = event.offer.kept.as_ref().zip(offered);
-            let blob = kept.map(|(kept, result)| blob(&kept.file, kept.sha256, result));
+            let blob = kept.map(|(kept, result)| blob(&kept.file, result));
             return Ok(blob.into_iter().collect());
         }
         _ => &[],
@@ -229,22 +296,14 @@ fn blobs(
     let new = named.iter().filter(|stored| !is_there(stored));
     new.map(|stored| {
         let result = session.result(stored.call)?;
-        Ok(blob(&stored.file, stored.sha256, result))
+        Ok(blob(&stored.file, result))
     })
     .collect()
 }
 
-fn blob(file: &str, sha256: [u8; 32], result: &ToolResult) -> NewBlob {
-    // The store puts the digest behind the name itself.
-    let owner = file.split_once('-').map_or(file, |(owner, _)| owner);
+fn blob(file: &str, result: &ToolResult) -> NewBlob {
     NewBlob {
-        owner: owner.to_owned(),
-        kind: if is_json(result) {
-            BlobKind::Json
-        } else {
-            BlobKind::Text
-        },
-        sha256,
+        file: file.into(),
         bytes: Bytes::from(file_content(result).into_owned()),
     }
 }

@@ -6,6 +6,7 @@
 
 pub(crate) mod exported;
 mod fields;
+mod flood;
 mod ids;
 mod otlp;
 mod sampled;
@@ -27,6 +28,7 @@ use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt};
 
 pub(crate) use self::exported::Exported;
+use self::flood::{Bounded, Flood};
 use self::otlp::Otlp;
 use self::sampled::Sampled;
 pub(crate) use self::sampled::not_sampled;
@@ -87,7 +89,10 @@ impl Telemetry {
 pub fn init(config: &Config) -> Result<Telemetry, TelemetryError> {
     let is_terminal = io::stderr().is_terminal();
     let filter = EnvFilter::try_new(directives(config.log.level.as_str()))?;
-    let lines = lines(config.log.format, is_terminal, io::stderr).with_filter(filter);
+    let flood: &'static Flood = Box::leak(Box::default());
+    let lines = lines(config.log.format, is_terminal, io::stderr);
+    let lines = Bounded::new(lines, flood).with_filter(filter);
+    flood::report(flood);
     let endpoint = config.otlp.endpoint.as_ref();
     let otlp = endpoint
         .map(|url| Otlp::start(&config.otlp, url.as_str()))
@@ -114,12 +119,13 @@ pub fn init(config: &Config) -> Result<Telemetry, TelemetryError> {
     Ok(Telemetry { metrics, otlp })
 }
 
-/// A bare `debug` means our own: the transport's frames would bury it. Naming modules still shows whatever is named.
-/// Of the spans the log shows those of calls, whatever its level is: a warning without its trace leads nowhere.
+/// A bare `debug` or `trace` is the level of our own crates, and of libraries `info`: their lines would bury ours. A
+/// filter with a module in it is taken as it is, so `debug,sled=debug` shows a library. Of the spans the log shows those of calls, whatever its level is: a warning without its trace leads nowhere.
 fn directives(level: &str) -> String {
     let is_bare = |name: &str| level.trim().eq_ignore_ascii_case(name);
     if is_bare("debug") || is_bare("trace") {
-        format!("{level},h2=info,hyper=info,hyper_util=info,tonic=info,tower=info,{SPANS}=info")
+        // The target of our own lines begins with `palimpsest`, which is a prefix of each of our crates' names.
+        format!("info,palimpsest={level},{SPANS}=info")
     } else {
         format!("{level},{SPANS}=info")
     }
@@ -200,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_bare_debug_leaves_the_transport_out() {
-        assert!(directives("debug").starts_with("debug,h2=info,"));
+        assert!(directives("debug").starts_with("info,palimpsest=debug,"));
         for other in ["info", "warn", "debug,h2=trace", "palimpsest_server=debug"] {
             assert_eq!(directives(other), format!("{other},palimpsest::span=info"));
         }

@@ -6,7 +6,7 @@ use palimpsest_store::place::Place;
 use tonic::Status;
 
 use super::families::Row;
-use crate::services::{CompleteExport, Service};
+use crate::services::{CompleteExport, Loss, Service};
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ExportError {
@@ -18,13 +18,15 @@ pub(super) enum ExportError {
     Differs(String),
     #[error("the session changed while it was exported")]
     Changed,
+    #[error("the export would lack the stored result {file}, which is lost ({})", loss.as_str())]
+    Incomplete { file: String, loss: Loss },
 }
 
 /// Where the export of a session is. A session that was created again has another incarnation.
 fn path(row: &Row) -> String {
     format!(
         "{}/{}/{}-{}.jsonl",
-        row.key.project, row.key.session, row.incarnation, row.revision
+        row.key.project, row.key.session, row.position.incarnation, row.position.revision
     )
 }
 
@@ -33,12 +35,16 @@ pub(super) async fn export(service: &Service, place: &Place, row: &Row) -> Resul
     let mut lines = CompleteExport::begin(service, &row.key)
         .await
         .map_err(read)?;
-    if lines.revision() != row.revision {
+    if !lines.position().agrees(row.position) {
         return Err(ExportError::Changed);
     }
     let path = path(row);
     let mut writer = place.writer(&path)?;
     while let Some(line) = lines.next(service).await.map_err(read)? {
+        if let Some((file, loss)) = lines.lost() {
+            let file = file.to_owned();
+            return Err(ExportError::Incomplete { file, loss });
+        }
         for line in line {
             writer.write(&line).await?;
         }

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
+use palimpsest_core::ids::{SessionKey, Timestamp};
+use palimpsest_store::Position;
 
 /// A session as far as retention is concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,8 +11,7 @@ pub(super) struct Row {
     pub(super) key: SessionKey,
     pub(super) parent: Option<SessionKey>,
     pub(super) modified: Timestamp,
-    pub(super) revision: Revision,
-    pub(super) incarnation: u64,
+    pub(super) position: Position,
     pub(super) bytes: u64,
     pub(super) is_held: bool,
 }
@@ -103,8 +103,7 @@ mod tests {
             key: key(name),
             parent: (!parent.is_empty()).then(|| key(parent)),
             modified: Timestamp::from_millis(modified),
-            revision: Revision::new(1),
-            incarnation: 1,
+            position: Position::START,
             bytes: 1,
             is_held: name.starts_with("held"),
         }

@@ -5,6 +5,7 @@
 //! Every step can be repeated and nothing is remembered between passes, so it does not matter where
 //! the last one was cut off. A pass rests in proportion to what it works, so calls do not feel it.
 
+mod clock_check;
 mod duty;
 mod export;
 mod families;
@@ -13,10 +14,14 @@ mod orphans;
 mod pace;
 mod removal;
 mod retention;
+mod selection;
 mod stats;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
+
+use palimpsest_core::ids::SessionKey;
 
 use palimpsest_store::blobs::{BlobError, Blobs};
 use palimpsest_store::place::Place;
@@ -28,9 +33,12 @@ use crate::config::{RetentionConfig, SweepConfig};
 use crate::services::Service;
 use crate::sessions::Sessions;
 
+pub use self::clock_check::{ClockCheck, Jump};
 pub use self::duty::Duty;
 pub use self::orphans::sweep;
 pub use self::pace::Pace;
+pub use self::retention::{Ending, Preview, RetentionError, preview};
+pub use self::selection::Over;
 pub use self::stats::Stats;
 
 /// How long after a start the first passes begin: who starts a server wants to use it.
@@ -46,6 +54,9 @@ pub struct Upkeep {
     sweep: SweepConfig,
     exports: Option<Place>,
     stats: Stats,
+    clock_check: tokio::sync::Mutex<ClockCheck>,
+    /// The sessions that the last pass of retention kept because a stored result of theirs is lost.
+    incomplete: std::sync::Mutex<HashSet<SessionKey>>,
 }
 
 impl Upkeep {
@@ -57,6 +68,8 @@ impl Upkeep {
         (retention, sweep): (RetentionConfig, SweepConfig),
         stats: Stats,
     ) -> Result<Self, BlobError> {
+        let clock = sessions.clock();
+        let clock_check = ClockCheck::started(clock.now(), clock.monotonic());
         let exports = retention.export_url.as_deref().map(Place::open);
         Ok(Self {
             exports: exports.transpose()?,
@@ -66,6 +79,8 @@ impl Upkeep {
             retention,
             sweep,
             stats,
+            clock_check: tokio::sync::Mutex::new(clock_check),
+            incomplete: std::sync::Mutex::default(),
         })
     }
 

@@ -1,89 +1,106 @@
-//! Files that no event names: a process ended between the file and its event, an event was refused
-//! after its file was written, or a session is gone.
+//! Files that no event came to name: a process ended between the file and its event, or an event was refused after its
+//! file was written.
 //!
-//! What an event names is never removed. A file is stored before its event, so one that is named
-//! nowhere may be named in a moment: only those go that were written longer ago than a command can
-//! take. A command that wants such a file again writes it again, which makes it young, and the age is
-//! looked at once more when nobody can do that at the same time (see `Blobs::sweep`). So the order is:
-//! list the files, read all of the log, then remove.
+//! A sweep goes by the log's own intents and looks at nothing else, so that an empty, older or foreign log removes nothing.
+//! An intent that is older than a command can take is doomed first: no append can settle it from then on. Then the log is
+//! read to see that it does not name the file, the file goes, and the intent last. Whatever interrupts that, the next pass
+//! goes on with the intent. A name is never used twice, so that a removal that is late removes nothing else.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use palimpsest_core::ids::{SessionKey, Timestamp};
-use palimpsest_store::blobs::{BlobError, Blobs, Removed, result_path};
+use palimpsest_store::blobs::{BlobError, Blobs, Removed};
+use palimpsest_store::{FileIntent, MAX_LIST, StoreError, crash_point, told};
 
 use super::{Pace, names};
 use crate::sessions::{Sessions, SessionsError};
 
+/// The least age of an intent that is swept, in milliseconds: a day, whatever is configured.
+const MIN_AGE_MILLIS: i64 = 24 * 60 * 60 * 1000;
+
 /// Why a pass ended.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
-    /// The log cannot be read.
+    /// The log cannot be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A session cannot be read.
     #[error(transparent)]
     Sessions(#[from] SessionsError),
-    /// The files cannot be listed or removed.
+    /// The files cannot be removed.
     #[error(transparent)]
     Blobs(#[from] BlobError),
 }
 
-/// Goes through all files once. Those that are younger than `grace` stay, and those younger than a day
-/// in any case.
+/// Goes through all intents once. Those that are younger than `grace` stay, and those younger than a day in any case.
 pub async fn sweep(
     sessions: &Sessions,
     blobs: &Blobs,
     grace: Duration,
     pace: &Pace,
 ) -> Result<Removed, SweepError> {
+    // Nothing is doomed for files that are another store's, or that cannot be reached.
+    blobs.verify().await?;
+    let grace = i64::try_from(grace.as_millis()).unwrap_or(i64::MAX);
+    let age = grace.max(MIN_AGE_MILLIS);
+    let before = sessions.clock().now().as_millis().saturating_sub(age);
+    let before = Timestamp::from_millis(before);
     let mut all = Removed::default();
-    for project in blobs.projects().await? {
-        for key in blobs.sessions(&project).await? {
-            match pace.work(session(sessions, blobs, &key, grace)).await {
+    let mut after: Option<(SessionKey, Box<str>)> = None;
+    loop {
+        let from = after.as_ref().map(|(key, file)| (key, &**file));
+        let intents = sessions.log().intents(from, MAX_LIST).await?;
+        let Some(last) = intents.last() else {
+            return Ok(all);
+        };
+        after = Some((last.key.clone(), last.file.clone()));
+        let is_old = |intent: &FileIntent| intent.is_doomed || intent.at < before;
+        let old: Vec<_> = intents.into_iter().filter(is_old).collect();
+        for of_session in old.chunk_by(|a, b| a.key == b.key) {
+            match pace
+                .work(session(sessions, blobs, of_session, before))
+                .await
+            {
                 Ok(removed) => all += removed,
                 // What cannot be read names nobody knows what: its files stay.
                 Err(SweepError::Sessions(error)) => {
-                    tracing::warn!(session = %key, %error, "did not sweep the files of a session that cannot be read");
+                    let key = &of_session[0].key;
+                    tracing::warn!(session = %key, error = %told(&error), "did not sweep the files of a session that cannot be read");
                 }
                 Err(error) => return Err(error),
             }
         }
     }
-    Ok(all)
 }
 
+/// Sweeps the expired intents of one session.
 async fn session(
     sessions: &Sessions,
     blobs: &Blobs,
-    key: &SessionKey,
-    grace: Duration,
+    intents: &[FileIntent],
+    before: Timestamp,
 ) -> Result<Removed, SweepError> {
-    let now = sessions.clock().now();
-    let grace = i64::try_from(grace.as_millis()).unwrap_or(i64::MAX);
-    let older_than = Timestamp::from_millis(now.as_millis().saturating_sub(grace));
-    let mut removed = blobs.sweep_leftovers(key, older_than, now).await?;
-    let is_old = |written: Timestamp| written < older_than;
-    if !blobs
-        .list(key)
-        .await?
-        .iter()
-        .any(|entry| is_old(entry.written))
-    {
-        return Ok(removed);
+    let (log, mut doomed) = (sessions.log(), Vec::new());
+    for intent in intents {
+        if log.doom_intent(&intent.key, &intent.file, before).await? {
+            doomed.push(intent);
+        }
     }
-    let log = sessions.log();
-    let head = log.head(key).await.map_err(SessionsError::from)?;
-    if head.is_some() {
-        let named = names::of(sessions, key).await?;
-        let paths = named.keys().map(|file| result_path(key, file));
-        let paths = paths.collect::<Result<HashSet<_>, _>>()?;
-        removed += blobs.sweep(key, &paths, older_than, now).await?;
-    } else if log
-        .tombstone(key)
-        .await
-        .map_err(SessionsError::from)?
-        .is_none()
-    {
-        removed += blobs.sweep_session(key, older_than, now).await?;
+    let mut removed = Removed::default();
+    let Some(first) = doomed.first() else {
+        return Ok(removed);
+    };
+    crash_point("sweep.doomed");
+    // No append can name one of them any more, so what is read now holds for good.
+    let named = names::of(sessions, &first.key).await?;
+    for FileIntent { key, file, .. } in doomed {
+        if named.contains_key(file) {
+            tracing::error!(session = %key, %file, "an event names a file whose intent was still there; the file stays");
+        } else {
+            removed += blobs.remove_result(key, file).await?;
+            crash_point("sweep.removed");
+        }
+        log.end_intent(key, file).await?;
     }
     Ok(removed)
 }

@@ -1,11 +1,12 @@
 //! What upkeep has done since the process began, for metrics.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use palimpsest_store::blobs::Removed;
 
 use super::Duty;
+use super::export::ExportError;
 
 /// Counters that can be read at any time.
 #[derive(Debug, Clone, Default)]
@@ -18,6 +19,10 @@ struct Counts {
     spared: AtomicU64,
     exported: AtomicU64,
     export_failures: AtomicU64,
+    incomplete_exports: AtomicU64,
+    incomplete: AtomicU64,
+    paused: AtomicBool,
+    would_have_deleted: AtomicU64,
     swept_files: AtomicU64,
     swept_bytes: AtomicU64,
     passes: [AtomicU64; Duty::ALL.len()],
@@ -47,6 +52,12 @@ counts! {
     exported;
     /// Exports that failed, so that nothing was deleted.
     export_failures;
+    /// Exports that would not have been all of a session, so that nothing was deleted.
+    incomplete_exports;
+    /// Sessions that the last pass kept because a stored result of theirs is lost.
+    incomplete;
+    /// Sessions that the last dry run would have deleted.
+    would_have_deleted;
     /// Files that no event named.
     swept_files;
     /// Their bytes.
@@ -80,11 +91,30 @@ impl Stats {
         self.0.spared.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn export(&self, is_done: bool) {
-        let counter = if is_done {
-            &self.0.exported
-        } else {
-            &self.0.export_failures
+    /// True while retention by age waits because the clock cannot be right.
+    pub fn is_paused(&self) -> bool {
+        self.0.paused.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether retention by age waits, and returns whether it did before.
+    pub(super) fn pause(&self, paused: bool) -> bool {
+        self.0.paused.swap(paused, Ordering::Relaxed)
+    }
+
+    pub(super) fn would_delete(&self, sessions: u64) {
+        self.0.would_have_deleted.store(sessions, Ordering::Relaxed);
+    }
+
+    pub(super) fn incomplete_sessions(&self, sessions: usize) {
+        let sessions = u64::try_from(sessions).unwrap_or(u64::MAX);
+        self.0.incomplete.store(sessions, Ordering::Relaxed);
+    }
+
+    pub(super) fn export(&self, outcome: &Result<(), ExportError>) {
+        let counter = match outcome {
+            Ok(()) => &self.0.exported,
+            Err(ExportError::Incomplete { .. }) => &self.0.incomplete_exports,
+            Err(_) => &self.0.export_failures,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }

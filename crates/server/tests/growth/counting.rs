@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, SessionKey, Timestamp};
 use palimpsest_store::{
-    Asks, Batch, Due, DueChange, Frame, Head, Lease, Position, SessionLog, Snapshot, StoreError,
-    Tombstone, Usage,
+    Asks, Batch, Due, DueChange, FileIntent, Frame, Head, Lease, Listing, Position, SessionLog,
+    Snapshot, StoreError, StoreId, Tombstone, Usage,
 };
 
 /// What was read.
@@ -16,6 +16,8 @@ pub(crate) struct Reads {
     /// Calls that read anything, heads and snapshots included.
     pub(crate) calls: u64,
     pub(crate) events: u64,
+    /// Rows of lists.
+    pub(crate) rows: u64,
     pub(crate) bytes: u64,
 }
 
@@ -27,6 +29,9 @@ pub(crate) struct CountingLog<L> {
     is_shared: bool,
     calls: AtomicU64,
     events: AtomicU64,
+    rows: AtomicU64,
+    listing: AtomicU64,
+    most_at_once: AtomicU64,
     bytes: AtomicU64,
 }
 
@@ -42,11 +47,17 @@ impl<L> CountingLog<L> {
         &self.log
     }
 
+    /// The most lists that were read at one time.
+    pub(crate) fn most_at_once(&self) -> u64 {
+        self.most_at_once.load(Ordering::SeqCst)
+    }
+
     /// What was read so far.
     pub(crate) fn reads(&self) -> Reads {
         Reads {
             calls: self.calls.load(Ordering::SeqCst),
             events: self.events.load(Ordering::SeqCst),
+            rows: self.rows.load(Ordering::SeqCst),
             bytes: self.bytes.load(Ordering::SeqCst),
         }
     }
@@ -62,6 +73,40 @@ impl<L> CountingLog<L> {
 impl<L: SessionLog> SessionLog for CountingLog<L> {
     fn is_exclusive(&self) -> bool {
         !self.is_shared && self.log.is_exclusive()
+    }
+
+    async fn store_id(&self) -> Result<StoreId, StoreError> {
+        self.log.store_id().await
+    }
+
+    async fn intend(
+        &self,
+        key: &SessionKey,
+        files: Vec<Box<str>>,
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.log.intend(key, files, at).await
+    }
+
+    async fn intents(
+        &self,
+        after: Option<(&SessionKey, &str)>,
+        limit: usize,
+    ) -> Result<Vec<FileIntent>, StoreError> {
+        self.log.intents(after, limit).await
+    }
+
+    async fn doom_intent(
+        &self,
+        key: &SessionKey,
+        file: &str,
+        before: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.log.doom_intent(key, file, before).await
+    }
+
+    async fn end_intent(&self, key: &SessionKey, file: &str) -> Result<(), StoreError> {
+        self.log.end_intent(key, file).await
     }
 
     async fn head(&self, key: &SessionKey) -> Result<Option<Head>, StoreError> {
@@ -104,14 +149,23 @@ impl<L: SessionLog> SessionLog for CountingLog<L> {
         self.log.put_snapshot(key, at, bytes).await
     }
 
-    async fn list(
+    async fn rows(
         &self,
         project: Option<&ProjectId>,
         after: Option<&SessionKey>,
         limit: usize,
-    ) -> Result<Vec<(SessionKey, Head)>, StoreError> {
+    ) -> Result<Listing, StoreError> {
+        let now = self.listing.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_at_once.fetch_max(now, Ordering::SeqCst);
+        // So that others come in meanwhile, if they may.
+        tokio::task::yield_now().await;
+        let listing = self.log.rows(project, after, limit).await;
+        self.listing.fetch_sub(1, Ordering::SeqCst);
+        let listing = listing?;
         self.count(0, 0);
-        self.log.list(project, after, limit).await
+        self.rows
+            .fetch_add(listing.rows.len() as u64, Ordering::SeqCst);
+        Ok(listing)
     }
 
     async fn claim_duty(
@@ -159,8 +213,13 @@ impl<L: SessionLog> SessionLog for CountingLog<L> {
         self.log.claim_removal(key, incarnation, lease, now).await
     }
 
-    async fn forget(&self, key: &SessionKey, incarnation: u64) -> Result<bool, StoreError> {
-        self.log.forget(key, incarnation).await
+    async fn forget(
+        &self,
+        key: &SessionKey,
+        incarnation: u64,
+        owner: &str,
+    ) -> Result<bool, StoreError> {
+        self.log.forget(key, incarnation, owner).await
     }
 
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError> {

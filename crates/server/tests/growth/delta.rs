@@ -43,7 +43,7 @@ pub(crate) fn handlers(log: &Arc<Log>) -> ContextHandlers {
     );
     ContextHandlers(Service::new(
         Arc::new(sessions),
-        Arc::new(Blobs::open("memory://").unwrap()),
+        Arc::new(Blobs::in_memory()),
         Arc::new(IdSource::random(clock)),
         Mutations::default(),
         CancellationToken::new(),
@@ -51,7 +51,7 @@ pub(crate) fn handlers(log: &Arc<Log>) -> ContextHandlers {
 }
 
 /// All messages have the same size, so that replies can be compared.
-fn message(number: usize) -> MessageInput {
+pub(crate) fn message(number: usize) -> MessageInput {
     let role = if number.is_multiple_of(2) {
         "user"
     } else {
@@ -127,6 +127,7 @@ async fn cost(messages: usize) -> Cost {
     let after = log.reads();
     let reads = Reads {
         calls: after.calls - before.calls,
+        rows: 0,
         events: after.events - before.events,
         bytes: after.bytes - before.bytes,
     };

@@ -9,6 +9,8 @@
 mod as_left;
 mod counting;
 mod delta;
+mod held;
+mod lists;
 mod repeat;
 
 use std::sync::Arc;

@@ -69,6 +69,7 @@ impl Stack {
                     admin: double,
                 };
                 Ok(App {
+                    quotas: None,
                     routes: services.into_routes(&context.config.limits),
                     backend: shared,
                 })

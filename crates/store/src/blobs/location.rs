@@ -31,7 +31,7 @@ pub(super) fn open(location: &str) -> Result<Opened, BlobError> {
                 .map_err(|()| refuse("it is not a path on this machine".into()))?;
             open_dir(&dir).map_err(refuse)
         }
-        "memory" => Ok((Arc::new(InMemory::new()), Path::default(), None)),
+        "memory" => Ok(in_memory()),
         "s3" => {
             let bucket = url
                 .host_str()
@@ -45,6 +45,11 @@ pub(super) fn open(location: &str) -> Result<Opened, BlobError> {
         }
         other => Err(refuse(format!("{other} is not one of file, s3 and memory"))),
     }
+}
+
+/// A store that ends with the process.
+pub(super) fn in_memory() -> Opened {
+    (Arc::new(InMemory::new()), Path::default(), None)
 }
 
 /// A folder, created if need be. `with_fsync` makes each write temporary file, sync, rename or link,

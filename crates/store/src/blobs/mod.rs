@@ -1,45 +1,39 @@
 //! Tool results and summaries, in a local folder or a bucket.
 //!
-//! A tool result's path ends with its digest and its bytes never change, so that an event that names
-//! it can be trusted for ever. Not here: which results are worth a blob, and what an event says of it.
+//! A file of a tool result has a name that no other command uses, and its bytes never change, so that an event that names
+//! it can be trusted for ever and a late removal meets no other file. The files belong to one log: nothing is written or
+//! removed before the `marker` module has seen that. Not here: which results are worth a blob, and what an event says of it.
 
+mod doubt;
 mod folders;
 mod location;
+mod marker;
 mod removal;
 mod summary;
 
 use std::fmt::Write as _;
 use std::io;
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, WriteMultipart};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, WriteMultipart};
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use sha2::{Digest, Sha256};
-use tokio::sync::RwLock;
 use tokio::task::spawn_blocking;
 
 use self::folders::Folders;
-pub use self::removal::Removed;
+use self::marker::Marker;
+pub use self::marker::Owner;
+pub use self::removal::{Belongings, Removed};
 pub use self::summary::{Replaced, SummaryFile, summary_path};
-use crate::crash_point;
+use crate::{StoreId, crash_point};
 
-/// Tool results younger than this are never swept, whatever the caller asks: the event that names one
-/// may not be written yet.
-pub const MIN_SWEEP_AGE_MILLIS: i64 = 24 * 60 * 60 * 1000;
-
-/// Up to so many bytes are sent to a bucket without asking whether they are there.
-const SMALL_BYTES: usize = 64 << 10;
 /// Up to so many bytes go to a bucket in one request; more of them go in parts of this size.
 pub(crate) const PART_BYTES: usize = 8 << 20;
 /// Parts that are on their way at one time.
 pub(crate) const PARTS: usize = 2;
-/// How many of a digest's hex digits a path holds.
-const DIGEST_IN_PATH: usize = 16;
-
 /// Why a blob could not be had or kept.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -64,14 +58,39 @@ pub enum BlobError {
          get, list and delete objects in it"
     )]
     Refused(String),
-    /// The range is not within the blob.
-    #[error("bytes {start} to {end} are not within the blob")]
-    Range {
-        /// Its first byte.
-        start: u64,
-        /// The byte after its last.
-        end: u64,
+    /// The files there belong to another log.
+    #[error(
+        "the files there belong to the store {found}, and this is the store {ours}: nothing is read as its own, written or \
+         removed there. Give each store a place of its own (blobs.url), or open the log that these files belong to"
+    )]
+    OtherStore {
+        /// The store that the marker names.
+        found: StoreId,
+        /// The store that was opened.
+        ours: StoreId,
     },
+    /// There are files that belong to no log, and the log is empty: they are another one's.
+    #[error(
+        "there are files of sessions, and the store {ours} has no session: they belong to another store. Open the log that \
+         they belong to, restore its backup (with --keep-blobs), or give this store a place of its own (blobs.url)"
+    )]
+    Unmarked {
+        /// The store that was opened.
+        ours: StoreId,
+    },
+    /// The marker says nothing that this release understands.
+    #[error("the marker {path} cannot be read: {reason}. Put it back from a backup of the files")]
+    Marker {
+        /// Where it is.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The place was opened for reading alone.
+    #[error(
+        "the blobs were opened for reading: bind them to a store before anything is written there"
+    )]
+    ReadOnly,
     /// A part of the path is not one.
     #[error("{0:?} cannot be a part of a blob's path")]
     Name(String),
@@ -92,21 +111,39 @@ pub enum BlobError {
     Folder(#[source] io::Error),
 }
 
+impl BlobError {
+    /// True if trying again does not help until somebody has changed something.
+    pub fn is_final(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused(_)
+                | Self::OtherStore { .. }
+                | Self::Unmarked { .. }
+                | Self::Marker { .. }
+                | Self::Location { .. }
+        )
+    }
+}
+
+impl BlobError {
+    /// The same error, or [`Self::Refused`] for a place that lets nobody in with these credentials or is missing.
+    #[must_use]
+    pub fn or_refused(self) -> Self {
+        match self {
+            Self::Store(
+                error @ (object_store::Error::PermissionDenied { .. }
+                | object_store::Error::Unauthenticated { .. }
+                | object_store::Error::NotFound { .. }),
+            ) => Self::Refused(told(&error)),
+            error => error,
+        }
+    }
+}
+
 /// The store that a location means, and the path in it below which everything is.
 pub(crate) fn open_location(location: &str) -> Result<(Arc<dyn ObjectStore>, Path), BlobError> {
     let (store, root, _) = location::open(location)?;
     Ok((store, root))
-}
-
-/// What an event holds of a blob.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BlobRef {
-    /// Where it is, within the store.
-    pub path: String,
-    /// What it holds, by which a reader can tell that nothing has changed.
-    pub sha256: String,
-    /// Its size.
-    pub bytes: u64,
 }
 
 /// A blob as a list shows it.
@@ -120,46 +157,26 @@ pub struct BlobEntry {
     pub written: Timestamp,
 }
 
-/// How a tool result's bytes should be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BlobKind {
-    /// Plain text.
-    Text,
-    /// JSON, for content that has more than text in it.
-    Json,
-}
-
-impl BlobKind {
-    fn extension(self) -> &'static str {
-        match self {
-            Self::Text => "txt",
-            Self::Json => "json",
-        }
-    }
-}
-
 /// Where tool results and summaries are kept.
 #[derive(Debug, Clone)]
 pub struct Blobs {
     store: Arc<dyn ObjectStore>,
     root: Path,
     folders: Option<Arc<Folders>>,
-    /// Held shared by a put and alone by each deletion of a sweep, so that a put never relies on a
-    /// blob that is about to go. Processes that share a bucket are not kept apart by it: there, the day
-    /// that a sweep leaves is what does.
-    sweeping: Arc<RwLock<()>>,
+    /// Whose files these are; without it nothing is written.
+    marker: Option<Arc<Marker>>,
 }
 
 impl Blobs {
-    /// Opens a location: a folder as a path or a `file://` URL, `s3://bucket/prefix` with credentials
-    /// from the environment, or `memory://`.
+    /// Opens a location for reading: a folder as a path or a `file://` URL, `s3://bucket/prefix` with credentials
+    /// from the environment, or `memory://`. [`Self::bind`] lets it be written.
     pub fn open(location: &str) -> Result<Self, BlobError> {
         let (store, root, folders) = location::open(location)?;
         Ok(Self {
             store,
             root,
             folders,
-            sweeping: Arc::default(),
+            marker: None,
         })
     }
 
@@ -186,114 +203,36 @@ impl Blobs {
             listed.take(1).try_collect::<Vec<_>>().await?;
             self.store.delete(&path).await
         };
-        checked.await.map_err(|error| match error {
-            object_store::Error::PermissionDenied { .. }
-            | object_store::Error::Unauthenticated { .. }
-            | object_store::Error::NotFound { .. } => BlobError::Refused(told(&error)),
-            error => BlobError::Store(error),
-        })
+        let checked = checked.await.map_err(BlobError::Store);
+        checked.map_err(BlobError::or_refused)
     }
 
-    /// Keeps a tool result, durably. Its path follows from what it holds, so keeping it again is the
-    /// same as keeping it once. `call` is the caller's name for the tool call, made fit for a path.
-    pub async fn put(
-        &self,
-        session: &SessionKey,
-        call: &str,
-        kind: BlobKind,
-        bytes: Bytes,
-    ) -> Result<BlobRef, BlobError> {
-        let sha256 = Sha256::digest(&bytes).into();
-        self.put_digested(session, call, kind, &sha256, bytes).await
-    }
-
-    /// The same for whoever has worked the SHA-256 of the bytes out already.
+    /// Keeps a tool result under a name that no other command uses, durably.
     #[tracing::instrument(target = "palimpsest::span", level = "debug", name = "blob.put", skip_all, fields(bytes = bytes.len()))]
-    pub async fn put_digested(
+    pub async fn put_file(
         &self,
         session: &SessionKey,
-        call: &str,
-        kind: BlobKind,
-        sha256: &[u8; 32],
+        file: &str,
         bytes: Bytes,
-    ) -> Result<BlobRef, BlobError> {
-        debug_assert_eq!(Sha256::digest(&bytes)[..], sha256[..], "another digest");
-        check_name(call)?;
-        let sha256 = hex(sha256);
-        let blob = BlobRef {
-            path: format!(
-                "{}{call}-{}.{}",
-                tool_results(session),
-                &sha256[..DIGEST_IN_PATH],
-                kind.extension()
-            ),
-            sha256,
-            bytes: bytes.len() as u64,
-        };
-        let _not_swept = self.sweeping.read().await;
-        let path = self.path(&blob.path)?;
-        if self.folders.is_none() && bytes.len() > SMALL_BYTES {
-            self.put_large(&blob.path, &path, bytes).await?;
-            return Ok(blob);
+    ) -> Result<(), BlobError> {
+        let path = result_path(session, file)?;
+        self.verify().await?;
+        if self.folders.is_some() || bytes.len() <= PART_BYTES {
+            return self.overwrite(&path, bytes).await;
         }
-        let create = PutMode::Create.into();
-        match self
-            .store
-            .put_opts(&path, bytes.clone().into(), create)
-            .await
-        {
-            Ok(_) => {
-                crash_point("blob.put");
-                self.sync_folders(&blob.path).await?;
-                return Ok(blob);
+        let upload = self.store.put_multipart(&self.path(&path)?).await;
+        let upload = upload.map_err(BlobError::Store)?;
+        let mut parts = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
+        for start in (0..bytes.len()).step_by(PART_BYTES) {
+            if let Err(error) = parts.wait_for_capacity(PARTS).await {
+                // What is there of it is taken away; what that cannot, a rule of the bucket ends.
+                drop(parts.abort().await);
+                return Err(BlobError::Store(error));
             }
-            Err(object_store::Error::AlreadyExists { .. }) => {}
-            // Not every bucket knows a condition, and they do not say so in one way. Without one it works too: what
-            // is written is the same every time.
-            Err(_) if self.folders.is_none() => {
-                self.put_large(&blob.path, &path, bytes).await?;
-                return Ok(blob);
-            }
-            Err(error) => return Err(BlobError::Store(error)),
+            parts.put(bytes.slice(start..bytes.len().min(start + PART_BYTES)));
         }
-        if self.get(&blob.path).await? != bytes {
-            return Err(BlobError::Damaged(blob.path));
-        }
-        // It is there, but whoever wrote it may have died before its folder was synced; and it may be
-        // old enough for a sweep that runs right now. Writing the same bytes again settles both.
-        self.overwrite(&blob.path, bytes).await?;
-        Ok(blob)
-    }
-
-    /// Keeps what is large in a bucket. It is asked for first: what is there need not be sent to learn that, and a
-    /// server that refuses a condition before it has read a body may close the connection under it. Whoever else
-    /// writes it at the same time writes the same bytes.
-    async fn put_large(&self, name: &str, path: &Path, bytes: Bytes) -> Result<(), BlobError> {
-        match self.store.head(path).await {
-            Ok(_) if self.get(name).await? != bytes => {
-                return Err(BlobError::Damaged(name.to_owned()));
-            }
-            Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
-            Err(error) => return Err(BlobError::Store(error)),
-        }
-        if bytes.len() <= PART_BYTES {
-            let put = self.store.put(path, bytes.into()).await;
-            put.map_err(BlobError::Store)?;
-        } else {
-            let upload = self.store.put_multipart(path).await;
-            let upload = upload.map_err(BlobError::Store)?;
-            let mut parts = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
-            for start in (0..bytes.len()).step_by(PART_BYTES) {
-                if let Err(error) = parts.wait_for_capacity(PARTS).await {
-                    // What is there of it is taken away; what that cannot, a rule of the bucket ends.
-                    drop(parts.abort().await);
-                    return Err(BlobError::Store(error));
-                }
-                parts.put(bytes.slice(start..bytes.len().min(start + PART_BYTES)));
-            }
-            // This takes it away again by itself.
-            parts.finish().await.map_err(BlobError::Store)?;
-        }
+        // This takes it away again by itself.
+        parts.finish().await.map_err(BlobError::Store)?;
         crash_point("blob.put");
         Ok(())
     }
@@ -309,15 +248,6 @@ impl Blobs {
         let found = self.store.get(&self.path(path)?).await;
         let bytes = found.map_err(|e| lost(e, path))?.bytes().await;
         bytes.map_err(BlobError::Store)
-    }
-
-    /// All of a blob that an event names, checked against what the event says.
-    pub async fn get_checked(&self, blob: &BlobRef) -> Result<Bytes, BlobError> {
-        let bytes = self.get(&blob.path).await?;
-        if hex(&Sha256::digest(&bytes)) != blob.sha256 {
-            return Err(BlobError::Damaged(blob.path.clone()));
-        }
-        Ok(bytes)
     }
 
     /// All of a tool result, by the name of its file, checked against the digest that an event has.
@@ -336,29 +266,6 @@ impl Blobs {
         Ok(bytes)
     }
 
-    /// A part of a blob, for readers of large results. It must lie within; an empty one always does.
-    #[tracing::instrument(
-        target = "palimpsest::span",
-        level = "debug",
-        name = "blob.get",
-        skip_all
-    )]
-    pub async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes, BlobError> {
-        let at = self.path(path)?;
-        if range.is_empty() {
-            return Ok(Bytes::new());
-        }
-        let size = self.store.head(&at).await.map_err(|e| lost(e, path))?.size;
-        if range.end > size {
-            return Err(BlobError::Range {
-                start: range.start,
-                end: range.end,
-            });
-        }
-        let part = self.store.get_range(&at, range).await;
-        part.map_err(|e| lost(e, path))
-    }
-
     /// The names and sizes of a session's tool results, in the order of the names.
     pub async fn results(&self, session: &SessionKey) -> Result<Vec<(String, u64)>, BlobError> {
         let folder = tool_results(session);
@@ -371,16 +278,6 @@ impl Blobs {
         Ok(named.collect())
     }
 
-    /// Puts a tool result back under the name that it had, from a copy.
-    pub async fn put_file(
-        &self,
-        session: &SessionKey,
-        file: &str,
-        bytes: Bytes,
-    ) -> Result<(), BlobError> {
-        self.overwrite(&result_path(session, file)?, bytes).await
-    }
-
     /// All blobs of a session, by their paths.
     pub async fn list(&self, session: &SessionKey) -> Result<Vec<BlobEntry>, BlobError> {
         self.entries(&session_dir(session)).await
@@ -389,6 +286,7 @@ impl Blobs {
     async fn overwrite(&self, path: &str, bytes: Bytes) -> Result<(), BlobError> {
         let put = self.store.put(&self.path(path)?, bytes.into()).await;
         put.map_err(BlobError::Store)?;
+        crash_point("blob.put");
         self.sync_folders(path).await
     }
 

@@ -1,20 +1,21 @@
-//! What goes when a session goes, and what nobody needs any more.
+//! What goes when a session goes, and files that no event came to name.
 //!
-//! Everything here can be repeated: that something is gone already is no failure. Not here: which
-//! files an event names.
+//! Everything here can be repeated: that something is gone already is no failure. Files are removed by their names, and a
+//! name is never used again, so that a removal that is late removes nothing else. Not here: which files may go.
 
-use std::collections::HashSet;
 use std::fs;
 use std::io;
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
-use futures::TryStreamExt;
+use futures::TryStreamExt as _;
 use object_store::{ObjectStore as _, ObjectStoreExt as _};
-use palimpsest_core::ids::{ProjectId, SessionId, SessionKey, Timestamp};
+use palimpsest_core::ids::{ProjectId, SessionId, SessionKey};
 use tokio::task::spawn_blocking;
 
-use super::{BlobEntry, BlobError, Blobs, MIN_SWEEP_AGE_MILLIS, session_dir, tool_results};
+use super::folders::Folders;
+use super::{
+    BlobEntry, BlobError, Blobs, check_name, result_path, session_dir, summary_path, tool_results,
+};
 use crate::crash_point;
 
 /// How much was removed.
@@ -27,9 +28,9 @@ pub struct Removed {
 }
 
 impl Removed {
-    fn count(&mut self, entry: &BlobEntry) {
+    fn count(&mut self, bytes: u64) {
         self.files += 1;
-        self.bytes += entry.bytes;
+        self.bytes += bytes;
     }
 }
 
@@ -40,118 +41,120 @@ impl std::ops::AddAssign for Removed {
     }
 }
 
+/// All that lay where a session is, at one moment.
+#[derive(Debug)]
+pub struct Belongings {
+    session: SessionKey,
+    entries: Vec<BlobEntry>,
+    /// What processes that were killed had begun to write, which no listing shows; in a local folder alone.
+    leftovers: Vec<PathBuf>,
+}
+
 impl Blobs {
-    /// Deletes everything of a session: results, `summary.md`, and in a local folder what a process
-    /// that was killed had begun to write. Whoever calls it must see to it that nobody writes there.
-    pub async fn remove_session(&self, session: &SessionKey) -> Result<Removed, BlobError> {
-        let mut removed = Removed::default();
-        for entry in self.list(session).await? {
+    /// Lists everything of a session: results, `summary.md`, and leftovers of processes that were killed.
+    pub async fn belongings(&self, session: &SessionKey) -> Result<Belongings, BlobError> {
+        self.verify().await?;
+        let mut found = Belongings {
+            session: session.clone(),
+            entries: self.list(session).await?,
+            leftovers: Vec::new(),
+        };
+        if let Some(folders) = self.folders.clone() {
+            let dirs = folders_of(session).map(|dir| folders.file(&dir));
+            found.leftovers = blocking(move || {
+                let found = dirs.iter().map(|dir| leftovers(dir, is_leftover));
+                found.collect::<io::Result<Vec<_>>>()
+            })
+            .await?
+            .concat();
+        }
+        Ok(found)
+    }
+
+    /// Deletes what was listed, and nothing that came since: files of a new session of that name have other names. Its
+    /// `summary.md` has the same name, and stays if it was written since; that is looked at right before.
+    pub async fn remove(&self, found: Belongings) -> Result<Removed, BlobError> {
+        self.verify().await?;
+        let (mut removed, summary) = (Removed::default(), summary_path(&found.session));
+        for entry in found.entries {
+            if entry.path == summary && !self.is_unchanged(&entry).await? {
+                continue;
+            }
             self.delete(&entry.path).await?;
             crash_point("blob.deleted");
-            removed.count(&entry);
+            removed.count(entry.bytes);
         }
         if let Some(folders) = self.folders.clone() {
-            let dir = folders.file(&session_dir(session));
-            let gone = spawn_blocking(move || remove_dir(&dir)).await;
-            gone.map_err(io::Error::other)
-                .flatten()
-                .map_err(BlobError::Folder)?;
-            folders.forget();
+            let (session, files) = (found.session, found.leftovers);
+            let more = blocking(move || {
+                let removed = remove_files(&files)?;
+                remove_empty(&folders, &session)?;
+                Ok(removed)
+            });
+            removed += more.await?;
         }
         Ok(removed)
     }
 
-    /// The projects that have something here, in the order of their names. What else lies beside them
-    /// is not ours.
-    pub async fn projects(&self) -> Result<Vec<ProjectId>, BlobError> {
-        let names = self.folder_names("").await?;
-        let ids = names.iter().filter_map(|name| ProjectId::new(name).ok());
-        Ok(ids.collect())
+    async fn is_unchanged(&self, listed: &BlobEntry) -> Result<bool, BlobError> {
+        match self.store.head(&self.path(&listed.path)?).await {
+            Ok(meta) => Ok(self.entry(&meta) == *listed),
+            Err(object_store::Error::NotFound { .. }) => Ok(false),
+            Err(error) => Err(BlobError::Store(error)),
+        }
     }
 
-    /// The sessions of a project that have something here, in the order of their names.
+    /// The projects that have blobs, in the order of their names. Files that others put there are none.
+    pub async fn projects(&self) -> Result<Vec<ProjectId>, BlobError> {
+        let names = self.folder_names("").await?;
+        Ok(names
+            .into_iter()
+            .filter_map(|name| ProjectId::new(&name).ok())
+            .collect())
+    }
+
+    /// The sessions of a project that have blobs, in the order of their names.
     pub async fn sessions(&self, project: &ProjectId) -> Result<Vec<SessionKey>, BlobError> {
-        let names = self.folder_names(project.as_str()).await?;
-        let ids = names.iter().filter_map(|name| SessionId::new(name).ok());
+        let names = self.folder_names(project.as_str()).await?.into_iter();
+        let ids = names.filter_map(|name| SessionId::new(&name).ok());
         let keys = ids.map(|session| SessionKey::new(project.clone(), session));
         Ok(keys.collect())
     }
 
-    /// Deletes a session's tool results that no event names and that were written before
-    /// `older_than`, and says how much that was. Never one younger than a day: `older_than` is cut to
-    /// that.
-    pub async fn sweep(
+    /// Deletes one tool result, and what a process that was killed had begun to write of it.
+    pub async fn remove_result(
         &self,
         session: &SessionKey,
-        referenced: &HashSet<String>,
-        older_than: Timestamp,
-        now: Timestamp,
+        file: &str,
     ) -> Result<Removed, BlobError> {
-        let swept = self.entries(&tool_results(session)).await?.into_iter();
-        let swept = swept.filter(|entry| !referenced.contains(&entry.path));
-        self.sweep_entries(swept.collect(), older_than, now).await
-    }
-
-    /// The same for all that lies where a session is that does not exist.
-    pub async fn sweep_session(
-        &self,
-        session: &SessionKey,
-        older_than: Timestamp,
-        now: Timestamp,
-    ) -> Result<Removed, BlobError> {
-        let swept = self.list(session).await?;
-        self.sweep_entries(swept, older_than, now).await
-    }
-
-    /// Deletes what a process that was killed had begun to write of a session's files and no listing
-    /// shows; in a local folder alone, because a bucket has no such thing.
-    pub async fn sweep_leftovers(
-        &self,
-        session: &SessionKey,
-        older_than: Timestamp,
-        now: Timestamp,
-    ) -> Result<Removed, BlobError> {
-        let Some(folders) = self.folders.clone() else {
-            return Ok(Removed::default());
-        };
-        let dirs = [
-            folders.file(&tool_results(session)),
-            folders.file(&format!("{}session-memory", session_dir(session))),
-        ];
-        let age = now.millis_since(not_younger(older_than, now));
-        let age = Duration::from_millis(age);
-        let swept = spawn_blocking(move || {
-            let mut removed = Removed::default();
-            for dir in dirs {
-                removed += remove_leftovers(&dir, age)?;
+        check_name(file)?;
+        self.verify().await?;
+        let (mut removed, path) = (Removed::default(), result_path(session, file)?);
+        match self.store.head(&self.path(&path)?).await {
+            Ok(meta) => {
+                self.delete(&path).await?;
+                removed.count(meta.size);
             }
-            Ok(removed)
-        });
-        let swept = swept.await.map_err(io::Error::other).flatten();
-        swept.map_err(BlobError::Folder)
-    }
-
-    async fn sweep_entries(
-        &self,
-        mut entries: Vec<BlobEntry>,
-        older_than: Timestamp,
-        now: Timestamp,
-    ) -> Result<Removed, BlobError> {
-        let older_than = not_younger(older_than, now);
-        entries.retain(|entry| entry.written < older_than);
-        let mut removed = Removed::default();
-        for entry in entries {
-            let _alone = self.sweeping.write().await;
-            // A put may have written it again since it was listed.
-            let Ok(meta) = self.store.head(&self.path(&entry.path)?).await else {
-                continue;
-            };
-            if self.entry(&meta).written < older_than {
-                self.delete(&entry.path).await?;
-                removed.count(&entry);
-            }
+            Err(object_store::Error::NotFound { .. }) => {}
+            Err(error) => return Err(BlobError::Store(error)),
+        }
+        if let Some(folders) = self.folders.clone() {
+            let (dir, file) = (folders.file(&tool_results(session)), file.to_owned());
+            let more = blocking(move || {
+                let of_this = |name: &str| is_leftover(name) && is_of(name, &file);
+                remove_files(&leftovers(&dir, of_this)?)
+            });
+            removed += more.await?;
         }
         Ok(removed)
+    }
+
+    /// How many bytes all blobs of a session have.
+    pub async fn stored_bytes(&self, session: &SessionKey) -> Result<u64, BlobError> {
+        let within = self.path(&session_dir(session))?;
+        let sizes = self.store.list(Some(&within)).map_ok(|meta| meta.size);
+        let total = sizes.try_fold(0, async |sum: u64, size| Ok(sum.saturating_add(size)));
+        total.await.map_err(BlobError::Store)
     }
 
     async fn folder_names(&self, dir: &str) -> Result<Vec<String>, BlobError> {
@@ -165,53 +168,70 @@ impl Blobs {
         names.sort();
         Ok(names)
     }
-
-    /// How many bytes all blobs of a session have.
-    pub async fn stored_bytes(&self, session: &SessionKey) -> Result<u64, BlobError> {
-        let within = self.path(&session_dir(session))?;
-        let sizes = self.store.list(Some(&within)).map_ok(|meta| meta.size);
-        let total = sizes.try_fold(0, async |sum: u64, size| Ok(sum.saturating_add(size)));
-        total.await.map_err(BlobError::Store)
-    }
 }
 
-/// The event that names a file may not be written yet, so a day is the least.
-fn not_younger(older_than: Timestamp, now: Timestamp) -> Timestamp {
-    let newest = now.as_millis().saturating_sub(MIN_SWEEP_AGE_MILLIS);
-    older_than.min(Timestamp::from_millis(newest))
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> Result<T, BlobError> {
+    let done = spawn_blocking(work).await;
+    let done = done.map_err(io::Error::other).flatten();
+    done.map_err(BlobError::Folder)
 }
 
-/// Removes a folder with all that is in it, so that it stays away after a power loss.
-fn remove_dir(dir: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(dir) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
+/// The folders that a session's files are in.
+fn folders_of(session: &SessionKey) -> [String; 2] {
+    let summaries = format!("{}session-memory/", session_dir(session));
+    [tool_results(session), summaries]
+}
+
+/// Removes a session's folders as far as they are empty, so that they stay away after a power loss.
+fn remove_empty(folders: &Folders, session: &SessionKey) -> io::Result<()> {
+    let [results, summaries] = folders_of(session);
+    let project = session.project.to_string();
+    let mut last = None;
+    for dir in [results, summaries, session_dir(session), project] {
+        let dir = folders.file(&dir);
+        match fs::remove_dir(&dir) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // Somebody has put something there since.
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => continue,
+            Err(error) => return Err(error),
+        }
+        last = Some(dir);
     }
-    // The folder above may have gone too, with the last session in it.
-    let above = dir.ancestors().skip(1).find(|folder| folder.exists());
+    folders.forget();
+    let Some(last) = last else { return Ok(()) };
+    let above = last.ancestors().skip(1).find(|folder| folder.exists());
     above.map_or(Ok(()), crate::fs::sync_dir)
 }
 
 /// Files under the names that `object_store` and [`super::summary`] write under before they rename.
-fn remove_leftovers(dir: &Path, age: Duration) -> io::Result<Removed> {
-    let mut removed = Removed::default();
+fn leftovers(dir: &Path, is_wanted: impl Fn(&str) -> bool) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(removed),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
+    let mut found = Vec::new();
     for entry in entries {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        let Ok(meta) = entry.metadata() else { continue };
-        let is_old = meta
-            .modified()
-            .is_ok_and(|at| at.elapsed().is_ok_and(|it| it > age));
-        if is_old && meta.is_file() && is_leftover(&name) {
-            fs::remove_file(entry.path())?;
-            removed.files += 1;
-            removed.bytes += meta.len();
+        if is_wanted(&name) && entry.file_type()?.is_file() {
+            found.push(entry.path());
+        }
+    }
+    Ok(found)
+}
+
+fn remove_files(files: &[PathBuf]) -> io::Result<Removed> {
+    let mut removed = Removed::default();
+    for file in files {
+        let bytes = file.metadata().map_or(0, |meta| meta.len());
+        match fs::remove_file(file) {
+            Ok(()) => removed.count(bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(removed)
@@ -221,4 +241,10 @@ fn is_leftover(name: &str) -> bool {
     let is_number = |end: &str| !end.is_empty() && end.bytes().all(|b| b.is_ascii_digit());
     name.starts_with(super::summary::NEW)
         || name.rsplit_once('#').is_some_and(|(_, end)| is_number(end))
+}
+
+/// Whether a leftover is of a file.
+fn is_of(name: &str, file: &str) -> bool {
+    name.rsplit_once('#')
+        .is_some_and(|(begun, _)| begun == file)
 }

@@ -60,6 +60,10 @@ impl Blobs {
         skip_all
     )]
     pub async fn summary(&self, session: &SessionKey) -> Result<Option<SummaryFile>, BlobError> {
+        // Another log's summary would pass for a person's edit of this one's.
+        if self.marker.is_some() {
+            self.verify().await?;
+        }
         let found = match self.store.get(&self.path(&summary_path(session))?).await {
             Ok(found) => found,
             Err(Error::NotFound { .. }) => return Ok(None),
@@ -84,6 +88,7 @@ impl Blobs {
 
     /// Removes a session's summary; that there is none is no failure.
     pub async fn remove_summary(&self, session: &SessionKey) -> Result<(), BlobError> {
+        self.verify().await?;
         self.delete(&summary_path(session)).await
     }
 
@@ -101,6 +106,7 @@ impl Blobs {
         found: Option<&SummaryFile>,
         text: Bytes,
     ) -> Result<Replaced, BlobError> {
+        self.verify().await?;
         let path = summary_path(session);
         if let Some(folders) = self.folders.clone() {
             let (file, found) = (folders.file(&path), found.map(|found| found.text.clone()));
@@ -138,7 +144,7 @@ impl Blobs {
 }
 
 /// Whether a bucket refused a write for its condition; those that know none do not say so in one way.
-fn knows_no_conditions(error: &Error) -> bool {
+pub(super) fn knows_no_conditions(error: &Error) -> bool {
     match error {
         Error::NotImplemented { .. } | Error::NotSupported { .. } => true,
         Error::Generic { source, .. } => {
@@ -178,10 +184,10 @@ fn create(new: &FilePath, file: &FilePath) -> io::Result<Replaced> {
 }
 
 fn exchange(new: &FilePath, file: &FilePath, found: &[u8]) -> io::Result<Replaced> {
-    match swap(new, file) {
+    match crate::fs::exchange(new, file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Replaced::Changed),
         // Not every file system can.
-        Err(error) if is_unsupported(&error) => {
+        Err(error) if crate::fs::cannot_exchange(&error) => {
             if fs::read(file)? != found {
                 return Ok(Replaced::Changed);
             }
@@ -193,26 +199,8 @@ fn exchange(new: &FilePath, file: &FilePath, found: &[u8]) -> io::Result<Replace
     if fs::read(new)? == found {
         return Ok(Replaced::Written);
     }
-    swap(new, file)?;
+    crate::fs::exchange(new, file)?;
     Ok(Replaced::Changed)
-}
-
-fn is_unsupported(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput
-    )
-}
-
-#[cfg(target_os = "linux")]
-fn swap(a: &FilePath, b: &FilePath) -> io::Result<()> {
-    use rustix::fs::{CWD, RenameFlags, renameat_with};
-    Ok(renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE)?)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn swap(_: &FilePath, _: &FilePath) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// A file that is being written; what is left under its name goes.

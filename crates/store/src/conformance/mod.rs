@@ -6,6 +6,7 @@
 mod appends;
 mod by_name;
 mod duties;
+mod intents;
 mod model;
 mod queue;
 mod races;
@@ -43,10 +44,20 @@ pub async fn run(harness: &dyn Harness) {
     queue::run(harness).await;
     tombstones::run(harness).await;
     duties::run(harness).await;
+    intents::run(harness).await;
     races::run(harness).await;
 }
 
 type Log = Arc<dyn SessionLog>;
+
+/// The same store after a restart, and whether the leases of before are over: where nobody else can have it open, who
+/// held them is gone.
+async fn restart(harness: &dyn Harness, log: Log) -> (Log, bool) {
+    let before = Arc::downgrade(&log);
+    let log = harness.reopen(log).await;
+    let is_over = log.is_exclusive() && before.upgrade().is_none();
+    (log, is_over)
+}
 
 fn key(name: &str) -> SessionKey {
     let (project, session) = name.split_once('/').expect("a name has a slash");
@@ -92,6 +103,7 @@ fn batch(expected: u64, events: u32, frame: Bytes) -> Batch {
         summary: Bytes::from_static(b"summary"),
         due: DueChange::Keep,
         blob_bytes: 0,
+        settles: Vec::new(),
     }
 }
 
@@ -99,6 +111,7 @@ fn batch_due(expected: u64, due: DueChange) -> Batch {
     Batch {
         due,
         blob_bytes: 0,
+        settles: Vec::new(),
         ..batch(expected, 1, Bytes::from_static(b"due"))
     }
 }
@@ -150,7 +163,11 @@ async fn erase(log: &Log, key: &SessionKey) -> bool {
 
 async fn forget(log: &Log, tombstone: &Tombstone) {
     for _ in 0..10_000 {
-        let forgotten = log.forget(&tombstone.key, tombstone.incarnation).await;
+        let lease = log.tombstone(&tombstone.key).await.expect("reads");
+        let lease = lease.and_then(|found| found.lease);
+        let owner = lease.map_or_else(String::new, |lease| lease.owner);
+        let forgotten = log.forget(&tombstone.key, tombstone.incarnation, &owner);
+        let forgotten = forgotten.await;
         if forgotten.expect("forgets") {
             return;
         }

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 
-use super::{ByName as _, Harness, Log, batch, bytes, erase, key, lease, read_all, time};
+use super::{ByName as _, Harness, Log, batch, bytes, erase, key, lease, read_all, restart, time};
 use crate::memory::MemoryLog;
 use crate::{Batch, DueChange, Frame, Snapshot, SnapshotMark, StoreError};
 
@@ -188,7 +188,11 @@ impl World {
     /// Gives the log away for it: an engine may need its last user gone to open the store again.
     async fn reopen(&mut self, harness: &dyn Harness) {
         let log = std::mem::replace(&mut self.log, Arc::new(MemoryLog::new()));
-        self.log = harness.reopen(log).await;
+        let (log, is_over) = restart(harness, log).await;
+        self.log = log;
+        for session in self.sessions.values_mut().filter(|_| is_over) {
+            session.lease = None;
+        }
     }
 
     fn fresh_bytes(&mut self, len: usize) -> Bytes {
@@ -257,6 +261,7 @@ impl World {
         let batch = Batch {
             due,
             blob_bytes: 0,
+            settles: Vec::new(),
             ..batch(expected, events, frame.clone())
         };
         match self.log.append_to(key, batch).await {

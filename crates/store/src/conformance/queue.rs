@@ -3,14 +3,15 @@
 use futures::future::join_all;
 use palimpsest_core::ids::{Revision, Timestamp};
 
-use super::{ByName as _, Harness, Log, batch, batch_due, bytes, head, key, lease, time};
-use crate::{Asks, Due, DueChange, MAX_OWNER_BYTES, StoreError};
+use super::{ByName as _, Harness, Log, batch, batch_due, bytes, head, key, lease, restart, time};
+use crate::{Asks, Due, DueChange, LONGEST_LEASE_MS, LONGEST_WAIT_MS, MAX_OWNER_BYTES, StoreError};
 
 pub(super) async fn run(harness: &dyn Harness) {
     due_in_order(harness).await;
     leases(harness).await;
     a_release_keeps_what_an_append_said(&harness.fresh().await).await;
     sessions_stay_with_who_had_them(&harness.fresh().await).await;
+    a_wrong_clock_holds_nothing_up(&harness.fresh().await).await;
     claims_race(&harness.fresh().await).await;
     long_owners_are_refused(&harness.fresh().await).await;
 }
@@ -112,7 +113,13 @@ async fn leases(harness: &dyn Harness) {
             .await
             .expect("claims")
     );
-    let log = harness.reopen(log).await;
+    let (log, is_over) = restart(harness, log).await;
+    if is_over {
+        assert_eq!(head(&log, &a).await.lease, None);
+        assert_eq!(due_names(&log, 10, 9).await, ["a"], "it waits again");
+        let claimed = log.claim(&a, lease("x", 50), time(10)).await;
+        assert!(claimed.expect("claims"));
+    }
     assert!(
         !log.claim(&a, lease("y", 90), time(49))
             .await
@@ -278,6 +285,45 @@ async fn sessions_stay_with_who_had_them(log: &Log) {
             .await
             .expect("who asks is given it")
     );
+}
+
+/// A clock was ahead, for a while: what it wrote is not waited for until it is reached.
+async fn a_wrong_clock_holds_nothing_up(log: &Log) {
+    const NOW: i64 = 1_000;
+    const YEAR: i64 = 365 * 24 * 60 * 60 * 1000;
+    let claim = async |name: &str, owner: &str, until: i64, now: i64| {
+        let claimed = log.claim(&key(name), lease(owner, until), time(now)).await;
+        claimed.expect("answers")
+    };
+    append(log, "p/far", DueChange::At(time(NOW + YEAR))).await;
+    append(log, "p/soon", DueChange::At(time(NOW + LONGEST_WAIT_MS))).await;
+    append(log, "p/now", DueChange::At(time(NOW))).await;
+    assert_eq!(due_names(log, NOW, 9).await, ["now", "far"]);
+    assert_eq!(due_names(log, NOW, 1).await, ["now"]);
+    assert!(!claim("p/soon", "x", NOW + 50, NOW).await, "it can wait");
+    assert!(claim("p/far", "x", NOW + 50, NOW).await);
+    assert_eq!(due_names(log, NOW, 9).await, ["now"]);
+    let next = DueChange::At(time(NOW + YEAR));
+    let released = log.release(&key("p/far"), "x", next).await;
+    assert!(released.expect("releases"));
+    assert_eq!(due_names(log, NOW, 9).await, ["now", "far"]);
+    // Whoever had it last may never come back.
+    let asks = Asks {
+        owner: "y",
+        each: 9,
+        others_before: time(NOW),
+    };
+    let offered = log.due_for(asks, time(NOW), 9).await.expect("due");
+    assert!(offered.iter().any(|due| due.key == key("p/far")));
+
+    // A lease of one that was ahead, and one that is as long as one may be.
+    assert!(claim("p/now", "astray", NOW + YEAR, NOW).await);
+    assert!(claim("p/far", "long", NOW + LONGEST_LEASE_MS, NOW).await);
+    assert_eq!(due_names(log, NOW, 9).await, ["now"]);
+    assert!(!claim("p/far", "y", NOW + 50, NOW).await, "it is leased");
+    assert!(claim("p/now", "astray", NOW + YEAR, NOW).await, "renewed");
+    assert!(claim("p/now", "y", NOW + 50, NOW).await);
+    assert!(!claim("p/now", "astray", NOW + YEAR, NOW).await, "lost it");
 }
 
 async fn claims_race(log: &Log) {

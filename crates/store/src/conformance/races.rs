@@ -108,12 +108,17 @@ async fn delete(log: &Log, name: &SessionKey, stands: Option<Position>) -> Optio
 async fn remove(log: &Log, name: &SessionKey, process: u64) -> Option<u64> {
     let tombstone = log.tombstone(name).await.expect("reads")?;
     let incarnation = tombstone.incarnation;
-    let claim = lease(&format!("process {process}"), 10);
+    let process = format!("process {process}");
+    let claim = lease(&process, 10);
     let claim = log.claim_removal(name, incarnation, claim, time(1)).await;
     if !claim.expect("answers") {
         return None;
     }
-    while !log.forget(name, incarnation).await.expect("forgets") {
+    while !log
+        .forget(name, incarnation, &process)
+        .await
+        .expect("forgets")
+    {
         tokio::task::yield_now().await;
     }
     Some(incarnation)

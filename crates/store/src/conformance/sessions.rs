@@ -36,6 +36,7 @@ async fn usage(harness: &dyn Harness) {
     assert_eq!(held(&log, None).await, (0, 0));
     let with_blobs = Batch {
         blob_bytes: 5_000,
+        settles: Vec::new(),
         ..batch(0, 1, bytes(1, 100))
     };
     log.append_to(&key("p/a"), with_blobs)

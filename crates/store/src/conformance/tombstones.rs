@@ -2,8 +2,10 @@
 
 use palimpsest_core::ids::SessionKey;
 
-use super::{ByName as _, Harness, Log, batch, batch_due, bytes, erase, forget, key, lease, time};
-use crate::{DueChange, StoreError, Tombstone};
+use super::{
+    ByName as _, Harness, Log, batch, batch_due, bytes, erase, forget, key, lease, restart, time,
+};
+use crate::{DueChange, LONGEST_LEASE_MS, StoreError, Tombstone};
 
 pub(super) async fn run(harness: &dyn Harness) {
     a_name_is_kept_until_all_is_gone(harness).await;
@@ -43,7 +45,7 @@ async fn a_name_is_kept_until_all_is_gone(harness: &dyn Harness) {
         assert_eq!(tombstone, expected);
         let refused = log.append_to(&a, batch(0, 1, bytes(2, 10))).await;
         assert!(matches!(refused, Err(StoreError::Deleting(key)) if key == a));
-        let other = log.forget(&a, incarnation + 1).await;
+        let other = log.forget(&a, incarnation + 1, "x").await;
         assert!(other.expect("is no failure"), "another incarnation's");
         assert!(found(&log, &a).await.is_some());
     }
@@ -52,7 +54,11 @@ async fn a_name_is_kept_until_all_is_gone(harness: &dyn Harness) {
     let log = harness.reopen(log).await;
     assert_eq!(found(&log, &a).await, None, "it stays away");
     create(&log, &a).await;
-    assert!(log.forget(&a, incarnation).await.expect("is no failure"));
+    assert!(
+        log.forget(&a, incarnation, "x")
+            .await
+            .expect("is no failure")
+    );
     assert_ne!(super::head(&log, &a).await.incarnation, incarnation);
     assert!(erase(&log, &a).await);
     assert_eq!(super::read_all(&log, &b, 1 << 20).await.len(), 1);
@@ -68,8 +74,12 @@ async fn a_lease_outlives_its_session(harness: &dyn Harness) {
     assert!(log.delete_of(&a, time(42)).await.expect("deletes"));
     let renewed = log.claim(&a, lease("w", 190), time(50)).await;
     assert!(!renewed.expect("there is nothing to claim"));
-    let log = harness.reopen(log).await;
+    let (log, is_over) = restart(harness, log).await;
     let tombstone = found(&log, &a).await.expect("a deletion leaves one");
+    if is_over {
+        assert_eq!(tombstone.lease, None);
+        return;
+    }
     assert_eq!(tombstone.lease, Some(lease("w", 90)));
     let foreign = log.release(&a, "v", DueChange::Keep).await;
     assert!(!foreign.expect("is not the holder"));
@@ -97,7 +107,8 @@ async fn one_removes_at_a_time(harness: &dyn Harness) {
     assert!(!claim(&log, incarnation, "x", 150, 89).await, "a worker's");
     assert!(!claim(&log, incarnation + 1, "x", 150, 90).await, "another");
     assert!(claim(&log, incarnation, "x", 150, 90).await);
-    let log = harness.reopen(log).await;
+    let (log, is_over) = restart(harness, log).await;
+    assert!(!is_over || claim(&log, incarnation, "x", 150, 90).await);
     assert!(!claim(&log, incarnation, "y", 200, 149).await, "is held");
     assert!(claim(&log, incarnation, "x", 160, 149).await, "renews");
     let held = found(&log, &a).await.expect("still there").lease;
@@ -105,6 +116,15 @@ async fn one_removes_at_a_time(harness: &dyn Harness) {
     let given = log.release(&a, "x", DueChange::Keep).await;
     assert!(given.expect("is the holder"));
     assert!(claim(&log, incarnation, "y", 200, 150).await);
+    let far = 200 + 2 * LONGEST_LEASE_MS;
+    assert!(claim(&log, incarnation, "y", far, 150).await, "renews");
+    assert!(
+        claim(&log, incarnation, "x", 200, 150).await,
+        "a wrong clock"
+    );
+    let other = log.forget(&a, incarnation, "y").await;
+    assert!(!other.expect("is no failure"), "its claim is another's now");
+    assert!(found(&log, &a).await.is_some());
     forget(&log, &found(&log, &a).await.expect("still there")).await;
     assert!(!claim(&log, incarnation, "y", 300, 151).await, "it is gone");
 }

@@ -2,7 +2,7 @@
 
 use palimpsest_core::ids::{CallKey, Epoch, Ordinal};
 use palimpsest_core::session::{CallState, Pairing, Pending};
-use palimpsest_core::tokens::{Anchor, Breakdown, Calibration, Ledger, Size};
+use palimpsest_core::tokens::{Anchor, Basis, Breakdown, Calibration, Ledger, Size};
 
 use super::{DecodeError, message, v1, view};
 
@@ -128,6 +128,11 @@ pub(super) fn write_ledger(ledger: &Ledger) -> v1::Ledger {
         }),
         calibration_milli: ledger.calibration.milli(),
         removed: ledger.removed,
+        prefix: ledger.basis.map(|basis| basis.prefix),
+        scale_milli: ledger
+            .basis
+            .and_then(|basis| basis.scale)
+            .map(Calibration::milli),
     }
 }
 
@@ -150,5 +155,9 @@ pub(super) fn read_ledger(stored: v1::Ledger) -> Ledger {
             attachments: all.attachments,
         },
         calibration: Calibration::from_milli(stored.calibration_milli),
+        basis: stored.prefix.map(|prefix| Basis {
+            prefix,
+            scale: stored.scale_milli.map(Calibration::from_milli),
+        }),
     }
 }

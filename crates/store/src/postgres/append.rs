@@ -6,8 +6,9 @@ use tokio_postgres::types::ToSql;
 
 use super::names;
 use super::pool::Pool;
+use super::read::{self, Stands};
 use super::retry::{Budget, Tried, retry};
-use super::{error, read};
+use super::{error, intents};
 use crate::{Batch, DueChange, Position, StoreError};
 
 /// A number that no other append has, and no other session of a name.
@@ -42,10 +43,13 @@ pub(super) async fn append(
     let (says_due, due) = due(batch.due);
     let (incarnation, token) = (error::number(incarnation)?, error::number(token)?);
     let statements = pool.statements();
-    let statement = if creates {
-        &statements.create
-    } else {
-        &statements.append
+    let files: Vec<&str> = batch.settles.iter().map(|file| &**file).collect();
+    // A statement of its own: an append that names no file pays nothing for those that do.
+    let statement = match (creates, files.is_empty()) {
+        (true, true) => &statements.create,
+        (true, false) => &statements.create_naming,
+        (false, true) => &statements.append,
+        (false, false) => &statements.append_naming,
     };
     let frame: &[u8] = &batch.frame;
     let summary: &[u8] = &batch.summary;
@@ -53,8 +57,8 @@ pub(super) async fn append(
     let blob_bytes = error::number(batch.blob_bytes)?;
     let expected = error::number(batch.expected.revision.get())?;
     let expected_token = error::number(batch.expected.token)?;
-    let appended = retry!(budget, tried, {
-        let client = pool.client().await?;
+    let found = retry!(budget, tried, {
+        let client = pool.writer().await?;
         let mut parameters: Vec<&(dyn ToSql + Sync)> = vec![
             &stored,
             &incarnation,
@@ -70,8 +74,11 @@ pub(super) async fn append(
         if !creates {
             parameters.extend([&expected as &(dyn ToSql + Sync), &expected_token]);
         }
+        if !files.is_empty() {
+            parameters.push(&files);
+        }
         if client.execute(statement, &parameters).await? == 1 {
-            return Ok(true);
+            return Ok(Appended::Now);
         }
         if tried == Tried::Before {
             let last = error::number(stands.revision.get())?;
@@ -81,32 +88,36 @@ pub(super) async fn append(
                     &[&stored, &incarnation, &last, &token],
                 )
                 .await?;
-            return Ok(ours.is_some());
+            if ours.is_some() {
+                return Ok(Appended::Now);
+            }
         }
-        Ok(false)
+        Ok(Appended::Not(read::stands(&client, pool, &stored).await?))
     })?;
-    if appended {
-        return Ok(stands);
+    let refused = match found {
+        Appended::Now => return Ok(stands),
+        Appended::Not(Some(found)) if found.is_deleted && creates => {
+            StoreError::Deleting(key.clone())
+        }
+        Appended::Not(found) => StoreError::Conflict {
+            current: found
+                .filter(|found| !found.is_deleted)
+                .map_or(Revision::ZERO, |found| found.position.revision),
+        },
+    };
+    let is_where_expected =
+        matches!(refused, StoreError::Conflict { current } if current == batch.expected.revision);
+    if is_where_expected && !batch.settles.is_empty() {
+        let lost = intents::lost(pool, budget, (key, &batch.settles)).await?;
+        return Err(lost.map_or(refused, StoreError::IntentLost));
     }
-    Err(refused(pool, budget, key, creates).await?)
+    Err(refused)
 }
 
-/// Why an append did not happen.
-async fn refused(
-    pool: &Pool,
-    budget: Budget,
-    key: &SessionKey,
-    creates: bool,
-) -> Result<StoreError, StoreError> {
-    Ok(match read::stands(pool, budget, key).await? {
-        Some(found) if found.is_deleted && creates => StoreError::Deleting(key.clone()),
-        Some(found) if !found.is_deleted => StoreError::Conflict {
-            current: found.position.revision,
-        },
-        _ => StoreError::Conflict {
-            current: Revision::ZERO,
-        },
-    })
+/// The outcome of an append: made, or not made and what the row holds instead.
+enum Appended {
+    Now,
+    Not(Option<Stands>),
 }
 
 /// Whether a change says anything, and when it is due then.
@@ -130,21 +141,25 @@ pub(super) async fn put_snapshot(
     let (number, token) = (error::number(at.incarnation)?, error::number(at.token)?);
     let revision = error::number(at.revision.get())?;
     let size = error::number(bytes.len() as u64)?;
-    let put = retry!(budget, _, {
-        let client = pool.client().await?;
+    let found = retry!(budget, _, {
+        let client = pool.writer().await?;
         let statement = &pool.statements().put_snapshot;
-        client
+        let put = client
             .execute(
                 statement,
                 &[&stored, &number, &revision, &size, &bytes, &token],
             )
-            .await
+            .await?;
+        if put == 1 {
+            return Ok(Appended::Now);
+        }
+        Ok(Appended::Not(read::stands(&client, pool, &stored).await?))
     })?;
-    if put == 1 {
-        return Ok(());
-    }
-    match read::stands(pool, budget, key).await? {
-        Some(found) if !found.is_deleted && found.position.incarnation == at.incarnation => {
+    match found {
+        Appended::Now => Ok(()),
+        Appended::Not(Some(found))
+            if !found.is_deleted && found.position.incarnation == at.incarnation =>
+        {
             let head = found.position.revision;
             if head < at.revision {
                 return Err(StoreError::SnapshotAhead {
@@ -155,6 +170,6 @@ pub(super) async fn put_snapshot(
             // A later one is there, or it is of what the store has lost.
             Ok(())
         }
-        _ => Err(StoreError::NotFound(key.clone())),
+        Appended::Not(_) => Err(StoreError::NotFound(key.clone())),
     }
 }

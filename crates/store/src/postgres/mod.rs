@@ -7,8 +7,10 @@
 
 mod append;
 mod connect;
+mod durability;
 mod error;
 mod hints;
+mod intents;
 mod names;
 mod pool;
 mod queue;
@@ -35,10 +37,10 @@ use self::hints::Hints;
 use self::pool::Pool;
 use self::retry::Budget;
 use self::usage::Counted;
-use crate::record::{check_batch, check_lease, check_snapshot};
+use crate::record::{check_batch, check_files, check_lease, check_snapshot};
 use crate::{
-    Asks, Batch, Due, DueChange, Frame, Head, Lease, Position, SessionLog, Snapshot, StoreError,
-    Tombstone, Usage,
+    Asks, Batch, Due, DueChange, FileIntent, Frame, Head, Lease, Listing, Position, SessionLog,
+    Snapshot, StoreError, StoreId, Tombstone, Usage,
 };
 
 pub use self::connect::{Secret, is_address};
@@ -122,6 +124,7 @@ pub struct PostgresLog {
     counted: Counted,
     hints: Option<Hints>,
     is_closed: AtomicBool,
+    id: StoreId,
 }
 
 impl PostgresLog {
@@ -129,7 +132,9 @@ impl PostgresLog {
     pub async fn open(options: &PostgresOptions) -> Result<Self, StoreError> {
         let pool = Arc::new(Pool::new(options)?);
         schema::ready(&pool, Budget::new(options.retry), options.migrate).await?;
+        let id = intents::store_id(&pool, Budget::new(options.retry)).await?;
         Ok(Self {
+            id,
             hints: if options.hints {
                 Some(Hints::start(Arc::clone(&pool), append::random()?))
             } else {
@@ -179,6 +184,11 @@ pub struct Connections {
 
 #[async_trait]
 impl SessionLog for PostgresLog {
+    async fn store_id(&self) -> Result<StoreId, StoreError> {
+        self.call()?;
+        Ok(self.id)
+    }
+
     async fn head(&self, key: &SessionKey) -> Result<Option<Head>, StoreError> {
         let (pool, budget) = self.call()?;
         read::head(pool, budget, key).await
@@ -202,6 +212,41 @@ impl SessionLog for PostgresLog {
         Ok(stands)
     }
 
+    async fn intend(
+        &self,
+        key: &SessionKey,
+        files: Vec<Box<str>>,
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
+        check_files(&files)?;
+        let (pool, budget) = self.call()?;
+        intents::intend(pool, budget, (key, &files), at).await
+    }
+
+    async fn intents(
+        &self,
+        after: Option<(&SessionKey, &str)>,
+        limit: usize,
+    ) -> Result<Vec<FileIntent>, StoreError> {
+        let (pool, budget) = self.call()?;
+        intents::intents(pool, budget, after, limit).await
+    }
+
+    async fn doom_intent(
+        &self,
+        key: &SessionKey,
+        file: &str,
+        before: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let (pool, budget) = self.call()?;
+        intents::doom(pool, budget, (key, file), before).await
+    }
+
+    async fn end_intent(&self, key: &SessionKey, file: &str) -> Result<(), StoreError> {
+        let (pool, budget) = self.call()?;
+        intents::end(pool, budget, (key, file)).await
+    }
+
     async fn snapshot(
         &self,
         key: &SessionKey,
@@ -222,14 +267,14 @@ impl SessionLog for PostgresLog {
         append::put_snapshot(pool, budget, (key, at), &bytes).await
     }
 
-    async fn list(
+    async fn rows(
         &self,
         project: Option<&ProjectId>,
         after: Option<&SessionKey>,
         limit: usize,
-    ) -> Result<Vec<(SessionKey, Head)>, StoreError> {
+    ) -> Result<Listing, StoreError> {
         let (pool, budget) = self.call()?;
-        read::list(pool, budget, project, after, limit).await
+        read::rows(pool, budget, project, after, limit).await
     }
 
     async fn delete(
@@ -270,9 +315,14 @@ impl SessionLog for PostgresLog {
         removal::claim(pool, budget, (key, incarnation), &lease, now).await
     }
 
-    async fn forget(&self, key: &SessionKey, incarnation: u64) -> Result<bool, StoreError> {
+    async fn forget(
+        &self,
+        key: &SessionKey,
+        incarnation: u64,
+        owner: &str,
+    ) -> Result<bool, StoreError> {
         let (pool, budget) = self.call()?;
-        removal::forget(pool, budget, key, incarnation).await
+        removal::forget(pool, budget, (key, incarnation), owner).await
     }
 
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<Due>, StoreError> {

@@ -13,9 +13,10 @@ use deadpool_postgres::ClientWrapper;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Row, Statement};
+use tokio_postgres::{Row, SimpleQueryMessage, Statement};
 
 use super::connect::{Connection, Connector};
+use super::durability::Durability;
 use super::error::{Trouble, told};
 use super::statements::Statements;
 use super::{Connections, PostgresOptions};
@@ -28,6 +29,7 @@ pub(super) struct Pool {
     connections: managed::Pool<Manager>,
     connector: Arc<Connector>,
     statements: Statements,
+    durability: Arc<Durability>,
     schema: String,
     statement: Duration,
     wait: Duration,
@@ -46,8 +48,9 @@ impl fmt::Debug for Pool {
 #[derive(Debug)]
 struct Manager {
     connector: Arc<Connector>,
-    /// What each of them begins with.
+    /// The statements that begin each connection: its settings, then the query for unsafe ones.
     settings: String,
+    durability: Arc<Durability>,
     limit: Duration,
 }
 
@@ -77,9 +80,16 @@ impl Manager {
             }
         });
         let client = ClientWrapper::new(client, task);
-        match timeout(self.limit, client.batch_execute(&self.settings)).await {
-            Ok(set) => set?,
+        let answers = match timeout(self.limit, client.simple_query(&self.settings)).await {
+            Ok(answers) => answers?,
             Err(_) => return Err(Trouble::silence()),
+        };
+        // It may lead to another machine than the last one, as after a failover.
+        for answer in answers {
+            if let SimpleQueryMessage::Row(row) = answer {
+                let found = row.try_get(0)?;
+                self.durability.note(found.map(ToOwned::to_owned));
+            }
         }
         Ok(client)
     }
@@ -89,17 +99,22 @@ impl Pool {
     /// Does not connect yet.
     pub(super) fn new(options: &PostgresOptions) -> Result<Self, StoreError> {
         let connector = Arc::new(Connector::new(options)?);
+        let schema = quoted(&options.schema);
+        let statements = Statements::new(&schema);
         let settings = format!(
             "SET statement_timeout = {}; SET lock_timeout = {}; \
              SET idle_in_transaction_session_timeout = {}; \
-             SET default_transaction_isolation = 'read committed'",
+             SET default_transaction_isolation = 'read committed'; {}",
             options.statement.as_millis(),
             options.statement.as_millis(),
             (options.statement + GRACE).as_millis(),
+            statements.unsafe_settings,
         );
+        let durability = Arc::new(Durability::default());
         let manager = Manager {
             connector: Arc::clone(&connector),
             settings,
+            durability: Arc::clone(&durability),
             limit: options.connect,
         };
         let connections = managed::Pool::builder(manager)
@@ -107,11 +122,11 @@ impl Pool {
             .runtime(Runtime::Tokio1)
             .build()
             .map_err(|error| StoreError::Setup(error.to_string()))?;
-        let schema = quoted(&options.schema);
         Ok(Self {
             connections,
             connector,
-            statements: Statements::new(&schema),
+            statements,
+            durability,
             schema,
             statement: options.statement,
             wait: options.wait,
@@ -133,7 +148,19 @@ impl Pool {
         self.client_within(self.wait).await
     }
 
-    /// The same, for somebody who waits only so long until one is free.
+    /// A connection for a change that will be acknowledged. Fails while a crash could lose such a change.
+    pub(super) async fn writer(&self) -> Result<Client, Trouble> {
+        let client = self.client().await?;
+        self.durability.check()?;
+        Ok(client)
+    }
+
+    /// The state of the settings on which durability depends.
+    pub(super) fn durability(&self) -> &Durability {
+        &self.durability
+    }
+
+    /// A connection, for somebody who waits only so long until one is free.
     pub(super) async fn client_within(&self, wait: Duration) -> Result<Client, Trouble> {
         let timeouts = Timeouts {
             wait: Some(wait),

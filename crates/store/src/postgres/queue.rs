@@ -10,7 +10,12 @@ use super::names;
 use super::pool::Pool;
 use super::read::{get, limited, unsigned};
 use super::retry::{Budget, retry};
-use crate::{Asks, Due, DueChange, Lease, MAX_LIST, StoreError};
+use crate::{Asks, Due, DueChange, LONGEST_WAIT_MS, Lease, MAX_LIST, StoreError};
+
+/// Later than which only a wrong clock can have put a session.
+fn latest(now: i64) -> i64 {
+    now.saturating_add(LONGEST_WAIT_MS)
+}
 
 fn due_of(row: &Row) -> Result<Due, StoreError> {
     Ok(Due {
@@ -29,15 +34,19 @@ pub(super) async fn due(
     limit: usize,
 ) -> Result<Vec<Due>, StoreError> {
     let (now, limit) = (now.as_millis(), limited(limit));
-    let others_before = worker.others_before.as_millis();
+    let (others_before, latest) = (worker.others_before.as_millis(), latest(now));
     let rows = retry!(budget, _, {
         let client = pool.client().await?;
         let statement = &pool.statements().due;
         client
-            .query(statement, &[&now, &limit, &worker.owner, &others_before])
+            .query(
+                statement,
+                &[&now, &limit, &worker.owner, &others_before, &latest],
+            )
             .await
     })?;
-    rows.iter().map(due_of).collect()
+    // One that cannot be read is passed over: lists and `verify-store` report it.
+    Ok(rows.iter().filter_map(|row| due_of(row).ok()).collect())
 }
 
 /// See [`crate::SessionLog::due_for`]. Where few are due, they are all looked at in the order of their time,
@@ -62,18 +71,19 @@ pub(super) async fn due_for(
     }
     let (now, limit) = (now.as_millis(), limited(limit));
     let each = i64::try_from(worker.each).unwrap_or(i64::MAX);
-    let others_before = worker.others_before.as_millis();
+    let (others_before, latest) = (worker.others_before.as_millis(), latest(now));
     let rows = retry!(budget, _, {
         let client = pool.client().await?;
         let statement = &pool.statements().due_of_each;
         client
             .query(
                 statement,
-                &[&now, &limit, &worker.owner, &others_before, &each],
+                &[&now, &limit, &worker.owner, &others_before, &latest, &each],
             )
             .await
     })?;
-    rows.iter().map(due_of).collect()
+    // One that cannot be read is passed over: lists and `verify-store` report it.
+    Ok(rows.iter().filter_map(|row| due_of(row).ok()).collect())
 }
 
 /// See [`crate::SessionLog::claim`]. Twice renews the lease.
@@ -85,12 +95,13 @@ pub(super) async fn claim(
     now: Timestamp,
 ) -> Result<bool, StoreError> {
     let stored = names::key(key);
-    let (until, now) = (lease.until.as_millis(), now.as_millis());
+    let (length, now) = (lease.length_ms(now), now.as_millis());
+    let latest = latest(now);
     let claimed = retry!(budget, _, {
-        let client = pool.client().await?;
+        let client = pool.writer().await?;
         let statement = &pool.statements().claim;
         client
-            .execute(statement, &[&stored, &lease.owner, &until, &now])
+            .execute(statement, &[&now, &stored, &lease.owner, &length, &latest])
             .await
     })?;
     Ok(claimed == 1)
@@ -104,12 +115,12 @@ pub(super) async fn claim_duty(
     lease: &Lease,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
-    let (until, now) = (lease.until.as_millis(), now.as_millis());
+    let (length, now) = (lease.length_ms(now), now.as_millis());
     let claimed = retry!(budget, _, {
-        let client = pool.client().await?;
+        let client = pool.writer().await?;
         let statement = &pool.statements().claim_duty;
         client
-            .execute(statement, &[&duty, &lease.owner, &until, &now])
+            .execute(statement, &[&now, &duty, &lease.owner, &length])
             .await
     })?;
     Ok(claimed == 1)
@@ -127,7 +138,7 @@ pub(super) async fn release(
     let stored = names::key(key);
     let (says_due, due) = append::due(next);
     let released = retry!(budget, _, {
-        let client = pool.client().await?;
+        let client = pool.writer().await?;
         let statement = &pool.statements().release;
         client
             .execute(statement, &[&stored, &owner, &says_due, &due])

@@ -4,10 +4,11 @@ use bytes::Bytes;
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 use tokio_postgres::Row;
 
-use super::pool::Pool;
+use super::error::Trouble;
+use super::pool::{Client, Pool};
 use super::retry::{Budget, retry};
 use super::{error, names};
-use crate::{Frame, Head, Lease, MAX_LIST, Position, Snapshot, SnapshotMark, StoreError};
+use crate::{Frame, Head, Lease, Listing, MAX_LIST, Position, Snapshot, SnapshotMark, StoreError};
 
 /// A number that the database keeps and that is never below zero.
 pub(super) fn unsigned(row: &Row, column: &str) -> Result<u64, StoreError> {
@@ -23,8 +24,7 @@ pub(super) fn get<'a, T: tokio_postgres::types::FromSql<'a>>(
         .map_err(|error| StoreError::Read(error.to_string()))
 }
 
-fn head_of(row: &Row) -> Result<(SessionKey, Head), StoreError> {
-    let key = names::parse(get(row, "key")?)?;
+fn head_of(row: &Row) -> Result<Head, StoreError> {
     let at: Option<i64> = get(row, "snapshot_at")?;
     let snapshot = match at {
         Some(_) => Some(SnapshotMark {
@@ -35,7 +35,7 @@ fn head_of(row: &Row) -> Result<(SessionKey, Head), StoreError> {
     };
     let log_bytes = unsigned(row, "log_bytes")?;
     let due: Option<i64> = get(row, "due")?;
-    let head = Head {
+    Ok(Head {
         revision: Revision::new(unsigned(row, "revision")?),
         incarnation: unsigned(row, "incarnation")?,
         token: unsigned(row, "token")?,
@@ -46,8 +46,7 @@ fn head_of(row: &Row) -> Result<(SessionKey, Head), StoreError> {
         tail_bytes: log_bytes.saturating_sub(unsigned(row, "snapshot_log_bytes")?),
         due: due.map(Timestamp::from_millis),
         lease: lease_of(row)?,
-    };
-    Ok((key, head))
+    })
 }
 
 pub(super) fn lease_of(row: &Row) -> Result<Option<Lease>, StoreError> {
@@ -70,40 +69,38 @@ pub(super) async fn head(
         let client = pool.client().await?;
         client.query_opt(&pool.statements().head, &[&stored]).await
     })?;
-    row.map(|row| Ok(head_of(&row)?.1)).transpose()
+    row.as_ref().map(head_of).transpose()
 }
 
 /// What is under a name.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Stands {
     pub(super) position: Position,
     pub(super) is_deleted: bool,
 }
 
-/// What is under a name, deleted or not.
+/// Reads the row of a name, deleted or not, over the caller's connection: a refused caller learns the reason without
+/// waiting for another connection.
 pub(super) async fn stands(
+    client: &Client,
     pool: &Pool,
-    budget: Budget,
-    key: &SessionKey,
-) -> Result<Option<Stands>, StoreError> {
-    let stored = names::key(key);
-    let row = retry!(budget, _, {
-        let client = pool.client().await?;
-        client
-            .query_opt(&pool.statements().stands, &[&stored])
-            .await
-    })?;
-    row.map(|row| {
-        let deleted_at: Option<i64> = get(&row, "deleted_at")?;
-        Ok(Stands {
-            position: Position {
-                incarnation: unsigned(&row, "incarnation")?,
-                revision: Revision::new(unsigned(&row, "revision")?),
-                token: 0,
-            },
-            is_deleted: deleted_at.is_some(),
-        })
-    })
-    .transpose()
+    stored: &str,
+) -> Result<Option<Stands>, Trouble> {
+    let row = client
+        .query_opt(&pool.statements().stands, &[&stored])
+        .await?;
+    let Some(row) = row else {
+        return Ok(None);
+    };
+    let deleted_at: Option<i64> = get(&row, "deleted_at")?;
+    Ok(Some(Stands {
+        position: Position {
+            incarnation: unsigned(&row, "incarnation")?,
+            revision: Revision::new(unsigned(&row, "revision")?),
+            token: 0,
+        },
+        is_deleted: deleted_at.is_some(),
+    }))
 }
 
 /// See [`crate::SessionLog::read`].
@@ -180,23 +177,45 @@ pub(super) fn limited(limit: usize) -> i64 {
     i64::try_from(limit.min(MAX_LIST)).unwrap_or(i64::MAX)
 }
 
-/// See [`crate::SessionLog::list`].
-pub(super) async fn list(
+/// See [`crate::SessionLog::rows`].
+pub(super) async fn rows(
     pool: &Pool,
     budget: Budget,
     project: Option<&ProjectId>,
     after: Option<&SessionKey>,
     limit: usize,
-) -> Result<Vec<(SessionKey, Head)>, StoreError> {
+) -> Result<Listing, StoreError> {
     let (from, to) = names::range(project);
-    let from = after
+    let mut from = after
         .map(names::key)
         .map_or(from.clone(), |it| it.max(from));
-    let limit = limited(limit);
-    let rows = retry!(budget, _, {
-        let client = pool.client().await?;
-        let statement = &pool.statements().list;
-        client.query(statement, &[&from, &to, &limit]).await
-    })?;
-    rows.iter().map(head_of).collect()
+    let limit = limit.min(MAX_LIST);
+    let mut listing = Listing::default();
+    loop {
+        let wanted = limit - listing.rows.len();
+        let most = limited(wanted);
+        let rows = retry!(budget, _, {
+            let client = pool.client().await?;
+            let statement = &pool.statements().list;
+            client.query(statement, &[&from, &to, &most]).await
+        })?;
+        for row in &rows {
+            let Ok(key) = names::parse(get(row, "key")?) else {
+                listing.nameless += 1;
+                continue;
+            };
+            let head = head_of(row).map_err(|error| StoreError::Damaged {
+                key: key.clone(),
+                detail: error.to_string(),
+            });
+            listing.rows.push((key, head));
+        }
+        // Those without a readable name take nobody's place.
+        match rows.last() {
+            Some(last) if rows.len() == wanted && listing.rows.len() < limit => {
+                from = get(last, "key")?;
+            }
+            _ => return Ok(listing),
+        }
+    }
 }

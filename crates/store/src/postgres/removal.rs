@@ -40,8 +40,8 @@ pub(super) async fn delete(
     let incarnation = error::number(expected.incarnation)?;
     let revision = error::number(expected.revision.get())?;
     let token = error::number(expected.token)?;
-    let deleted = retry!(budget, tried, {
-        let client = pool.client().await?;
+    let found = retry!(budget, tried, {
+        let client = pool.writer().await?;
         let statements = pool.statements();
         let deleted = client
             .execute(
@@ -59,15 +59,15 @@ pub(super) async fn delete(
                 .await?;
             is_done = ours.is_some();
         }
-        Ok(is_done)
+        if is_done {
+            return Ok(Ok(()));
+        }
+        Ok(Err(read::stands(&client, pool, &stored).await?))
     })?;
-    if deleted {
-        return Ok(());
-    }
-    let found = read::stands(pool, budget, key).await?;
-    let found = found.filter(|found| !found.is_deleted);
-    Err(StoreError::Conflict {
-        current: found.map_or(Revision::ZERO, |found| found.position.revision),
+    found.map_err(|found| StoreError::Conflict {
+        current: found
+            .filter(|found| !found.is_deleted)
+            .map_or(Revision::ZERO, |found| found.position.revision),
     })
 }
 
@@ -112,12 +112,12 @@ pub(super) async fn claim(
 ) -> Result<bool, StoreError> {
     let stored = names::key(key);
     let number = error::number(incarnation)?;
-    let (until, now) = (lease.until.as_millis(), now.as_millis());
+    let (length, now) = (lease.length_ms(now), now.as_millis());
     let claimed = retry!(budget, _, {
-        let client = pool.client().await?;
+        let client = pool.writer().await?;
         let statement = &pool.statements().claim_removal;
         client
-            .execute(statement, &[&stored, &number, &lease.owner, &until, &now])
+            .execute(statement, &[&now, &stored, &number, &lease.owner, &length])
             .await
     })?;
     Ok(claimed == 1)
@@ -128,18 +128,21 @@ pub(super) async fn claim(
 pub(super) async fn forget(
     pool: &Pool,
     budget: Budget,
-    key: &SessionKey,
-    incarnation: u64,
+    (key, incarnation): (&SessionKey, u64),
+    owner: &str,
 ) -> Result<bool, StoreError> {
-    let found = read::stands(pool, budget, key).await?;
+    let stored = names::key(key);
+    let found = retry!(budget, _, {
+        let client = pool.client().await?;
+        read::stands(&client, pool, &stored).await
+    })?;
     let found = found.filter(|it| it.is_deleted && it.position.incarnation == incarnation);
     if found.is_none() {
         return Ok(true);
     }
-    let stored = names::key(key);
     let number = error::number(incarnation)?;
     let removed = retry!(budget, _, {
-        let client = pool.client().await?;
+        let client = pool.writer().await?;
         let statement = &pool.statements().forget_frames;
         client
             .execute(statement, &[&stored, &number, &FRAMES])
@@ -148,17 +151,19 @@ pub(super) async fn forget(
     if error::number(removed)? >= FRAMES {
         return Ok(false);
     }
-    retry!(budget, _, {
-        let client = pool.client().await?;
+    let forgotten = retry!(budget, tried, {
+        let client = pool.writer().await?;
         let statements = pool.statements();
         client
             .execute(&statements.forget_snapshot, &[&stored, &number])
             .await?;
-        client
-            .execute(&statements.forget, &[&stored, &number])
-            .await
+        let forgotten = client
+            .execute(&statements.forget, &[&stored, &number, &owner])
+            .await?;
+        // It may have been done the time before.
+        Ok(forgotten == 1 || tried == Tried::Before)
     })?;
-    Ok(true)
+    Ok(forgotten)
 }
 
 /// See [`crate::SessionLog::check`]. What is written says which processes there are, too.
@@ -173,16 +178,25 @@ pub(super) async fn canary(pool: &Pool, name: &str) -> Result<(), StoreError> {
         Err(Trouble::Full(_)) => {
             let (client, connection) = pool.connect().await?;
             let parameters: [&(dyn ToSql + Sync); 1] = [&name];
-            tokio::select! {
-                asked = client.execute(statement, &parameters) => {
-                    asked.map_err(Trouble::from)?;
+            let row = tokio::select! {
+                asked = client.query_opt(statement, &parameters) => asked.map_err(Trouble::from)?,
+                ended = connection => {
+                    ended.map_err(Trouble::from)?;
+                    return Err(Trouble::Lost("the connection was closed".into()).into());
                 }
-                ended = connection => ended.map_err(Trouble::from)?,
-            }
-            return Ok(());
+            };
+            return durable(pool, row.as_ref());
         }
         Err(trouble) => return Err(trouble.into()),
     };
-    client.execute(statement, &[&name]).await?;
-    Ok(())
+    let row = client.query_opt(statement, &[&name]).await?;
+    durable(pool, row.as_ref())
+}
+
+/// Takes note of whether what the database acknowledges is durable now.
+fn durable(pool: &Pool, row: Option<&Row>) -> Result<(), StoreError> {
+    if let Some(row) = row {
+        pool.durability().note(get(row, "unsafe")?);
+    }
+    pool.durability().check()
 }

@@ -20,10 +20,16 @@ struct Version {
 }
 
 /// From the first on.
-const VERSIONS: &[Version] = &[Version {
-    oldest: 1,
-    statements: include_str!("schema/0001.sql"),
-}];
+const VERSIONS: &[Version] = &[
+    Version {
+        oldest: 1,
+        statements: include_str!("schema/0001.sql"),
+    },
+    Version {
+        oldest: 1,
+        statements: include_str!("schema/0002.sql"),
+    },
+];
 
 /// What this release brings.
 #[expect(clippy::cast_possible_wrap, reason = "there are few versions")]
@@ -40,12 +46,14 @@ CREATE TABLE IF NOT EXISTS {schema}.versions (
 /// Any number: whoever changes the tables waits for whoever does.
 const LOCK: i64 = 0x7061_6C69_6D70;
 
-const TABLES: [&str; 6] = [
+const TABLES: [&str; 8] = [
     "sessions",
     "frames",
     "snapshots",
     "duties",
     "replicas",
+    "identity",
+    "intents",
     "versions",
 ];
 
@@ -224,19 +232,5 @@ async fn may(client: &Client, pool: &Pool) -> Result<(), Trouble> {
             }
         }
     }
-    let unsafe_settings = client
-        .query(
-            "SELECT name, setting FROM pg_settings
-             WHERE name IN ('synchronous_commit', 'fsync', 'full_page_writes') AND setting = 'off'",
-            &[],
-        )
-        .await?;
-    if let Some(row) = unsafe_settings.first() {
-        let name: String = row.get(0);
-        return Err(Trouble::Final(StoreError::Setup(format!(
-            "{name} is off there: what it acknowledges could be lost with its power. Turn {name} on, for the \
-             role or the database"
-        ))));
-    }
-    Ok(())
+    Ok(pool.durability().check()?)
 }

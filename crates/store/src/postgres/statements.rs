@@ -1,5 +1,7 @@
 //! Every statement, with the schema's name in it. Each names one session by its key, except those that list.
 
+use crate::LONGEST_LEASE_MS;
+
 /// What readers of a head select; `read::head_of` takes it apart.
 const HEAD: &str = "key, incarnation, revision, token, summary, snapshot_at, snapshot_bytes, log_bytes, \
                     snapshot_log_bytes, blob_bytes, due, lease_owner, lease_until";
@@ -10,6 +12,29 @@ const TOMBSTONE: &str = "key, incarnation, deleted_at, lease_owner, lease_until"
 /// When a session is ready for a worker; as in the index that finds it.
 const READY: &str = "greatest(due, lease_until)";
 
+/// Part of the condition of every statement whose change is acknowledged: the commit of its transaction is durable,
+/// whatever the role, the database, the file of settings or a pooler have `synchronous_commit` be by then. More than
+/// `on` stays as it is. `local` is raised too: it does not wait for a synchronous standby, and a failover would lose what
+/// was acknowledged.
+const DURABLE: &str = "(SELECT set_config(
+             'synchronous_commit',
+             CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') THEN 'on'
+                 ELSE current_setting('synchronous_commit') END,
+             true)) IS NOT NULL";
+
+/// The names of the server's settings that are off and without which a crash may lose what was acknowledged; no transaction
+/// can set these for itself.
+const UNSAFE_SETTINGS: &str = "SELECT string_agg(name, ' and ' ORDER BY name) FROM pg_settings
+             WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off'";
+
+/// The database's own time in milliseconds. Leases go by the caller's time only as far as this one: a process whose
+/// clock is ahead takes nothing away from the others.
+const CLOCK: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+
+/// True where nobody has a lease at a time: there is none, it lapsed, or a wrong clock made it longer than any can be.
+const FREE: &str =
+    "(lease_until IS NULL OR lease_until <= {at} OR lease_until > {at} + {longest_lease})";
+
 /// Whether a session is one that a worker ($3) takes up: one that nobody has had, that it had last, that was never given
 /// back, or that has been ready since before a time ($4).
 const ITS: &str =
@@ -17,6 +42,13 @@ const ITS: &str =
 
 macro_rules! statements {
     ($($name:ident: $text:literal;)*) => {
+        #[cfg(test)]
+        impl Statements {
+            fn all(&self) -> Vec<(&'static str, &str)> {
+                vec![$((stringify!($name), self.$name.as_str()),)*]
+            }
+        }
+
         /// The statements of one store.
         #[derive(Debug)]
         pub(super) struct Statements {
@@ -26,12 +58,18 @@ macro_rules! statements {
         impl Statements {
             /// For the tables of a schema, whose name is quoted already.
             pub(super) fn new(schema: &str) -> Self {
+                let longest_lease = LONGEST_LEASE_MS.to_string();
                 let of = |text: &str| {
                     text.replace("{schema}", schema)
                         .replace("{head}", HEAD)
                         .replace("{tombstone}", TOMBSTONE)
                         .replace("{its}", ITS)
                         .replace("{ready}", READY)
+                        .replace("{durable}", DURABLE)
+                        .replace("{unsafe_settings}", UNSAFE_SETTINGS)
+                        .replace("{free}", FREE)
+                        .replace("{longest_lease}", &longest_lease)
+                        .replace("{at}", &format!("least($1::bigint, {CLOCK})"))
                 };
                 Self {
                     $($name: of($text),)*
@@ -54,7 +92,8 @@ statements! {
              ON CONFLICT (key) DO NOTHING
              RETURNING revision, log_bytes)
          INSERT INTO {schema}.frames (key, incarnation, last, events, log_bytes, token, bytes)
-         SELECT $1, $2::bigint, revision, $4::bigint, log_bytes, $3::bigint, $10::bytea FROM head";
+         SELECT $1, $2::bigint, revision, $4::bigint, log_bytes, $3::bigint, $10::bytea FROM head
+         WHERE {durable}";
     // The same, and $11 the revision that it was decided on, and $12 the token there.
     append: "WITH head AS (
              UPDATE {schema}.sessions SET
@@ -72,7 +111,51 @@ statements! {
                  AND deleted_at IS NULL
              RETURNING revision, log_bytes)
          INSERT INTO {schema}.frames (key, incarnation, last, events, log_bytes, token, bytes)
-         SELECT $1, $2::bigint, revision, $4::bigint, log_bytes, $3::bigint, $10::bytea FROM head";
+         SELECT $1, $2::bigint, revision, $4::bigint, log_bytes, $3::bigint, $10::bytea FROM head
+         WHERE {durable}";
+    // As `create`, and $11 the files that the events name: none is named whose intent is gone.
+    create_naming: "WITH wanted AS (
+             SELECT file FROM {schema}.intents
+             WHERE key = $1 AND file = ANY($11::text[]) AND NOT is_doomed FOR UPDATE),
+         head AS (
+             INSERT INTO {schema}.sessions
+                 (key, incarnation, revision, token, log_bytes, blob_bytes, summary, due, due_changes)
+             SELECT $1, $2, $4, $3, $5, $6, $7, $9::bigint, $8::bool::int
+             WHERE (SELECT count(*) FROM wanted) = cardinality($11::text[])
+             ON CONFLICT (key) DO NOTHING
+             RETURNING revision, log_bytes),
+         settled AS (
+             DELETE FROM {schema}.intents USING head
+             WHERE key = $1 AND file = ANY($11::text[]))
+         INSERT INTO {schema}.frames (key, incarnation, last, events, log_bytes, token, bytes)
+         SELECT $1, $2::bigint, revision, $4::bigint, log_bytes, $3::bigint, $10::bytea FROM head
+         WHERE {durable}";
+    // As `append`, and $13 the files.
+    append_naming: "WITH wanted AS (
+             SELECT file FROM {schema}.intents
+             WHERE key = $1 AND file = ANY($13::text[]) AND NOT is_doomed FOR UPDATE),
+         head AS (
+             UPDATE {schema}.sessions SET
+                 revision = revision + $4,
+                 token = $3,
+                 log_bytes = log_bytes + $5,
+                 blob_bytes = blob_bytes + $6,
+                 summary = $7,
+                 due = CASE
+                     WHEN $8 AND lease_until IS NULL AND due < $9::bigint THEN due
+                     WHEN $8 THEN $9::bigint
+                     ELSE due END,
+                 due_changes = due_changes + $8::bool::int
+             WHERE key = $1 AND incarnation = $2 AND revision = $11 AND $12::bigint IN (0, token)
+                 AND deleted_at IS NULL
+                 AND (SELECT count(*) FROM wanted) = cardinality($13::text[])
+             RETURNING revision, log_bytes),
+         settled AS (
+             DELETE FROM {schema}.intents USING head
+             WHERE key = $1 AND file = ANY($13::text[]))
+         INSERT INTO {schema}.frames (key, incarnation, last, events, log_bytes, token, bytes)
+         SELECT $1, $2::bigint, revision, $4::bigint, log_bytes, $3::bigint, $10::bytea FROM head
+         WHERE {durable}";
     frame_is: "SELECT 1 FROM {schema}.frames
          WHERE key = $1 AND incarnation = $2 AND last = $3 AND token = $4";
     // $1 key, $2 incarnation, $3 revision, $4 bytes, $5 the token there.
@@ -111,6 +194,7 @@ statements! {
              RETURNING key)
          INSERT INTO {schema}.snapshots AS kept (key, incarnation, at, bytes)
          SELECT $1, $2::bigint, $3::bigint, $5::bytea FROM head
+         WHERE {durable}
          ON CONFLICT (key) DO UPDATE SET
              incarnation = excluded.incarnation, at = excluded.at, bytes = excluded.bytes";
     snapshot: "SELECT at, bytes FROM {schema}.snapshots
@@ -124,7 +208,7 @@ statements! {
     // $1 key, $2 when, $3 incarnation, $4 revision, $5 the token there.
     delete: "UPDATE {schema}.sessions SET deleted_at = $2, due = NULL
          WHERE key = $1 AND incarnation = $3 AND revision = $4 AND $5::bigint IN (0, token)
-             AND deleted_at IS NULL";
+             AND deleted_at IS NULL AND {durable}";
     was_deleted: "SELECT 1 FROM {schema}.sessions
          WHERE key = $1 AND deleted_at = $2 AND incarnation = $3";
     tombstone: "SELECT {tombstone} FROM {schema}.sessions
@@ -132,42 +216,70 @@ statements! {
     tombstones: "SELECT {tombstone} FROM {schema}.sessions
          WHERE key > $1 AND deleted_at IS NOT NULL
          ORDER BY key LIMIT $2";
-    // $1 key, $2 incarnation, $3 owner, $4 until, $5 now.
-    claim_removal: "UPDATE {schema}.sessions SET lease_owner = $3, lease_until = $4
-         WHERE key = $1 AND incarnation = $2 AND deleted_at IS NOT NULL
-             AND (lease_owner = $3 OR coalesce(lease_until <= $5, true))";
+    // $1 now, $2 key, $3 incarnation, $4 owner, $5 for how long.
+    claim_removal: "UPDATE {schema}.sessions SET lease_owner = $4, lease_until = {at} + $5
+         WHERE key = $2 AND incarnation = $3 AND deleted_at IS NOT NULL
+             AND (lease_owner = $4 OR {free}) AND {durable}";
     forget_frames: "DELETE FROM {schema}.frames
          WHERE key = $1 AND incarnation = $2 AND last <= coalesce((
              SELECT max(last) FROM (
                  SELECT last FROM {schema}.frames
                  WHERE key = $1 AND incarnation = $2
-                 ORDER BY last LIMIT $3) AS next), 0)";
-    forget_snapshot: "DELETE FROM {schema}.snapshots WHERE key = $1 AND incarnation = $2";
+                 ORDER BY last LIMIT $3) AS next), 0)
+             AND {durable}";
+    forget_snapshot: "DELETE FROM {schema}.snapshots
+         WHERE key = $1 AND incarnation = $2 AND {durable}";
+    // $3 who removes: a claim of somebody else's is not passed over.
     forget: "DELETE FROM {schema}.sessions
-         WHERE key = $1 AND incarnation = $2 AND deleted_at IS NOT NULL";
-    // $1 now, $2 how many, $3 for whom, $4 before when for others too.
-    due: "SELECT key, due, revision FROM {schema}.sessions
-         WHERE due IS NOT NULL AND deleted_at IS NULL AND {ready} <= $1 AND {its}
-         ORDER BY {ready}, key LIMIT $2";
-    // The same, and $5 how many of each project.
+         WHERE key = $1 AND incarnation = $2 AND deleted_at IS NOT NULL
+             AND (lease_until IS NULL OR lease_owner = $3) AND {durable}";
+    store_id: "SELECT id FROM {schema}.identity";
+    // $1 key, $2 files without repeats, $3 now. One that a sweep has taken up stays as it is, and is not counted.
+    intend: "INSERT INTO {schema}.intents AS has (key, file, at)
+         SELECT $1, file, $3 FROM unnest($2::text[]) AS file WHERE {durable} ORDER BY file
+         ON CONFLICT (key, file) DO UPDATE SET at = excluded.at WHERE NOT has.is_doomed";
+    doomed: "SELECT file FROM {schema}.intents WHERE key = $1 AND file = ANY($2) AND is_doomed LIMIT 1";
+    live: "SELECT file FROM {schema}.intents WHERE key = $1 AND file = ANY($2) AND NOT is_doomed";
+    // $1 key and $2 file after which, $3 how many.
+    intents: "SELECT key, file, at, is_doomed FROM {schema}.intents
+         WHERE (key, file) > ($1, $2) ORDER BY key, file LIMIT $3";
+    // $1 key, $2 file, $3 before when.
+    doom_intent: "UPDATE {schema}.intents SET is_doomed = true
+         WHERE key = $1 AND file = $2 AND (is_doomed OR at < $3) AND {durable}";
+    end_intent: "DELETE FROM {schema}.intents WHERE key = $1 AND file = $2 AND {durable}";
+    // $1 now, $2 how many, $3 for whom, $4 before when for others too, $5 later than which a wrong clock has put it:
+    // whoever had such a one may be gone for ever, and it is anybody's.
+    due: "SELECT key, due, revision FROM (
+             (SELECT key, due, revision, {ready} AS ready FROM {schema}.sessions
+                 WHERE due IS NOT NULL AND deleted_at IS NULL AND {ready} <= $1 AND {free} AND {its}
+                 ORDER BY {ready}, key LIMIT $2)
+             UNION ALL
+             (SELECT key, due, revision, {ready} AS ready FROM {schema}.sessions
+                 WHERE due IS NOT NULL AND deleted_at IS NULL AND {ready} > $5
+                     AND (due <= $1 OR due > $5) AND {free}
+                 ORDER BY {ready}, key LIMIT $2)) AS waiting
+         ORDER BY ready, key LIMIT $2";
+    // The same, and $6 how many of each project.
     due_of_each: "SELECT key, due, revision FROM (
              SELECT key, due, revision, {ready} AS ready,
                  row_number() OVER (
                      PARTITION BY split_part(key, '!', 1) ORDER BY {ready}, key) AS number
              FROM {schema}.sessions
-             WHERE due IS NOT NULL AND deleted_at IS NULL AND {ready} <= $1 AND {its}) AS waiting
-         WHERE number <= $5
+             WHERE due IS NOT NULL AND deleted_at IS NULL AND {free}
+                 AND ({ready} <= $1 AND {its} OR {ready} > $5 AND (due <= $1 OR due > $5))) AS waiting
+         WHERE number <= $6
          ORDER BY ready, key LIMIT $2";
-    // $1 key, $2 owner, $3 until, $4 now.
+    // $1 now, $2 key, $3 owner, $4 for how long, $5 later than which a wrong clock has put it.
     claim: "UPDATE {schema}.sessions SET
-             lease_owner = $2,
-             lease_until = $3,
+             lease_owner = $3,
+             lease_until = {at} + $4,
              lease_due_changes = CASE
-                 WHEN lease_owner = $2 AND lease_until > $4 THEN lease_due_changes
+                 WHEN lease_owner = $3 AND lease_until > {at} THEN lease_due_changes
                  ELSE due_changes END
-         WHERE key = $1 AND deleted_at IS NULL
-             AND (lease_owner = $2 AND lease_until > $4
-                 OR coalesce(lease_until <= $4, true) AND due <= $4)";
+         WHERE key = $2 AND deleted_at IS NULL
+             AND (lease_owner = $3 AND lease_until > {at}
+                 OR {free} AND (due <= $1 OR due > $5))
+             AND {durable}";
     // $1 key, $2 owner, $3 whether it says when it is due next, $4 when.
     // Who had it stays.
     release: "UPDATE {schema}.sessions SET
@@ -175,11 +287,12 @@ statements! {
              due = CASE
                  WHEN $3 AND lease_due_changes = due_changes AND deleted_at IS NULL THEN $4
                  ELSE due END
-         WHERE key = $1 AND lease_owner = $2 AND lease_until IS NOT NULL";
-    // $1 duty, $2 owner, $3 until, $4 now.
-    claim_duty: "INSERT INTO {schema}.duties AS has (name, owner, until) VALUES ($1, $2, $3)
+         WHERE key = $1 AND lease_owner = $2 AND lease_until IS NOT NULL AND {durable}";
+    // $1 now, $2 duty, $3 owner, $4 for how long.
+    claim_duty: "INSERT INTO {schema}.duties AS has (name, owner, until)
+         SELECT $2, $3, {at} + $4 WHERE {durable}
          ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until = excluded.until
-         WHERE has.owner = $2 OR has.until <= $4 OR has.until > 2 * $3 - $4";
+         WHERE has.owner = $3 OR has.until <= {at} OR has.until > {at} + 2 * $4";
     usage: "SELECT count(*) AS sessions,
              coalesce(sum(log_bytes + snapshot_bytes + blob_bytes), 0)::bigint AS bytes
          FROM {schema}.sessions
@@ -187,10 +300,38 @@ statements! {
     canary: "WITH gone AS (
              DELETE FROM {schema}.replicas WHERE seen < now() - interval '1 day')
          INSERT INTO {schema}.replicas (name, seen) VALUES ($1, now())
-         ON CONFLICT (name) DO UPDATE SET seen = now()";
+         ON CONFLICT (name) DO UPDATE SET seen = now()
+         RETURNING ({unsafe_settings}) AS unsafe";
+    // The settings of the server without which what it acknowledges is not durable.
+    unsafe_settings: "{unsafe_settings}";
 }
 
 /// The statement of an append, for who measures it beside others.
 pub fn append_statement(schema: &str) -> String {
     Statements::new(&super::pool::quoted(schema)).append
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_acknowledged_change_asks_for_a_durable_commit() {
+        let statements = Statements::new("s");
+        let changes = |text: &&str| {
+            ["INSERT", "UPDATE", "DELETE"]
+                .iter()
+                .any(|word| text.contains(word))
+        };
+        let all = statements.all();
+        // A canary that a crash takes back is none the worse.
+        let changes: Vec<_> = all
+            .into_iter()
+            .filter(|(name, text)| changes(text) && *name != "canary")
+            .collect();
+        assert!(changes.len() > 8, "{changes:?}");
+        for (name, text) in changes {
+            assert!(text.contains(DURABLE), "{name}");
+        }
+    }
 }

@@ -19,7 +19,7 @@ use super::gather::{Gathering, Waiting};
 use super::group::{Counts, Group, Stop};
 use super::queued::{Observers, Queued};
 use super::shared::Shared;
-use super::space::{Space, TO_OPEN, room, was_no_room};
+use super::space::{Space, room_to_open, was_no_room, was_short};
 use super::{SledOptions, open};
 use crate::{Batch, DueChange, Lease, Position, StoreError, crash_point};
 
@@ -35,7 +35,10 @@ pub(super) enum Job {
     PutSnapshot(SessionKey, Position, Bytes, Reply<()>),
     Delete(SessionKey, Position, Timestamp, Reply<()>),
     ClaimRemoval(SessionKey, u64, Lease, Timestamp, Reply<bool>),
-    Forget(SessionKey, u64, Reply<bool>),
+    Forget(SessionKey, u64, String, Reply<bool>),
+    Intend(SessionKey, Vec<Box<str>>, Timestamp, Reply<()>),
+    DoomIntent(SessionKey, Box<str>, Timestamp, Reply<bool>),
+    EndIntent(SessionKey, Box<str>, Reply<()>),
     Claim(SessionKey, Lease, Timestamp, Reply<bool>),
     Release(SessionKey, String, DueChange, Reply<bool>),
     Check(Reply<()>),
@@ -64,7 +67,14 @@ impl Job {
             Self::ClaimRemoval(key, incarnation, lease, now, reply) => {
                 answer(reply, group.claim_removal(&key, incarnation, lease, now))
             }
-            Self::Forget(key, incarnation, reply) => answer(reply, group.forget(&key, incarnation)),
+            Self::Forget(key, incarnation, owner, reply) => {
+                answer(reply, group.forget(&key, incarnation, &owner))
+            }
+            Self::Intend(key, files, at, reply) => answer(reply, group.intend(&key, &files, at)),
+            Self::DoomIntent(key, file, before, reply) => {
+                answer(reply, group.doom_intent(&key, &file, before))
+            }
+            Self::EndIntent(key, file, reply) => answer(reply, group.end_intent(&key, &file)),
             Self::Claim(key, lease, now, reply) => answer(reply, group.claim(&key, &lease, now)),
             Self::Release(key, owner, next, reply) => {
                 answer(reply, group.release(&key, &owner, next))
@@ -77,7 +87,12 @@ impl Job {
     fn grows(&self) -> bool {
         !matches!(
             self,
-            Self::Delete(..) | Self::ClaimRemoval(..) | Self::Forget(..) | Self::Release(..)
+            Self::Delete(..)
+                | Self::ClaimRemoval(..)
+                | Self::Forget(..)
+                | Self::Release(..)
+                | Self::DoomIntent(..)
+                | Self::EndIntent(..)
         )
     }
 
@@ -87,8 +102,11 @@ impl Job {
             Self::Append(_, _, reply) => drop(reply.send(Err(failed))),
             Self::PutSnapshot(_, _, _, reply)
             | Self::Delete(_, _, _, reply)
+            | Self::Intend(_, _, _, reply)
+            | Self::EndIntent(_, _, reply)
             | Self::Check(reply) => drop(reply.send(Err(failed))),
-            Self::Forget(_, _, reply)
+            Self::Forget(_, _, _, reply)
+            | Self::DoomIntent(_, _, _, reply)
             | Self::ClaimRemoval(_, _, _, _, reply)
             | Self::Claim(_, _, _, reply)
             | Self::Release(_, _, _, reply) => {
@@ -105,6 +123,8 @@ enum Trouble {
     Failed(String),
     /// Until there is room.
     Full(&'static str),
+    /// Until a resource is there again. What was applied waits for its sync.
+    Short(&'static str),
 }
 
 impl Trouble {
@@ -115,10 +135,20 @@ impl Trouble {
         }
     }
 
+    /// The trouble that an error of our own sync is. Room that was missing is no lesser failure there: what the
+    /// system could not write it may have forgotten.
+    fn of_sync(error: &std::io::Error) -> Self {
+        match was_short(error) {
+            Some(resource) => Self::Short(resource),
+            None => Self::Failed(error.to_string()),
+        }
+    }
+
     fn error(&self) -> StoreError {
         match self {
             Self::Failed(reason) => StoreError::Failed(reason.clone()),
             Self::Full(why) => StoreError::Full(why),
+            Self::Short(resource) => StoreError::Short(resource),
         }
     }
 }
@@ -170,6 +200,9 @@ pub(super) struct Committer {
     space: Space,
     /// Whether sled met a full disk, after which it takes no more writes until it is opened anew.
     stuck: bool,
+    /// Whether a group was applied and could not be synced for want of a resource: it stays hidden, and no later group
+    /// is begun, until a sync succeeds.
+    unsynced: bool,
     observers: Observers,
     /// The spans of the changes under way: they end with the answers.
     spans: Vec<Span>,
@@ -202,6 +235,7 @@ impl Committer {
             },
             options,
             stuck: false,
+            unsynced: false,
         })
     }
 
@@ -222,7 +256,7 @@ impl Committer {
                 }
             }
             self.groups_since_garbage = 0;
-            if self.shared.failure().is_none() {
+            if self.shared.failure().is_none() && !self.unsynced {
                 self.collect_garbage();
             }
         }
@@ -234,7 +268,10 @@ impl Committer {
     /// Waits for the next changes; none at all when there is garbage to collect meanwhile.
     fn next_group(&mut self) -> Option<Vec<Job>> {
         let mut waiting = Waiting::default();
-        let idle_work = !self.garbage.is_empty() && self.shared.failure().is_none() && !self.stuck;
+        let idle_work = !self.garbage.is_empty()
+            && self.shared.failure().is_none()
+            && !self.stuck
+            && !self.unsynced;
         if !idle_work {
             waiting.push(self.queue.blocking_recv()?);
         }
@@ -261,6 +298,14 @@ impl Committer {
         if jobs.is_empty() {
             return;
         }
+        if let Err(trouble) = self.sync_what_waits() {
+            if let Trouble::Failed(reason) = &trouble {
+                self.shared.fail(reason.clone());
+            }
+            self.spans.clear();
+            refuse(jobs, &trouble);
+            return;
+        }
         let mut answers = Vec::with_capacity(jobs.len());
         let trouble = self.write(jobs, &mut answers).err();
         match &trouble {
@@ -269,6 +314,10 @@ impl Committer {
             // What of the group is on disk is known when it has been opened anew; until then it stays
             // hidden, as it does when a group fails.
             Some(Trouble::Full(_)) => self.met_full_disk(),
+            Some(Trouble::Short(resource)) => {
+                tracing::warn!(resource, "the store cannot sync for now: it is tried again");
+                self.unsynced = true;
+            }
         }
         if self.stuck {
             // For the readers, who would find no more than what is in memory.
@@ -304,6 +353,20 @@ impl Committer {
         others
     }
 
+    /// Syncs a group that had to wait for a resource. What of it was refused becomes durable then: its callers
+    /// were told that its outcome is unknown.
+    fn sync_what_waits(&mut self) -> Result<(), Trouble> {
+        // A store that was opened anew has been synced as a whole.
+        if !self.unsynced || self.stuck {
+            return Ok(());
+        }
+        let db = self.db()?;
+        self.sync(&db, 0)?;
+        self.unsynced = false;
+        self.shared.reveal();
+        Ok(())
+    }
+
     fn met_full_disk(&mut self) {
         self.stuck = true;
         self.space.found_none();
@@ -313,7 +376,7 @@ impl Committer {
     /// Opens the store anew in the place of one that met a full disk: sled takes no writes after a
     /// write that failed. What was acknowledged was synced before, and is read back as after a crash.
     fn open_anew(&mut self) -> Result<(), &'static str> {
-        room(&self.options.dir, TO_OPEN)?;
+        room_to_open(&self.options.dir)?;
         self.shared.set_db(None);
         match open::open_locked(&self.options) {
             Ok(opened) => {
@@ -327,6 +390,7 @@ impl Committer {
                 self.shared.set_db(Some(opened.db));
                 self.shared.reveal();
                 self.stuck = false;
+                self.unsynced = false;
                 self.space.set_aside();
                 tracing::info!("the store was opened anew after its disk was full");
                 Ok(())
@@ -383,14 +447,12 @@ impl Committer {
         let begun = Instant::now();
         db.flush().map_err(|e| Trouble::of(&e))?;
         crash_point("log.flushed");
-        // For want of room too: what the system could not write it may have forgotten.
-        let failed = |e: std::io::Error| Trouble::Failed(e.to_string());
-        self.files.sync().map_err(failed)?;
+        self.files.sync().map_err(|e| Trouble::of_sync(&e))?;
         crash_point("log.synced");
         match self.files.write_mark(self.counts.sequence) {
             // It may lag behind; the log itself is durable.
             Err(e) if e.kind() == std::io::ErrorKind::StorageFull => {}
-            written => written.map_err(failed)?,
+            written => written.map_err(|e| Trouble::Failed(e.to_string()))?,
         }
         let took = begun.elapsed();
         if commits > 0 {
@@ -411,7 +473,7 @@ impl Committer {
             Err(trouble) => Err(trouble),
         };
         match removed {
-            Ok(false) => {}
+            Ok(false) | Err(Trouble::Short(_)) => {}
             Ok(true) => drop(self.garbage.pop_front()),
             Err(Trouble::Failed(reason)) => drop(self.shared.fail(reason)),
             Err(Trouble::Full(_)) => self.met_full_disk(),

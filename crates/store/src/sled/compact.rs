@@ -1,13 +1,14 @@
 //! Copies a store into a fresh folder: sled's files never shrink, a copy has only what is in use.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use ::sled::{Batch, Db, IVec};
 use sha2::{Digest, Sha256};
 
 use super::group::MAX_BATCH;
-use super::{SledOptions, files, garbage, keys, open};
-use crate::StoreError;
+use super::{SledOptions, files, garbage, keys, open, put_in_place};
+use crate::{StoreError, crash_point};
 
 /// What a copy holds, for the report to whoever asked for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,9 +34,18 @@ struct Content {
     digest: [u8; 32],
 }
 
-/// Copies the closed store in `from` into the folder `to`, which must not exist or be empty, and
-/// compares the two. `from` is left as it is: whoever asked swaps the folders.
-pub fn compact_store(from: &Path, to: &Path) -> Result<Compacted, StoreError> {
+/// Copies the closed store in `from` into the folder `to`, which must not exist or be empty, compares the two, and puts
+/// the copy in the place of the store, which is kept as `old`. Both are locked until the copy is in its place.
+pub fn compact_store(from: &Path, to: &Path, old: &Path) -> Result<Compacted, StoreError> {
+    let (compacted, _locks) = copied(from, to)?;
+    crash_point("compact.copied");
+    put_in_place(to, from, Some(old))?;
+    crash_point("compact.placed");
+    Ok(compacted)
+}
+
+/// The copy, closed, and the locks of both folders. The locks move with their folders.
+fn copied(from: &Path, to: &Path) -> Result<(Compacted, [File; 2]), StoreError> {
     let occupied = to
         .read_dir()
         .is_ok_and(|mut entries| entries.next().is_some());
@@ -53,8 +63,8 @@ pub fn compact_store(from: &Path, to: &Path) -> Result<Compacted, StoreError> {
             source: std::io::ErrorKind::NotFound.into(),
         });
     }
-    let (source, _source_lock) = open::open(&SledOptions::new(from))?;
-    let (mut target, _target_lock) = open::open(&SledOptions::new(to))?;
+    let (source, source_lock) = open::open(&SledOptions::new(from))?;
+    let (mut target, target_lock) = open::open(&SledOptions::new(to))?;
     let garbage = garbage::journal(&source.db).map_err(|e| failed(&e))?;
     copy(&source.db, &target.db, &garbage).map_err(|e| failed(&e))?;
     target.db.flush().map_err(|e| failed(&e))?;
@@ -71,13 +81,16 @@ pub fn compact_store(from: &Path, to: &Path) -> Result<Compacted, StoreError> {
     if copied != content(&source.db, &garbage).map_err(|e| failed(&e))? {
         return Err(StoreError::Failed("the copy differs from the store".into()));
     }
-    Ok(Compacted {
+    let compacted = Compacted {
         sessions: copied.sessions,
         records: copied.records,
         bytes: copied.bytes,
         from_disk_bytes: disk_bytes(from),
         to_disk_bytes: disk_bytes(to),
-    })
+    };
+    // sled writes to its paths when it closes, so it closes before the paths change.
+    drop((source, target));
+    Ok((compacted, [source_lock, target_lock]))
 }
 
 fn failed(error: &::sled::Error) -> StoreError {

@@ -24,8 +24,13 @@ pub(super) struct Files {
     db: File,
     mark: File,
     side_dir: PathBuf,
+    /// Kept open, so that a commit needs no new file handle: a process may have none left.
+    #[cfg(unix)]
+    side: rustix::fs::Dir,
     /// The side files that are durable already.
     synced: HashSet<OsString>,
+    #[cfg(test)]
+    short: u32,
 }
 
 impl Files {
@@ -38,11 +43,16 @@ impl Files {
             .create(true)
             .truncate(false)
             .open(dir.join("mark"))?;
+        let side_dir = dir.join("blobs");
         Ok(Self {
             db,
             mark,
-            side_dir: dir.join("blobs"),
+            #[cfg(unix)]
+            side: rustix::fs::Dir::new(File::open(&side_dir)?)?,
+            side_dir,
             synced: HashSet::new(),
+            #[cfg(test)]
+            short: 0,
         })
     }
 
@@ -50,6 +60,12 @@ impl Files {
     #[cfg(test)]
     pub(super) fn replace_db(&mut self, db: File) {
         self.db = db;
+    }
+
+    /// Stands in for a process that has no file handle left at its next syncs.
+    #[cfg(test)]
+    pub(super) fn be_short(&mut self, times: u32) {
+        self.short = times;
     }
 
     /// Makes durable what sled has flushed. The file grows by writes past its end; `fdatasync` writes
@@ -62,24 +78,51 @@ impl Files {
     /// A value as small as ours never goes to a side file by itself, and a page of them only if sled
     /// puts more than 31 on it. Should that happen, what was acknowledged must still be there.
     fn sync_side_files(&mut self) -> io::Result<()> {
-        let mut found = false;
-        for entry in fs::read_dir(&self.side_dir)? {
-            let entry = entry?;
-            if self.synced.contains(&entry.file_name()) {
-                continue;
-            }
-            match File::open(entry.path()) {
+        #[cfg(test)]
+        if self.short > 0 {
+            self.short -= 1;
+            return Err(rustix::io::Errno::MFILE.into());
+        }
+        let new = self.new_side_files()?;
+        if new.is_empty() {
+            return Ok(());
+        }
+        for name in &new {
+            match File::open(self.side_dir.join(name)) {
                 Ok(file) => file.sync_all()?,
-                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
                 Err(e) => return Err(e),
             }
-            self.synced.insert(entry.file_name());
-            found = true;
         }
-        if found {
-            sync_dir(&self.side_dir)?;
-        }
+        sync_dir(&self.side_dir)?;
+        // Only now: what an error above leaves is synced by the next try.
+        self.synced.extend(new);
         Ok(())
+    }
+
+    /// The names of the side files that were not synced yet.
+    #[cfg(unix)]
+    fn new_side_files(&mut self) -> io::Result<Vec<OsString>> {
+        use std::ffi::OsStr;
+        use std::os::unix::ffi::OsStrExt as _;
+        self.side.rewind();
+        let mut new = Vec::new();
+        while let Some(entry) = self.side.read() {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name != "." && name != ".." && !self.synced.contains(name) {
+                new.push(name.to_owned());
+            }
+        }
+        Ok(new)
+    }
+
+    #[cfg(not(unix))]
+    fn new_side_files(&mut self) -> io::Result<Vec<OsString>> {
+        let names = fs::read_dir(&self.side_dir)?.map(|entry| Ok(entry?.file_name()));
+        let mut names = names.collect::<io::Result<Vec<_>>>()?;
+        names.retain(|name| !self.synced.contains(name));
+        Ok(names)
     }
 
     /// Notes how far the log is known to be durable. Not synced: it may lag behind the log, but never
@@ -164,6 +207,7 @@ mod tests {
     fn a_mark_reads_back_and_a_torn_one_is_none() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("db"), b"").unwrap();
+        fs::create_dir(dir.path().join("blobs")).unwrap();
         let mut files = Files::open(dir.path()).unwrap();
         assert_eq!(files.read_mark().unwrap(), None);
         files.write_mark(1 << 40).unwrap();

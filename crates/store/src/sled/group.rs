@@ -14,13 +14,16 @@ use super::read;
 use super::shared::Shared;
 use super::usage::Deltas;
 use crate::record::{Record, check_position};
-use crate::{Batch, DueChange, Lease, Position, StoreError, Tombstone};
+use crate::{Batch, DueChange, FileIntent, Lease, Position, StoreError, Tombstone};
 
 /// The most bytes that one batch applies: sled lets nobody else in meanwhile, readers included.
 pub(super) const MAX_BATCH: usize = 1 << 20;
 
 /// What a change may add beside its frame or snapshot: a head, queue entries, counters, the journal.
 const OVERHEAD: usize = 2 * MAX_VALUE;
+
+/// The most that a session's name takes in the key of an intent.
+const NAME_BYTES: usize = 520;
 
 /// The most that a chunk's key takes.
 const CHUNK_KEY: usize = 32;
@@ -60,6 +63,7 @@ pub(super) struct Group<'a> {
     heads: HashMap<Vec<u8>, Option<Record>>,
     usage: Deltas,
     tombstones: HashMap<Vec<u8>, Option<Tombstone>>,
+    intents: HashMap<Vec<u8>, Option<FileIntent>>,
     batch: TreeBatch,
     batch_bytes: usize,
     /// Whether there is anything to sync.
@@ -77,6 +81,7 @@ impl<'a> Group<'a> {
             heads: HashMap::new(),
             usage: Deltas::default(),
             tombstones: HashMap::new(),
+            intents: HashMap::new(),
             batch: TreeBatch::default(),
             batch_bytes: 0,
             wrote: false,
@@ -90,7 +95,13 @@ impl<'a> Group<'a> {
         if old.is_none() && self.tombstone(key)?.is_some() {
             return Err(StoreError::Deleting(key.clone()).into());
         }
-        let staged = self.reserve(batch.frame.len())?;
+        for file in &batch.settles {
+            if self.intent(key, file)?.is_none_or(|it| it.is_doomed) {
+                return Err(StoreError::IntentLost(file.clone()).into());
+            }
+        }
+        let settled = batch.settles.iter().map(|file| file.len() + NAME_BYTES);
+        let staged = self.reserve(batch.frame.len() + settled.sum::<usize>())?;
         let mut record = match &old {
             Some(record) => record.clone(),
             None => self.create(),
@@ -102,6 +113,10 @@ impl<'a> Group<'a> {
             offset: record.log_bytes,
         };
         self.put_object(&object, header, &batch.frame, staged)?;
+        // With the head, in the batch that makes the events visible.
+        for file in &batch.settles {
+            self.set_intent(key, file, None);
+        }
         record.append(batch);
         let position = record.position();
         self.set_record(key, old.as_ref(), Some(record));
@@ -177,11 +192,68 @@ impl<'a> Group<'a> {
         Ok(true)
     }
 
+    pub(super) fn intend(
+        &mut self,
+        key: &SessionKey,
+        files: &[Box<str>],
+        at: Timestamp,
+    ) -> Result<(), Stop> {
+        for file in files {
+            if self.intent(key, file)?.is_some_and(|it| it.is_doomed) {
+                return Err(StoreError::IntentLost(file.clone()).into());
+            }
+        }
+        for file in files {
+            self.reserve(0)?;
+            let intent = FileIntent {
+                key: key.clone(),
+                file: file.clone(),
+                at,
+                is_doomed: false,
+            };
+            self.set_intent(key, file, Some(intent));
+        }
+        Ok(())
+    }
+
+    pub(super) fn doom_intent(
+        &mut self,
+        key: &SessionKey,
+        file: &str,
+        before: Timestamp,
+    ) -> Result<bool, Stop> {
+        let Some(mut intent) = self.intent(key, file)? else {
+            return Ok(false);
+        };
+        if !intent.is_doomed && intent.at < before {
+            intent.is_doomed = true;
+            self.reserve(0)?;
+            self.set_intent(key, file, Some(intent.clone()));
+        }
+        Ok(intent.is_doomed)
+    }
+
+    pub(super) fn end_intent(&mut self, key: &SessionKey, file: &str) -> Result<(), Stop> {
+        if self.intent(key, file)?.is_some() {
+            self.reserve(0)?;
+            self.set_intent(key, file, None);
+        }
+        Ok(())
+    }
+
     /// See [`crate::SessionLog::forget`]. What has to be removed is named in the journal until it is.
-    pub(super) fn forget(&mut self, key: &SessionKey, incarnation: u64) -> Result<bool, Stop> {
+    pub(super) fn forget(
+        &mut self,
+        key: &SessionKey,
+        incarnation: u64,
+        owner: &str,
+    ) -> Result<bool, Stop> {
         let found = self.tombstone(key)?;
-        if found.is_none_or(|it| it.incarnation != incarnation) {
+        let Some(found) = found.filter(|it| it.incarnation == incarnation) else {
             return Ok(true);
+        };
+        if !found.may_be_forgotten_by(owner) {
+            return Ok(false);
         }
         for prefix in keys::belongings(incarnation) {
             let is_journaled = self.db.contains_key(keys::garbage(&prefix))?;
@@ -279,6 +351,23 @@ impl<'a> Group<'a> {
         }
     }
 
+    /// An intent as the group's earlier changes left it.
+    fn intent(&self, key: &SessionKey, file: &str) -> Result<Option<FileIntent>, StoreError> {
+        match self.intents.get(&keys::intent(key, file)) {
+            Some(intent) => Ok(intent.clone()),
+            None => read::stored_intent(self.db, key, file),
+        }
+    }
+
+    fn set_intent(&mut self, key: &SessionKey, file: &str, new: Option<FileIntent>) {
+        let stored = keys::intent(key, file);
+        match &new {
+            Some(intent) => self.insert(stored.clone(), &keys::encode_intent(intent)),
+            None => self.remove(stored.clone()),
+        }
+        self.intents.insert(stored, new);
+    }
+
     fn set_tombstone(&mut self, key: &SessionKey, new: Option<Tombstone>) {
         let stored = keys::tombstone(key);
         match &new {
@@ -365,6 +454,12 @@ impl<'a> Group<'a> {
             if let Some(time) = ready {
                 self.insert(keys::due(time, key), &[]);
             }
+        }
+        let has_lease = |record: Option<&Record>| record.is_some_and(|it| it.lease.is_some());
+        match (has_lease(old), has_lease(new.as_ref())) {
+            (false, true) => self.insert(keys::leased(key), &[]),
+            (true, false) => self.remove(keys::leased(key)),
+            _ => {}
         }
         match &new {
             Some(record) => self.insert(head.clone(), &keys::encode_record(record)),

@@ -4,7 +4,7 @@
 use palimpsest_core::ids::{ProjectId, SessionId, SessionKey, Timestamp};
 
 use crate::record::{Held, Mark, Record};
-use crate::{Lease, Tombstone};
+use crate::{FileIntent, LONGEST_WAIT_MS, Lease, Tombstone};
 
 const HEAD: u8 = 1;
 const DUE: u8 = 2;
@@ -13,6 +13,8 @@ const SNAPSHOT: u8 = 4;
 const GARBAGE: u8 = 5;
 const USAGE: u8 = 6;
 const TOMBSTONE: u8 = 7;
+const INTENT: u8 = 8;
+const LEASED: u8 = 16;
 
 // Zero is the kind of what there is one of.
 
@@ -24,6 +26,8 @@ pub(super) const SEQUENCE_KEY: &[u8] = b"\0sequence";
 pub(super) const INCARNATION_KEY: &[u8] = b"\0incarnation";
 /// What all projects hold together.
 pub(super) const USAGE_KEY: &[u8] = b"\0usage";
+/// The store's identity.
+pub(super) const STORE_KEY: &[u8] = b"\0store";
 /// What the canary write writes.
 pub(super) const CANARY_KEY: &[u8] = b"\0canary";
 
@@ -67,6 +71,20 @@ pub(super) fn heads(project: Option<&ProjectId>) -> Vec<u8> {
 
 pub(super) fn parse_head(key: &[u8]) -> Option<SessionKey> {
     parse_name(key.strip_prefix(&[HEAD])?)
+}
+
+/// Says that a session has a lease, so that those of an earlier process are found without reading every head.
+pub(super) fn leased(key: &SessionKey) -> Vec<u8> {
+    let mut out = vec![LEASED];
+    push_name(&mut out, key);
+    out
+}
+
+/// The prefix of all that have a lease.
+pub(super) const LEASED_PREFIX: &[u8] = &[LEASED];
+
+pub(super) fn parse_leased(key: &[u8]) -> Option<SessionKey> {
+    parse_name(key.strip_prefix(LEASED_PREFIX)?)
 }
 
 /// The prefix of what each project holds.
@@ -122,6 +140,41 @@ pub(super) fn decode_tombstone(key: &[u8], mut value: &[u8]) -> Option<Tombstone
     })
 }
 
+/// The intent of a file; its name holds no zero byte either.
+pub(super) fn intent(key: &SessionKey, file: &str) -> Vec<u8> {
+    let mut out = vec![INTENT];
+    push_name(&mut out, key);
+    out.push(0);
+    out.extend_from_slice(file.as_bytes());
+    out
+}
+
+/// The prefix of all intents.
+pub(super) const INTENT_PREFIX: &[u8] = &[INTENT];
+
+pub(super) fn encode_intent(intent: &FileIntent) -> Vec<u8> {
+    let mut out = vec![RECORD_VERSION, u8::from(intent.is_doomed)];
+    out.extend_from_slice(&intent.at.as_millis().to_be_bytes());
+    out
+}
+
+/// An intent out of its key and its value.
+pub(super) fn decode_intent(key: &[u8], mut value: &[u8]) -> Option<FileIntent> {
+    let name = key.strip_prefix(INTENT_PREFIX)?;
+    let end = name.iter().rposition(|byte| *byte == 0)?;
+    let (name, file) = (name.get(..end)?, name.get(end + 1..)?);
+    let [version, is_doomed] = take::<2>(&mut value)?;
+    if version != RECORD_VERSION {
+        return None;
+    }
+    Some(FileIntent {
+        key: parse_name(name)?,
+        file: std::str::from_utf8(file).ok()?.into(),
+        at: Timestamp::from_millis(i64::from_be_bytes(take(&mut value)?)),
+        is_doomed: is_doomed != 0,
+    })
+}
+
 /// Flips the sign so that negative times sort before positive ones.
 fn sortable(time: i64) -> [u8; 8] {
     (time.cast_unsigned() ^ (1 << 63)).to_be_bytes()
@@ -141,6 +194,12 @@ pub(super) fn due_until(now: i64) -> std::ops::Range<Vec<u8>> {
         None => vec![DUE + 1],
     };
     vec![DUE]..end
+}
+
+/// The queue's keys after `now` and all that may be ahead of it.
+pub(super) fn due_after(now: i64) -> std::ops::Range<Vec<u8>> {
+    let begin = due_until(now.saturating_add(LONGEST_WAIT_MS)).end;
+    begin..vec![DUE + 1]
 }
 
 pub(super) fn parse_due(key: &[u8]) -> Option<(i64, SessionKey)> {

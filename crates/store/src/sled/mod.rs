@@ -10,7 +10,9 @@ mod garbage;
 mod gather;
 mod group;
 mod keys;
+mod leases;
 mod open;
+mod place;
 mod queued;
 mod read;
 mod shared;
@@ -36,14 +38,15 @@ use self::group::Counts;
 use self::queued::Queued;
 use self::shared::Shared;
 use crate::duties::Duties;
-use crate::record::{check_batch, check_lease, check_snapshot};
+use crate::record::{check_batch, check_files, check_lease, check_snapshot};
 use crate::{
-    Asks, Batch, Due, DueChange, Frame, Head, Lease, Position, SessionLog, Snapshot, StoreError,
-    Tombstone, Usage,
+    Asks, Batch, Due, DueChange, FileIntent, Frame, Head, Lease, Listing, Position, SessionLog,
+    Snapshot, StoreError, StoreId, Tombstone, Usage,
 };
 
 pub use self::compact::{Compacted, compact_store};
 pub use self::gather::InHand;
+pub use self::place::{copy_for_reading, put_in_place};
 pub use self::queued::{Observer, Observers};
 pub use self::stats::Stats;
 
@@ -67,6 +70,10 @@ pub struct SledOptions {
     pub observers: Observers,
     /// How many changes there are of which some may not be here yet: a sync waits for them, if not for long.
     pub in_hand: InHand,
+    /// The identity of the store if this creates it. Default: a new one.
+    pub id: Option<StoreId>,
+    /// Whether a damaged store is moved aside, so that the next start does not trip over it. Default: true.
+    pub moves_damaged_aside: bool,
 }
 
 impl SledOptions {
@@ -79,6 +86,8 @@ impl SledOptions {
             min_free_bytes: 64 << 20,
             observers: Observers::default(),
             in_hand: InHand::default(),
+            id: None,
+            moves_damaged_aside: true,
         }
     }
 }
@@ -90,6 +99,7 @@ pub struct SledLog {
     thread: Mutex<Option<JoinHandle<()>>>,
     shared: Arc<Shared>,
     duties: Duties,
+    id: StoreId,
 }
 
 impl SledLog {
@@ -102,12 +112,12 @@ impl SledLog {
             sequence: opened.sequence,
             incarnation: opened.incarnation,
         };
-        Self::start(shared, counts, opened.files, options.clone())
+        Self::start(shared, (counts, opened.id), opened.files, options.clone())
     }
 
     fn start(
         shared: Shared,
-        counts: Counts,
+        (counts, id): (Counts, StoreId),
         files: Files,
         options: SledOptions,
     ) -> Result<Self, StoreError> {
@@ -128,6 +138,7 @@ impl SledLog {
             thread: Mutex::new(Some(thread)),
             shared,
             duties: Duties::default(),
+            id,
         })
     }
 
@@ -210,6 +221,11 @@ impl SessionLog for SledLog {
         true
     }
 
+    async fn store_id(&self) -> Result<StoreId, StoreError> {
+        self.shared.check_open()?;
+        Ok(self.id)
+    }
+
     async fn head(&self, key: &SessionKey) -> Result<Option<Head>, StoreError> {
         let key = key.clone();
         self.blocking(move |shared| read::head(shared, &key)).await
@@ -230,6 +246,44 @@ impl SessionLog for SledLog {
         check_batch(&batch)?;
         let key = key.clone();
         self.submit(|reply| Job::Append(key, batch, reply)).await
+    }
+
+    async fn intend(
+        &self,
+        key: &SessionKey,
+        files: Vec<Box<str>>,
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
+        check_files(&files)?;
+        let key = key.clone();
+        self.submit(|reply| Job::Intend(key, files, at, reply))
+            .await
+    }
+
+    async fn intents(
+        &self,
+        after: Option<(&SessionKey, &str)>,
+        limit: usize,
+    ) -> Result<Vec<FileIntent>, StoreError> {
+        let after = after.map(|(key, file)| (key.clone(), Box::from(file)));
+        self.blocking(move |shared| read::intents(shared, after.as_ref(), limit))
+            .await
+    }
+
+    async fn doom_intent(
+        &self,
+        key: &SessionKey,
+        file: &str,
+        before: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let (key, file) = (key.clone(), file.into());
+        self.submit(|reply| Job::DoomIntent(key, file, before, reply))
+            .await
+    }
+
+    async fn end_intent(&self, key: &SessionKey, file: &str) -> Result<(), StoreError> {
+        let (key, file) = (key.clone(), file.into());
+        self.submit(|reply| Job::EndIntent(key, file, reply)).await
     }
 
     async fn snapshot(
@@ -254,14 +308,14 @@ impl SessionLog for SledLog {
             .await
     }
 
-    async fn list(
+    async fn rows(
         &self,
         project: Option<&ProjectId>,
         after: Option<&SessionKey>,
         limit: usize,
-    ) -> Result<Vec<(SessionKey, Head)>, StoreError> {
+    ) -> Result<Listing, StoreError> {
         let (project, after) = (project.cloned(), after.cloned());
-        self.blocking(move |shared| read::list(shared, project.as_ref(), after.as_ref(), limit))
+        self.blocking(move |shared| read::rows(shared, project.as_ref(), after.as_ref(), limit))
             .await
     }
 
@@ -305,9 +359,14 @@ impl SessionLog for SledLog {
             .await
     }
 
-    async fn forget(&self, key: &SessionKey, incarnation: u64) -> Result<bool, StoreError> {
-        let key = key.clone();
-        self.submit(|reply| Job::Forget(key, incarnation, reply))
+    async fn forget(
+        &self,
+        key: &SessionKey,
+        incarnation: u64,
+        owner: &str,
+    ) -> Result<bool, StoreError> {
+        let (key, owner) = (key.clone(), owner.to_owned());
+        self.submit(|reply| Job::Forget(key, incarnation, owner, reply))
             .await
     }
 

@@ -10,9 +10,9 @@ use std::time::Duration;
 use ::sled::{Config, Db, Mode};
 
 use super::files::{self, Files};
-use super::{SledOptions, garbage, keys, space, usage};
-use crate::StoreError;
+use super::{SledOptions, garbage, keys, leases, place, space, usage};
 use crate::fs as durable;
+use crate::{StoreError, StoreId};
 
 /// The layout of `keys`. Raised when an older release could not read what this one writes.
 pub(super) const FORMAT: u64 = 2;
@@ -28,6 +28,7 @@ pub(super) struct Opened {
     pub(super) files: Files,
     pub(super) sequence: u64,
     pub(super) incarnation: u64,
+    pub(super) id: StoreId,
 }
 
 /// Why a folder that sled opened is not to be used.
@@ -62,11 +63,17 @@ impl From<::sled::Error> for Defect {
 pub(super) fn open(options: &SledOptions) -> Result<(Opened, File), StoreError> {
     let dir = options.dir.as_path();
     refuse_after_quarantine(dir)?;
+    place::refuse_beside_others(dir)?;
     durable::create_dir(dir).map_err(io_error("create the folder", dir))?;
-    // Half an opening could pass for damage.
-    space::room(dir, space::TO_OPEN).map_err(StoreError::Full)?;
     let lock = lock(dir)?;
-    Ok((open_locked(options)?, lock))
+    // Half an opening could pass for damage. A process that was killed on a full disk left room for this.
+    space::room_to_open(dir).map_err(StoreError::Full)?;
+    let opened = open_locked(options)?;
+    // Not where the same process opens it again: its own leases go on.
+    match leases::end_all(&opened.db) {
+        Ok(()) => Ok((opened, lock)),
+        Err(error) => Err(reject(options, error.into())),
+    }
 }
 
 /// Opens a folder whose lock the caller has.
@@ -79,24 +86,28 @@ pub(super) fn open_locked(options: &SledOptions) -> Result<Opened, StoreError> {
     };
     let db = match opened {
         Ok(db) => db,
-        Err(defect) => return Err(reject(dir, defect)),
+        Err(defect) => return Err(reject(options, defect)),
     };
     let mut files = Files::open(dir).map_err(io_error("open the files of", dir))?;
-    match check(&db, &mut files, dir) {
-        Ok((sequence, incarnation)) => Ok(Opened {
+    match check(&db, &mut files, options) {
+        Ok((sequence, incarnation, id)) => Ok(Opened {
             db,
             files,
             sequence,
             incarnation,
+            id,
         }),
         Err(defect) => {
             drop(db);
-            Err(reject(dir, defect))
+            Err(reject(options, defect))
         }
     }
 }
 
-fn io_error<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> StoreError + 'a {
+pub(super) fn io_error<'a>(
+    doing: &'static str,
+    path: &'a Path,
+) -> impl FnOnce(io::Error) -> StoreError + 'a {
     move |source| StoreError::Io {
         doing,
         path: path.to_owned(),
@@ -104,18 +115,70 @@ fn io_error<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -
     }
 }
 
-/// The folder's own lock. sled locks `db` too, but only once it may already have touched other files.
-fn lock(dir: &Path) -> Result<File, StoreError> {
+/// The folder's own lock, if it is free. Nothing is created for it.
+pub(super) fn lock_for_reading(dir: &Path) -> Result<Option<File>, StoreError> {
     let path = dir.join("lock");
-    let file = File::create(&path).map_err(io_error("create", &path))?;
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io_error("open", &path)(error)),
+    };
     for _ in 0..LOCK_TRIES {
         match file.try_lock() {
-            Ok(()) => return Ok(file),
+            Ok(()) => return Ok(Some(file)),
             Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
             Err(TryLockError::Error(e)) => return Err(io_error("lock", &path)(e)),
         }
     }
     Err(StoreError::Locked { dir: dir.into() })
+}
+
+/// The folder's own lock. sled locks `db` too, but only once it may already have touched other files.
+fn lock(dir: &Path) -> Result<File, StoreError> {
+    let path = dir.join("lock");
+    let mut file = File::create(&path).map_err(io_error("create", &path))?;
+    for _ in 0..LOCK_TRIES {
+        match file.try_lock() {
+            Ok(()) if is_at(&file, &path) => return Ok(file),
+            // Another folder took this one's place meanwhile, and with it the lock that counts.
+            Ok(()) => file = File::create(&path).map_err(io_error("create", &path))?,
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::Error(e)) => return Err(io_error("lock", &path)(e)),
+        }
+    }
+    Err(StoreError::Locked { dir: dir.into() })
+}
+
+/// Waits until sled has let go of a folder that was closed: it holds a lock on `db` until its last thread is done.
+pub(super) fn wait_until_closed(dir: &Path) -> Result<(), StoreError> {
+    let path = dir.join("db");
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(io_error("open", &path)(error)),
+    };
+    for _ in 0..LOCK_TRIES {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::Error(error)) => return Err(io_error("lock", &path)(error)),
+        }
+    }
+    Err(StoreError::Locked { dir: dir.into() })
+}
+
+/// Whether an open file is the one that a path leads to.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let identity = |meta: fs::Metadata| (meta.dev(), meta.ino());
+    let (open, there) = (file.metadata().map(identity), path.metadata().map(identity));
+    matches!((open, there), (Ok(open), Ok(there)) if open == there)
+}
+
+#[cfg(not(unix))]
+fn is_at(_: &File, _: &Path) -> bool {
+    true
 }
 
 /// Opens sled's part. Its lock may outlive the last user of a store in this process by a moment, and
@@ -151,7 +214,8 @@ fn number(db: &Db, key: &[u8]) -> Result<Option<u64>, Defect> {
 
 /// Checks that the store is ours and whole, finishes what a crash left half done, and makes durable
 /// what opening wrote.
-fn check(db: &Db, files: &mut Files, dir: &Path) -> Result<(u64, u64), Defect> {
+fn check(db: &Db, files: &mut Files, options: &SledOptions) -> Result<(u64, u64, StoreId), Defect> {
+    let dir = options.dir.as_path();
     let format = number(db, keys::FORMAT_KEY)?;
     let sequence = number(db, keys::SEQUENCE_KEY)?.unwrap_or(0);
     let incarnation = number(db, keys::INCARNATION_KEY)?.unwrap_or(0);
@@ -180,19 +244,41 @@ fn check(db: &Db, files: &mut Files, dir: &Path) -> Result<(u64, u64), Defect> {
         usage::count_all(db)?;
         db.insert(keys::FORMAT_KEY, &FORMAT.to_be_bytes())?;
     }
+    let id = store_id(db, options.id)?;
     garbage::remove_objects(db)?;
     db.flush()?;
     files.sync().map_err(refused)?;
     files::settle(dir).map_err(refused)?;
-    Ok((sequence, incarnation))
+    Ok((sequence, incarnation, id))
+}
+
+/// The store's identity. A store that an earlier release wrote gets one when it is opened first.
+fn store_id(db: &Db, wanted: Option<StoreId>) -> Result<StoreId, Defect> {
+    if let Some(value) = db.get(keys::STORE_KEY)? {
+        let bytes = <[u8; 16]>::try_from(&*value)
+            .map_err(|_| Defect::Corrupt("its identity has the wrong size".into()))?;
+        return Ok(StoreId::from_bytes(bytes));
+    }
+    let new = wanted.map_or_else(StoreId::random, Ok);
+    let new = new.map_err(Defect::Refused)?;
+    db.insert(keys::STORE_KEY, &new.to_bytes())?;
+    Ok(new)
 }
 
 /// Moves a corrupt folder aside and says so.
-fn reject(dir: &Path, defect: Defect) -> StoreError {
+fn reject(options: &SledOptions, defect: Defect) -> StoreError {
+    let dir = options.dir.as_path();
     let detail = match defect {
         Defect::Refused(error) => return error,
         Defect::Corrupt(detail) => detail,
     };
+    if !options.moves_damaged_aside {
+        return StoreError::Corrupt {
+            dir: dir.to_owned(),
+            kept: dir.to_owned(),
+            detail,
+        };
+    }
     let kept = quarantine(dir).unwrap_or_else(|error| {
         tracing::error!(dir = %dir.display(), %error, "a corrupt store could not be moved aside");
         dir.to_owned()

@@ -12,7 +12,8 @@ use super::shared::Shared;
 use super::space::was_no_room;
 use crate::record::Record;
 use crate::{
-    Due, Frame, Head, MAX_FRAME_BYTES, MAX_LIST, Position, Snapshot, StoreError, Tombstone,
+    Due, FileIntent, Frame, Head, Listing, MAX_FRAME_BYTES, MAX_LIST, Position, Snapshot,
+    StoreError, Tombstone,
 };
 
 fn failed(error: &::sled::Error) -> StoreError {
@@ -204,32 +205,45 @@ pub(super) fn snapshot(
     Ok(snapshot.flatten())
 }
 
-/// See [`crate::SessionLog::list`].
-pub(super) fn list(
+/// See [`crate::SessionLog::rows`].
+pub(super) fn rows(
     shared: &Shared,
     project: Option<&ProjectId>,
     after: Option<&SessionKey>,
     limit: usize,
-) -> Result<Vec<(SessionKey, Head)>, StoreError> {
+) -> Result<Listing, StoreError> {
     let prefix = keys::heads(project);
     let begin = match after.map(keys::head) {
         Some(after) if after >= prefix => Bound::Excluded(after),
         _ => Bound::Included(prefix.clone()),
     };
-    let mut sessions = Vec::new();
+    let mut listing = Listing::default();
     for found in shared.db()?.range((begin, Bound::Unbounded)).keys() {
         let found = found.map_err(|e| failed(&e))?;
-        if sessions.len() >= limit.min(MAX_LIST) || !found.starts_with(&prefix) {
+        if listing.rows.len() >= limit.min(MAX_LIST) || !found.starts_with(&prefix) {
             break;
         }
-        let key = keys::parse_head(&found)
-            .ok_or_else(|| StoreError::Read("a head has no readable name".into()))?;
+        let Some(key) = keys::parse_head(&found) else {
+            listing.nameless += 1;
+            continue;
+        };
         // The scan sees what is applied; the head tells what is durable.
-        if let Some(record) = shared.record(&key)? {
-            sessions.push((key, record.head()));
+        match shared.record(&key) {
+            Ok(Some(record)) => listing.rows.push((key, Ok(record.head()))),
+            Ok(None) => {}
+            Err(error @ StoreError::Damaged { .. }) => listing.rows.push((key, Err(error))),
+            Err(error) => return Err(error),
         }
     }
-    Ok(sessions)
+    Ok(listing)
+}
+
+/// Skips the queue entry of a damaged session, so that the others go on. Lists and `verify-store` report the session.
+fn unless_damaged<T>(read: Result<Option<T>, StoreError>) -> Result<Option<T>, StoreError> {
+    match read {
+        Err(StoreError::Damaged { .. }) => Ok(None),
+        read => read,
+    }
 }
 
 /// See [`crate::SessionLog::due_for`].
@@ -241,19 +255,24 @@ pub(super) fn due(
 ) -> Result<Vec<Due>, StoreError> {
     let mut ready = Vec::new();
     let mut of_project: HashMap<ProjectId, usize> = HashMap::new();
-    for found in shared.db()?.range(keys::due_until(now.as_millis())).keys() {
+    let (db, now) = (shared.db()?, now.as_millis());
+    let waiting = db.range(keys::due_until(now)).keys();
+    let astray = db.range(keys::due_after(now)).keys();
+    for found in waiting.chain(astray) {
         let found = found.map_err(|e| failed(&e))?;
         if ready.len() >= limit.min(MAX_LIST) {
             break;
         }
-        let (time, key) = keys::parse_due(&found)
-            .ok_or_else(|| StoreError::Read("a queue entry cannot be read".into()))?;
+        let Some((time, key)) = keys::parse_due(&found) else {
+            continue;
+        };
         let taken = of_project.entry(key.project.clone()).or_default();
         if *taken >= each {
             continue;
         }
         // As in `list`: an entry whose head says otherwise belongs to a group that is not durable yet.
-        let Some(record) = shared.record(&key)?.filter(|r| r.ready() == Some(time)) else {
+        let is_this = |r: &Record| r.ready() == Some(time) && r.is_ready(now);
+        let Some(record) = unless_damaged(shared.record(&key))?.filter(is_this) else {
             continue;
         };
         *taken += 1;
@@ -276,6 +295,44 @@ pub(super) fn stored_tombstone(db: &Db, key: &SessionKey) -> Result<Option<Tombs
         Some(tombstone) => Ok(Some(tombstone)),
         None => Err(damaged(key, "its tombstone cannot be read")),
     }
+}
+
+/// The intent of a file.
+pub(super) fn stored_intent(
+    db: &Db,
+    key: &SessionKey,
+    file: &str,
+) -> Result<Option<FileIntent>, StoreError> {
+    let stored = keys::intent(key, file);
+    let Some(value) = db.get(&stored).map_err(|e| failed(&e))? else {
+        return Ok(None);
+    };
+    match keys::decode_intent(&stored, &value) {
+        Some(intent) => Ok(Some(intent)),
+        None => Err(damaged(key, "the intent of a file cannot be read")),
+    }
+}
+
+/// See [`crate::SessionLog::intents`].
+pub(super) fn intents(
+    shared: &Shared,
+    after: Option<&(SessionKey, Box<str>)>,
+    limit: usize,
+) -> Result<Vec<FileIntent>, StoreError> {
+    let begin = match after {
+        Some((key, file)) => Bound::Excluded(keys::intent(key, file)),
+        None => Bound::Included(keys::INTENT_PREFIX.to_vec()),
+    };
+    let mut found = Vec::new();
+    for pair in shared.db()?.range((begin, Bound::Unbounded)) {
+        let (key, value) = pair.map_err(|e| failed(&e))?;
+        if found.len() >= limit.min(MAX_LIST) || !key.starts_with(keys::INTENT_PREFIX) {
+            break;
+        }
+        let intent = keys::decode_intent(&key, &value);
+        found.push(intent.ok_or_else(|| StoreError::Read("an intent cannot be read".into()))?);
+    }
+    Ok(found)
 }
 
 /// See [`crate::SessionLog::tombstone`]. A head that is still shown says that the deletion is not
@@ -307,8 +364,12 @@ pub(super) fn tombstones(
         if found.len() >= limit.min(MAX_LIST) || !key.starts_with(keys::TOMBSTONE_PREFIX) {
             break;
         }
-        let tombstone = keys::decode_tombstone(&key, &value)
-            .ok_or_else(|| StoreError::Read("a tombstone cannot be read".into()))?;
+        let Some(tombstone) = keys::decode_tombstone(&key, &value) else {
+            tracing::error!(
+                "a tombstone cannot be read: what belonged to its session stays. Run `palimpsest verify-store`"
+            );
+            continue;
+        };
         if shared.record(&tombstone.key)?.is_none() {
             found.push(tombstone);
         }

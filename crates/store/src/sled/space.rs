@@ -42,7 +42,7 @@ impl Space {
         let was_full = self.full;
         if was_full {
             needed = needed.saturating_add(needed / MARGIN);
-            if !self.spare().exists() {
+            if spare_bytes(&self.dir) < SPARE {
                 needed = needed.saturating_add(SPARE + TO_OPEN);
             }
         }
@@ -60,21 +60,23 @@ impl Space {
     /// A write found no room, whatever was expected: it takes the margin to go on.
     pub(super) fn found_none(&mut self) {
         self.full = true;
-        if let Err(error) = std::fs::remove_file(self.spare()) {
-            tracing::warn!(%error, "failed to give up the spare room of the store");
-        }
     }
 
     /// Sets room aside for the moment when there is none. Without it only readers wait longer then.
     #[cfg(target_os = "linux")]
     pub(super) fn set_aside(&self) {
         use rustix::fs::{FallocateFlags, fallocate};
-        if self.spare().exists()
+        if spare_bytes(&self.dir) >= SPARE
             || room(&self.dir, self.reserve.saturating_add(SPARE + TO_OPEN)).is_err()
         {
             return;
         }
-        let made = std::fs::File::create(self.spare()).and_then(|file| {
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(spare(&self.dir));
+        let made = file.and_then(|file| {
             let made = fallocate(&file, FallocateFlags::empty(), 0, SPARE);
             made.map_err(std::io::Error::from)
         });
@@ -85,10 +87,28 @@ impl Space {
 
     #[cfg(not(target_os = "linux"))]
     pub(super) fn set_aside(&self) {}
+}
 
-    fn spare(&self) -> PathBuf {
-        self.dir.join("spare")
+fn spare(dir: &Path) -> PathBuf {
+    dir.join("spare")
+}
+
+/// How much is set aside. An earlier opening may have given up a part.
+fn spare_bytes(dir: &Path) -> u64 {
+    spare(dir).metadata().map_or(0, |meta| meta.len())
+}
+
+/// Whether a store can be opened. Where there is no room, a part of what was set aside for this is given up, so that a
+/// process that was killed on a full disk can be started again, and again.
+pub(super) fn room_to_open(dir: &Path) -> Result<(), &'static str> {
+    while let Err(why) = room(dir, TO_OPEN) {
+        // A part of it at a time: the next opening may need one too.
+        let less = spare_bytes(dir).checked_sub(TO_OPEN).ok_or(why)?;
+        let file = std::fs::OpenOptions::new().write(true).open(spare(dir));
+        let given_up = file.and_then(|file| file.set_len(less));
+        given_up.map_err(|_| why)?;
     }
+    Ok(())
 }
 
 /// Whether a folder's disk has so many bytes for us.
@@ -129,6 +149,25 @@ pub(super) fn was_no_room(error: &::sled::Error) -> Option<&'static str> {
         ErrorKind::ReadOnlyFilesystem => Some(READ_ONLY),
         _ => None,
     }
+}
+
+/// The resource that an error says is used up for the moment, other than room on the disk: nothing was refused by
+/// the drive, so that the same may succeed later.
+pub(super) fn was_short(error: &std::io::Error) -> Option<&'static str> {
+    #[cfg(unix)]
+    {
+        use rustix::io::Errno;
+        let errno = error.raw_os_error().map(Errno::from_raw_os_error)?;
+        match errno {
+            Errno::MFILE => {
+                return Some("file handles: raise the limit of the process (ulimit -n)");
+            }
+            Errno::NFILE => return Some("file handles of the machine: raise fs.file-max"),
+            Errno::NOMEM => return Some("memory"),
+            _ => {}
+        }
+    }
+    (error.kind() == std::io::ErrorKind::OutOfMemory).then_some("memory")
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::group::{Counts, Group};
 use super::shared::Shared;
 use super::{SledLog, SledOptions, garbage, keys, open, read};
 use crate::conformance::ByName as _;
-use crate::{Batch, DueChange, Position, SessionLog, StoreError};
+use crate::{Batch, DueChange, Position, SessionLog, StoreError, StoreId};
 
 fn key(name: &str) -> SessionKey {
     SessionKey::parse(&format!("projects/p/sessions/{name}")).unwrap()
@@ -31,6 +31,7 @@ fn batch(expected: u64, frame: &[u8]) -> Batch {
         summary: Bytes::new(),
         due: DueChange::Keep,
         blob_bytes: 0,
+        settles: Vec::new(),
     }
 }
 
@@ -80,7 +81,7 @@ fn nothing_is_shown_before_it_is_durable() {
     };
     let frames = || read::frames(&shared, &a, beginning, 100).unwrap().len();
     assert_eq!(frames(), 1);
-    assert_eq!(read::list(&shared, None, None, 9).unwrap().len(), 1);
+    assert_eq!(read::rows(&shared, None, None, 9).unwrap().rows.len(), 1);
     shared.reveal();
     assert_eq!((head(&a), head(&b)), (Some(3), Some(1)));
     assert_eq!(frames(), 3);
@@ -195,6 +196,7 @@ async fn a_deletion_is_finished_after_a_crash() {
 async fn a_failed_sync_ends_the_store() {
     let root = tempfile::tempdir().unwrap();
     let (shared, counts, mut files) = shared(&options(&root));
+    let counts = (counts, StoreId::from_bytes([0; 16]));
     // A pipe cannot be synced.
     let (reader, _writer) = std::io::pipe().unwrap();
     files.replace_db(File::from(OwnedFd::from(reader)));
@@ -209,6 +211,35 @@ async fn a_failed_sync_ends_the_store() {
         log.append_to(&key("b"), batch(0, b"x")).await.map(drop)
     ));
     assert!(failed(log.close().await));
+}
+
+/// A side file that cannot be opened for want of file handles: nothing is acknowledged, the engine goes on, and what
+/// waited is there once it could be synced.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_sync_that_is_short_of_file_handles_is_tried_again() {
+    let root = tempfile::tempdir().unwrap();
+    let (shared, counts, mut files) = shared(&options(&root));
+    let counts = (counts, StoreId::from_bytes([0; 16]));
+    files.be_short(2);
+    let log = SledLog::start(shared, counts, files, options(&root)).unwrap();
+    let short = |result: Result<(), StoreError>| matches!(result, Err(StoreError::Short(_)));
+    assert!(short(
+        log.append_to(&key("a"), batch(0, b"x")).await.map(drop)
+    ));
+    assert_eq!(log.head(&key("a")).await.unwrap(), None, "it is not shown");
+    assert!(short(
+        log.append_to(&key("b"), batch(0, b"x")).await.map(drop)
+    ));
+    log.append_to(&key("c"), batch(0, b"x")).await.unwrap();
+    let revision = async |name| {
+        let head = log.head(&key(name)).await.unwrap();
+        head.map(|head| head.revision.get())
+    };
+    assert_eq!(revision("a").await, Some(1), "its outcome was unknown");
+    assert_eq!(revision("b").await, None, "it was never begun");
+    assert_eq!(revision("c").await, Some(1));
+    log.close().await.unwrap();
 }
 
 /// A store of the release before projects were counted.
@@ -255,5 +286,56 @@ fn no_value_is_larger_than_a_page_can_hold() {
     let largest = db.iter().values().map(|value| value.unwrap().len()).max();
     assert_eq!(largest, Some(keys::MAX_VALUE));
     // Two rows say what is held: by the project, and in all.
-    assert_eq!(db.len(), 1 + 1 + 2 + 733 + 1 + 4 + 2);
+    // One record is the identity of the store.
+    assert_eq!(db.len(), 1 + 1 + 2 + 733 + 1 + 4 + 2 + 1);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_of_one_session_hides_nothing_of_the_others() {
+    let root = tempfile::tempdir().unwrap();
+    let options = options(&root);
+    {
+        let log = SledLog::open(&options).unwrap();
+        for name in ["a", "b", "c", "d"] {
+            let due = DueChange::At(Timestamp::from_millis(5));
+            let batch = Batch {
+                due,
+                ..batch(0, b"frame")
+            };
+            log.append_to(&key(name), batch).await.unwrap();
+        }
+        for name in ["c", "d"] {
+            let at = Timestamp::from_millis(7);
+            assert!(log.delete_of(&key(name), at).await.unwrap());
+        }
+        log.close().await.unwrap();
+    }
+    {
+        let (shared, ..) = shared(&options);
+        let db = shared.db().unwrap();
+        let nameless = [&keys::head(&key("a"))[..], b"\xff"].concat();
+        let broken = [keys::head(&key("a")), keys::tombstone(&key("c")), nameless];
+        for stored in broken {
+            db.insert(stored, b"broken").unwrap();
+        }
+        db.flush().unwrap();
+    }
+    let log = SledLog::open(&options).unwrap();
+    let listing = log.rows(None, None, 9).await.unwrap();
+    assert_eq!(listing.nameless, 1);
+    let names: Vec<_> = listing.rows.iter().map(|(key, _)| key.clone()).collect();
+    assert_eq!(names, [key("a"), key("b")]);
+    assert!(matches!(
+        &listing.rows[0].1,
+        Err(StoreError::Damaged { key: of, .. }) if *of == key("a")
+    ));
+    assert!(listing.rows[1].1.is_ok());
+    // Who must not miss one is told so.
+    assert!(log.list(None, None, 9).await.is_err());
+    let due = log.due(Timestamp::from_millis(9), 9).await.unwrap();
+    let due: Vec<_> = due.into_iter().map(|due| due.key).collect();
+    assert_eq!(due, [key("b")]);
+    let tombstones = log.tombstones(None, 9).await.unwrap();
+    let tombstones: Vec<_> = tombstones.into_iter().map(|it| it.key).collect();
+    assert_eq!(tombstones, [key("d")]);
 }

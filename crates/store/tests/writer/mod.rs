@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
-use palimpsest_store::blobs::{BlobKind, Blobs};
+use palimpsest_store::blobs::{Blobs, Owner, result_path};
 use palimpsest_store::conformance::ByName as _;
 use palimpsest_store::sled::{SledLog, SledOptions};
 use palimpsest_store::{Batch, DueChange, Frame, Position, SessionLog, Snapshot, StoreError};
@@ -91,6 +91,7 @@ pub(crate) fn run() {
         .build()
         .unwrap();
     runtime.block_on(async {
+        let blobs = blobs.bind(Owner::of(&*log).await.unwrap());
         let tasks: Vec<_> = (0..plan.writers)
             .map(|writer| tokio::spawn(write(Arc::clone(&log), blobs.clone(), plan, writer)))
             .collect();
@@ -118,6 +119,7 @@ async fn write(log: Arc<SledLog>, blobs: Blobs, plan: Plan, writer: u64) {
                 summary: Bytes::from_static(b"{}"),
                 due: DueChange::At(Timestamp::from_millis(0)),
                 blob_bytes: 0,
+                settles: Vec::new(),
             };
             match log.append_to(&key, batch).await {
                 Ok(revision) => expected = revision.get(),
@@ -135,9 +137,10 @@ async fn write(log: Arc<SledLog>, blobs: Blobs, plan: Plan, writer: u64) {
         }
         if plan.large && random.next().is_multiple_of(8) {
             let text = content(id, 3000);
-            let call = format!("call-{id}");
-            let blob = blobs.put(&key, &call, BlobKind::Text, text).await;
-            say(&format!("blob {} {id}\n", blob.unwrap().path));
+            let file = format!("call-{id}.txt");
+            blobs.put_file(&key, &file, text).await.unwrap();
+            let path = result_path(&key, &file).unwrap();
+            say(&format!("blob {path} {id}\n"));
         }
         if random.next().is_multiple_of(16) {
             let bytes = content(expected, random.size(plan.large));

@@ -1,7 +1,10 @@
-//! What a secret looks like. One capture group each: what is to go.
+//! What says that something is a secret: a name, a place or a command. One capture group each: what is
+//! to go.
 //!
 //! Where two match at the same place, the first in the list wins. A pattern starts and ends where a word
 //! does, so that what is taken out never exposes the rest of something longer.
+
+use std::ops::Range;
 
 /// One form of secret.
 pub(super) struct Pattern {
@@ -13,9 +16,13 @@ pub(super) struct Pattern {
     check: Check,
 }
 
-enum Check {
+pub(super) enum Check {
     /// The form is enough.
     Form,
+    /// Nearly anything, where a command of one of these names stands before it on its line.
+    Argument(&'static [&'static str]),
+    /// The group is empty and stands where cookies start, which go up to the end of the line or string.
+    Cookies,
     /// The value must look like one: letters with digits or signs, not code that fetches it.
     Value,
     /// Nearly anything: the place says that it is a password.
@@ -31,12 +38,32 @@ const LOOKED_AT: usize = 512;
 const SHORTEST: usize = 8;
 
 impl Pattern {
+    /// True if a match says nothing unless a command stands before it, so that another form may begin
+    /// within the match.
+    pub(super) const fn is_guess(&self) -> bool {
+        matches!(self.check, Check::Argument(_))
+    }
+
     /// The end of the secret that the group of a match shows; `None` when it is none.
     pub(super) fn end(&self, text: &str, start: usize, end: usize) -> Option<usize> {
         let value = &text[start..end];
         match self.check {
-            Check::Place if value.starts_with(['$', '{', '<', '*', '%', '[']) => None,
+            Check::Place if !is_spelled_out(value) => None,
             Check::Form | Check::Place => Some(end),
+            Check::Argument(commands) => {
+                let fine = is_spelled_out(value) && has_command(&text[..start], commands);
+                fine.then_some(end)
+            }
+            Check::Cookies => {
+                let looked_at = &text[start..text.floor_char_boundary(start + 4 * LOOKED_AT)];
+                let line = upto_any(looked_at, &['\n', '\r', '"', '\'', '\\']);
+                let is_one = |cookie: &str| {
+                    let value = cookie.split_once('=').map_or("", |(_, value)| value).trim();
+                    value.len() >= SHORTEST && is_value(value)
+                };
+                let fine = line.split(';').any(is_one);
+                fine.then(|| start + upto_any(&text[start..], &['\n', '\r', '"', '\'', '\\']).len())
+            }
             Check::Value => is_value(value).then_some(end),
             Check::Starts(ends) => {
                 let looked_at = upto(
@@ -50,6 +77,24 @@ impl Pattern {
             }
         }
     }
+}
+
+/// True if a value stands there itself, and no variable, placeholder or mask of one.
+fn is_spelled_out(value: &str) -> bool {
+    !value.starts_with(['$', '{', '<', '*', '%', '['])
+}
+
+/// True if one of the commands stands before, on the same line.
+fn has_command(before: &str, commands: &[&str]) -> bool {
+    let near = &before[before.ceil_char_boundary(before.len().saturating_sub(LOOKED_AT))..];
+    // A line break may be an escape, and a line may go on after a backslash.
+    let line = near.rsplit('\n').next().unwrap_or_default();
+    line.split(|c: char| !(c.is_alphanumeric() || c == '-' || c == '_'))
+        .any(|word| commands.contains(&word))
+}
+
+fn upto_any<'a>(text: &'a str, ends: &[char]) -> &'a str {
+    text.find(ends).map_or(text, |at| &text[..at])
 }
 
 fn upto<'a>(text: &'a str, ends: &str) -> &'a str {
@@ -93,7 +138,7 @@ fn is_value(value: &str) -> bool {
     letters && others && variety >= 5
 }
 
-const fn form(kind: &'static str, regex: &'static str) -> Pattern {
+pub(super) const fn form(kind: &'static str, regex: &'static str) -> Pattern {
     Pattern {
         kind,
         regex,
@@ -101,7 +146,7 @@ const fn form(kind: &'static str, regex: &'static str) -> Pattern {
     }
 }
 
-const fn value(kind: &'static str, regex: &'static str) -> Pattern {
+pub(super) const fn value(kind: &'static str, regex: &'static str) -> Pattern {
     Pattern {
         kind,
         regex,
@@ -117,11 +162,59 @@ const fn starts(regex: &'static str, ends: &'static str) -> Pattern {
     }
 }
 
+/// A form that is known by its middle: what stands to its left and right, in characters of a token.
+pub(super) struct Infix {
+    /// Its name in the placeholder.
+    pub(super) kind: &'static str,
+    /// The middle.
+    pub(super) words: &'static str,
+    left: (usize, usize),
+    right: (usize, usize),
+}
+
+impl Infix {
+    pub(super) const fn new(
+        kind: &'static str,
+        words: &'static str,
+        left: (usize, usize),
+        right: (usize, usize),
+    ) -> Self {
+        Self {
+            kind,
+            words,
+            left,
+            right,
+        }
+    }
+
+    /// The token around a middle, which begins at `at`; none before `least` and none of another length.
+    pub(super) fn around(&self, text: &str, at: usize, least: usize) -> Option<Range<usize>> {
+        let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"_~.+/=-".contains(byte);
+        let bytes = text.as_bytes();
+        let before = bytes[least.max(at.saturating_sub(2 * self.left.1 + 1))..at].iter();
+        let before = before.rev().take_while(|byte| is_token(byte)).count();
+        let from = at + self.words.len();
+        let after = bytes[from..].iter().take(2 * self.right.1 + 4);
+        let after = after.take_while(|byte| is_token(byte)).count();
+        // A dot may end the sentence.
+        let dot = usize::from(after > 0 && bytes[from + after - 1] == b'.');
+        let after = after - dot;
+        // `name=` before it is no part of it.
+        let label = bytes[at - before..at]
+            .iter()
+            .rposition(|byte| *byte == b'=');
+        let before = label.map_or(before, |label| before - label - 1);
+        let fits = (self.left.0..=self.left.1).contains(&before)
+            && (self.right.0..=self.right.1).contains(&after);
+        fits.then(|| at - before..from + after)
+    }
+}
+
 /// The ends of names that say that what follows is a secret: `DB_PASSWORD`, `spring.datasource.password`,
 /// `SharedAccessKey`.
 macro_rules! label {
     () => {
-        r#"(?i-u:passwo?r?d|passphrase|pwd|secret|credentials?|(?:api|access|auth|secret|private|encryption|signing|account|master|service)[_-]?(?:key|token)|[_-]token|auth|\btoken)"#
+        r#"(?i-u:passwo?r?d|passphrase|pwd|secret|credentials?|(?:api|app|access|auth|secret|private|preshared|encryption|signing|account|master|service|subscription|license|bot|client-key-data|client[_-]?key)(?:[_-]?(?:key|token|data))|[_-]token|auth(?:orization)?|\btoken)"#
     };
 }
 
@@ -136,66 +229,86 @@ macro_rules! is {
 const BARE: &str = "\"'`,;<>()[]{}|\\";
 
 pub(super) const PATTERNS: &[Pattern] = &[
-    // A private key: to its end, or, when that is missing, as far as it looks like one.
-    form(
-        "private key",
-        r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[^-]*(?:-{1,4}[^-]+)*-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|(?:\s|\\n|\\r|[A-Za-z-]{2,24}: [^\n\\]{0,100}(?:\n|\\n))*(?-u:[A-Za-z0-9+/=]{16,}(?:\s|\\n|\\r)*)*(?-u:[A-Za-z0-9+/]{1,15}={1,2})?))",
-    ),
-    form("anthropic key", r"(?-u:\b(sk-ant-[A-Za-z0-9_-]{16,}))"),
-    form(
-        "openai key",
-        r"(?-u:\b(sk-(?:(?:proj|svcacct|admin|or-v1|lf|service)-[A-Za-z0-9_-]{16,}|[A-Za-z0-9]{20,}\b)))",
-    ),
-    form(
-        "github token",
-        r"(?-u:\b(gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{22,})\b)",
-    ),
-    form(
-        "aws key",
-        r"(?-u:\b((?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16})\b)",
-    ),
-    form(
-        "google key",
-        r"(?-u:\b(AIza[A-Za-z0-9_-]{35,}|ya29\.[A-Za-z0-9_-]{20,}|GOCSPX-[A-Za-z0-9_-]{20,}))",
-    ),
-    form(
-        "slack token",
-        r"(?-u:\b(xox[a-z]-[A-Za-z0-9-]{10,}|xapp-[0-9]-[A-Za-z0-9-]{10,}))",
-    ),
-    form(
-        "gitlab token",
-        r"(?-u:\b(gl(?:pat|dt|ptt|cbt|rt|soat|ft|imt|agent)-[A-Za-z0-9_-]{20,}))",
-    ),
-    form("npm token", r"(?-u:\b(npm_[A-Za-z0-9]{36,})\b)"),
-    form(
-        "hugging face token",
-        r"(?-u:\b((?:hf|api_org)_[A-Za-z0-9]{30,})\b)",
-    ),
-    form(
-        "stripe key",
-        r"(?-u:\b((?:sk|rk)_(?:live|test)_[A-Za-z0-9]{16,}|whsec_[A-Za-z0-9]{24,})\b)",
-    ),
-    form(
-        "sendgrid key",
-        r"(?-u:\b(SG\.[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{16,}))",
-    ),
-    form(
-        "webhook",
-        r"(?-u:(https://(?:hooks\.slack\.com/(?:services|workflows|triggers)|(?:ptb\.|canary\.)?discord(?:app)?\.com/api/webhooks)/[A-Za-z0-9_/-]{10,}))",
-    ),
-    form(
-        "jwt",
-        r"(?-u:\b(eyJ[A-Za-z0-9_-]{8,}\.(?:eyJ)?[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]+){0,2}))",
-    ),
-    form(
-        "api key",
-        r"(?-u:\b(gsk_[A-Za-z0-9]{40,}|xai-[A-Za-z0-9]{60,}|r8_[A-Za-z0-9]{37,}|pplx-[A-Za-z0-9]{40,}|nvapi-[A-Za-z0-9_-]{40,}|tvly-[A-Za-z0-9-]{20,}|dop_v1_[a-f0-9]{64}|shp(?:at|ss|ca|pa)_[A-Fa-f0-9]{32}|pypi-AgE[A-Za-z0-9_-]{50,}|hv[sb]\.[A-Za-z0-9_-]{24,}|dapi[a-f0-9]{32}|lin_api_[A-Za-z0-9]{32,}|figd_[A-Za-z0-9_-]{30,}|SK[0-9a-f]{32}|rubygems_[a-f0-9]{48}|NRAK-[A-Z0-9]{27}|gl(?:sa|c)_[A-Za-z0-9_]{32,}|sntry[su]_[A-Za-z0-9_=+/-]{32,}|tskey-[a-z]+-[A-Za-z0-9-]{16,}|AGE-SECRET-KEY-1[A-Z0-9]{58}|[0-9]{8,10}:AA[A-Za-z0-9_-]{33})\b)",
-    ),
     // The password alone: user, host and database are worth keeping.
     Pattern {
         kind: "url password",
         regex: r#"://[^\s/:@"'`<>]*:([^\s/"'`<>]+)@"#,
         check: Check::Place,
+    },
+    // The same with a slash in it, as people write it. A port before a path is none.
+    Pattern {
+        kind: "url password",
+        regex: r#"://[^\s/:@"'`<>]*:([^\s/:@"'`<>]*[^\s/:@"'`<>0-9][^\s/:@"'`<>]*/[^\s:@"'`<>]*)@[A-Za-z0-9]"#,
+        check: Check::Place,
+    },
+    // `curl -u name:password`; a mount or a user id of `docker` looks the same.
+    Pattern {
+        kind: "password",
+        regex: r#"(?:-u|--user|-U|--proxy-user)[ =]?\\?["']?[^\s:"'\\/]{1,64}:([^\s"'`\\]+)"#,
+        check: Check::Argument(&["curl", "wget", "http", "https", "xh", "httpie"]),
+    },
+    Pattern {
+        kind: "password",
+        regex: r#"[ \t](?:-p|-a)[ =]?\\?["']?([^\s"'`\\=-][^\s"'`\\]{3,})"#,
+        check: Check::Argument(&[
+            "mysql",
+            "mysqldump",
+            "mysqladmin",
+            "mariadb",
+            "sshpass",
+            "redis-cli",
+            "mongosh",
+            "mongo",
+            "mongodump",
+            "login",
+            "ldapsearch",
+        ]),
+    },
+    Pattern {
+        kind: "password",
+        regex: r#"\b(?:passin|passout|pass)[ =](?:pass:)([^\s"'`\\]+)"#,
+        check: Check::Place,
+    },
+    // `.netrc`, on one line or on several.
+    value(
+        "password",
+        r#"\blogin(?:\s|\\n|\\t)+[^\s\\]{1,128}(?:\s|\\n|\\t)+password(?:\s|\\n|\\t)+([^\s"'`\\]+)"#,
+    ),
+    // `.pgpass`
+    Pattern {
+        kind: "password",
+        regex: r"(?m-u:^[A-Za-z0-9.*_-]{1,128}:(?:543[0-9]|\*):[A-Za-z0-9.*_-]{1,64}:[A-Za-z0-9.*_-]{1,64}:([!-~]+)$)",
+        check: Check::Place,
+    },
+    // SQL.
+    Pattern {
+        kind: "password",
+        regex: r"(?i-u:\b(?:identified[ \t]+by|with[ \t]+(?:encrypted[ \t]+)?password|password))[ \t]+\\?'([^'\s\\]{4,})'",
+        check: Check::Place,
+    },
+    // XML, and attributes that name what another holds.
+    value(
+        "secret",
+        r"(?i-u:<[a-z0-9_.:-]{0,32}(?:password|passwd|passphrase|secret|token|api[_-]?key|private[_-]?key)>[ \t]*([!-;=?-~]{6,})[ \t]*</)",
+    ),
+    value(
+        "secret",
+        r#"(?i-u:(?:key|name)=\\?["'][a-z0-9_.:-]{0,64}(?:password|passwd|secret|token|api[_-]?key)\\?["'][ \t]+value=\\?["']([!#-&(-\[\]-~]{6,})\\?["'])"#,
+    ),
+    // The private part of a JSON Web Key.
+    value(
+        "private key",
+        r#"\\?"(?:d|p|q|dp|dq|qi|k)\\?"\s*:\s*\\?"((?-u:[A-Za-z0-9_-]){40,})\\?""#,
+    ),
+    Pattern {
+        kind: "cookie",
+        regex: r#"(?i-u:\b(?:set-)?cookie\\?["']?[ \t]*:[ \t]*\\?["']?)()(?-u:[A-Za-z0-9_.%-])+="#,
+        check: Check::Cookies,
+    },
+    Pattern {
+        kind: "cookie",
+        regex: r#"(?:-b|--cookie)[ =]\\?["']()(?-u:[A-Za-z0-9_.%-])+="#,
+        check: Check::Cookies,
     },
     form(
         "signature",

@@ -6,6 +6,9 @@ use proptest::prelude::*;
 
 use super::redact;
 
+mod formats;
+mod keys;
+
 /// `«…»` marks what must be gone.
 #[track_caller]
 fn gone(marked: &str, kind: &str) {
@@ -133,12 +136,12 @@ fn private_keys_whole_or_cut_off() {
         "private key",
     );
     gone(
-        &format!("«-----BEGIN EC PRIVATE KEY-----\n{line}\n»and then we went on"),
+        &format!("«-----BEGIN EC PRIVATE KEY-----\n{line}»\nand then we went on"),
         "private key",
     );
     gone(
         &format!(
-            "«-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES,00\n\n{line}\n»..."
+            "«-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES,00\n\n{line}»\n..."
         ),
         "private key",
     );

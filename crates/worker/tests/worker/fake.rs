@@ -18,9 +18,9 @@ use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Block, Message, Role};
 use palimpsest_core::policy::Policy;
 use palimpsest_core::session::{Author, Session};
-use palimpsest_store::blobs::Blobs;
+use palimpsest_store::blobs::{Blobs, Owner};
 use palimpsest_store::memory::MemoryLog;
-use palimpsest_store::{Batch, DueChange, Position, SessionLog};
+use palimpsest_store::{Batch, DueChange, Position, SessionLog, StoreId};
 use palimpsest_worker::{Clock, Host, HostError, Job, Options, Page, Random, Worker};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -81,7 +81,11 @@ impl Fake {
     pub(crate) fn with_blobs(blobs: Blobs) -> Arc<Self> {
         Arc::new(Self {
             log: Arc::new(MemoryLog::new()),
-            blobs: Arc::new(blobs),
+            blobs: Arc::new(blobs.bind(Owner {
+                store: StoreId::from_bytes([1; 16]),
+                adopts: true,
+                takes_over_from: None,
+            })),
             sessions: Mutex::default(),
             began: Instant::now(),
             next_id: AtomicU64::new(1),
@@ -118,6 +122,7 @@ impl Fake {
             now: self.clock().now(),
             limits: &limits,
             can_store: false,
+            file_salt: 0,
         };
         let command = Create {
             policy: Arc::new(Policy::default()),
@@ -136,6 +141,7 @@ impl Fake {
             summary: Bytes::new(),
             due: DueChange::Keep,
             blob_bytes: 0,
+            settles: Vec::new(),
         };
         self.log.append(&key, batch).await.unwrap();
         self.say(
@@ -195,6 +201,7 @@ impl Fake {
             now,
             limits: &limits,
             can_store: false,
+            file_salt: 0,
         };
         let (before, made, due) = {
             let mut sessions = self.sessions.lock().unwrap();
@@ -226,6 +233,7 @@ impl Fake {
                 summary: Bytes::new(),
                 due,
                 blob_bytes: 0,
+                settles: Vec::new(),
             };
             let appended = self.log.append(key, batch).await;
             appended.map_err(|error| HostError::Failed(error.into()))?;

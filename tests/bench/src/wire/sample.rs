@@ -98,6 +98,7 @@ async fn committed(log: &SledLog, work: &Work) -> Result<Vec<Batch>> {
                 summary: head.summary.clone(),
                 due: DueChange::Keep,
                 blob_bytes: 0,
+                settles: Vec::new(),
             });
         }
     }

@@ -52,7 +52,7 @@ pub(super) struct Answer {
 impl Server {
     pub(super) fn new() -> Self {
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::from_millis(1)));
-        let blobs = Arc::new(Blobs::open("memory://").unwrap());
+        let blobs = Arc::new(Blobs::in_memory());
         let limits = Arc::new(Limits::default());
         let policy = Overlay::from_toml(POLICY).unwrap();
         let sessions = Sessions::new(

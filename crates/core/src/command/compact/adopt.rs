@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::made::{Made, What};
-use crate::command::append::check;
+use crate::command::append::{check, check_parents};
 use crate::command::{Conflict, Context, Decision, Rejection, Skip, answered, check_revision};
 use crate::event::{Asked, Event};
 use crate::ids::{MessageId, Ordinal, Revision};
@@ -52,6 +52,7 @@ impl Adopt {
             return Ok(Decision::Events(Vec::new()));
         }
         check_revision(session, self.expected_revision)?;
+        check_parents(session, std::slice::from_ref(&self.summary))?;
         let own = &session.policy().limits;
         check(0, &self.summary, &context.limits.narrowed_by(own), own)?;
         let leaving = self.leaving(session)?;
@@ -72,13 +73,13 @@ impl Adopt {
                 must_keep: &[],
                 kept,
                 adopted: Some(Arc::new(summary)),
+                before: self.before_tokens,
                 dropped: None,
             },
         )?;
         let Ok(mut compacted) = compacted else {
             return Ok(Decision::Skipped(Skip::NothingEligible));
         };
-        compacted.before_tokens = self.before_tokens.unwrap_or(compacted.before_tokens);
         compacted.request = self.request;
         Ok(Decision::Events(vec![Event::Compacted(compacted)]))
     }

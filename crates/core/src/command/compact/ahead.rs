@@ -52,6 +52,7 @@ impl CompactWithPrepared {
                 must_keep: &prepared.hooks.must_keep,
                 kept,
                 adopted: None,
+                before: None,
                 dropped: prepared.dropped,
             },
         )?;
@@ -86,7 +87,7 @@ pub(super) fn gate(session: &Session, now: Timestamp) -> Result<(), Skip> {
         return Err(Skip::CollapseEnabled);
     }
     let running = compactions.running.as_ref();
-    if running.is_some_and(|running| running.expires > now) {
+    if running.is_some_and(|running| !running.is_over(now)) {
         return Err(Skip::AlreadyRunning);
     }
     if compactions.prepared.is_some() || compactions.floor.is_some() {

@@ -140,6 +140,7 @@ impl FinishCompaction {
                 must_keep: &running.hooks.must_keep,
                 kept,
                 adopted: None,
+                before: None,
                 dropped: self.dropped,
             },
         )?;

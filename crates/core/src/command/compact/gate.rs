@@ -12,7 +12,7 @@ pub(super) fn gate(session: &Session, asked: Asked, now: Timestamp) -> Result<()
     if compactions
         .running
         .as_ref()
-        .is_some_and(|running| running.expires > now && !running.ahead)
+        .is_some_and(|running| !running.is_over(now) && !running.ahead)
     {
         return Err(Skip::AlreadyRunning);
     }
@@ -30,12 +30,7 @@ pub(super) fn gate(session: &Session, asked: Asked, now: Timestamp) -> Result<()
             if collapse.enabled && tokens < collapse.compact_at_percent.of(thresholds.effective) {
                 return Err(Skip::CollapseEnabled);
             }
-            let from = match (policy.reactive_only, policy.proactive_percent) {
-                (false, _) => thresholds.compact,
-                (true, Some(percent)) => percent.of(thresholds.window),
-                (true, None) => return Err(Skip::UnderThreshold),
-            };
-            if tokens < from {
+            if !is_compaction_due(session) {
                 return Err(Skip::UnderThreshold);
             }
             if compactions.held {
@@ -53,6 +48,19 @@ pub(super) fn gate(session: &Session, asked: Asked, now: Timestamp) -> Result<()
             Ok(())
         }
     }
+}
+
+/// Returns true if the view is so large that a compaction starts by itself. What holds one back all the
+/// same, such as failed attempts, is not looked at.
+pub fn is_compaction_due(session: &Session) -> bool {
+    let (policy, thresholds) = (&session.policy().autocompact, session.thresholds());
+    let from = match (policy.reactive_only, policy.proactive_percent) {
+        (false, _) => thresholds.compact,
+        (true, Some(percent)) => percent.of(thresholds.window),
+        // Only a provider's refusal starts one.
+        (true, None) => return false,
+    };
+    policy.enabled && session.tokens().tokens >= from
 }
 
 /// Whether automatic attempts go on.

@@ -41,6 +41,8 @@ pub(super) struct What<'a> {
     /// The summary's message where it came from outside: it stays as it is, and was put in its place there
     /// already, whatever it freed.
     pub(super) adopted: Option<Arc<Message>>,
+    /// The view before, in tokens, where somebody else has counted it.
+    pub(super) before: Option<u64>,
     /// What was not in the summary's input, or has none.
     pub(super) dropped: Option<Dropped>,
 }
@@ -81,6 +83,7 @@ impl Made {
         })?;
         let overhead = session.last_served().overhead_tokens;
         let (freed, added) = (size(session, &leaving), added(&messages));
+        let before = what.before.unwrap_or_else(|| session.tokens().tokens);
         if added >= freed && what.adopted.is_none() {
             return Ok(Err(WhyFailed::NotSmaller));
         }
@@ -91,19 +94,26 @@ impl Made {
         } else {
             let room = Room {
                 freed: freed - added,
-                tokens: ledger(session, &leaving, &messages).count(overhead).tokens,
+                tokens: ledger(session, before, &leaving, &messages)
+                    .count(overhead)
+                    .tokens,
             };
             self.attach(session, &leaving, &mut messages, room)?
         };
-        let ledger = ledger(session, &leaving, &messages);
+        let ledger = ledger(session, before, &leaving, &messages);
+        let after = ledger.count(overhead).tokens;
+        // Sizes of single messages are rounded, and so is their sum.
+        if after >= before && what.adopted.is_none() {
+            return Ok(Err(WhyFailed::NotSmaller));
+        }
         Ok(Ok(Compacted {
             key: what.key,
             asked: what.asked,
             strategy: what.strategy,
             messages,
             gone: gone.into_iter().collect(),
-            before_tokens: session.tokens().tokens,
-            after_tokens: ledger.count(overhead).tokens,
+            before_tokens: before,
+            after_tokens: after,
             ledger,
             leaving: what.kept.leaving,
             kept: what.kept.kept,
@@ -259,9 +269,16 @@ fn appended(counter: Counter, message: Arc<Message>, standing: Standing) -> Appe
     }
 }
 
-/// What stays and what is added; nothing of it was measured by a provider yet.
-fn ledger(session: &Session, leaving: &BTreeSet<Ordinal>, added: &[Appended]) -> Ledger {
-    let mut ledger = Ledger::default();
+/// The ledger of the messages that stay and of those that are added; no provider has measured them yet.
+/// `before` is the current count of the view.
+fn ledger(
+    session: &Session,
+    before: u64,
+    leaving: &BTreeSet<Ordinal>,
+    added: &[Appended],
+) -> Ledger {
+    let overhead = session.last_served().overhead_tokens;
+    let mut ledger = session.ledger().rebased(before, overhead);
     for (ordinal, entry) in session.transcript().entries() {
         if entry.standing.takes_part() && !leaving.contains(&ordinal) {
             ledger.follow(entry.counts_as(), entry.size);
@@ -270,7 +287,6 @@ fn ledger(session: &Session, leaving: &BTreeSet<Ordinal>, added: &[Appended]) ->
     for one in added.iter().filter(|one| one.standing == Standing::Visible) {
         ledger.follow((one.message.kind, one.message.role), one.size);
     }
-    ledger.calibration = session.ledger().calibration;
     ledger
 }
 

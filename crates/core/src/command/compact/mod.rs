@@ -14,13 +14,14 @@ use super::{Context, Decision, Rejection, Skip, answered, check_revision};
 use crate::event::{Asked, CompactionFailed, CompactionStarted, Event, WhyFailed};
 use crate::extract::stand_in;
 use crate::ids::{MessageId, Ordinal, Revision, Timestamp};
-use crate::levels::compaction::{Keep, Kept, keep};
+use crate::levels::compaction::{Keep, Kept, keep, oldest_within};
 use crate::session::{RequestStamp, Session, Strategy};
 
 pub use self::adopt::Adopt;
 pub use self::ahead::{CompactWithPrepared, prepares_ahead};
 pub use self::finish::{FailCompaction, FinishCompaction, ShortenCompaction};
 use self::gate::gate;
+pub use self::gate::is_compaction_due;
 pub use self::hook::AnswerHook;
 pub use self::made::Made;
 pub use self::oldest::DropOldest;
@@ -112,6 +113,7 @@ impl CompactWithMemory {
                 must_keep: &[],
                 kept,
                 adopted: None,
+                before: None,
                 dropped: None,
             },
         )?;
@@ -145,8 +147,9 @@ impl StartCompaction {
         if let Err(skip) = gated {
             return Ok(Decision::Skipped(skip));
         }
-        let Some(kept) = self.parted(session)? else {
-            return Ok(Decision::Skipped(Skip::TooLittleInput));
+        let kept = match self.parted(session)? {
+            Ok(kept) => kept,
+            Err(skip) => return Ok(Decision::Skipped(skip)),
         };
         let timeout = session.policy().autocompact.timeout.get();
         let ended =
@@ -166,10 +169,14 @@ impl StartCompaction {
         Ok(Decision::Events(events))
     }
 
-    /// What leaves and what stays; none when too little would leave.
-    fn parted(&self, session: &Session) -> Result<Option<Kept>, Rejection> {
+    /// Parts the view into messages that leave and messages that stay. Returns the reason if too little
+    /// would leave.
+    fn parted(&self, session: &Session) -> Result<Result<Kept, Skip>, Rejection> {
         let least = u64::from(session.policy().autocompact.min_input_tokens);
-        let enough = |kept: &Kept| session.ledger().calibration.apply(sum(session, kept)) >= least;
+        let by_hand = matches!(self.asked, Asked::Manual | Asked::Model);
+        let enough = |kept: &Kept| {
+            by_hand || session.ledger().calibration.apply(sum(session, kept)) >= least
+        };
         // A prompt that was refused loses its past first; the last turn only when that is too little.
         if self.asked == Asked::Provider
             && self.scope == Scope::Whole
@@ -177,11 +184,26 @@ impl StartCompaction {
         {
             let kept = keep(session, Keep::After(before))?;
             if enough(&kept) && !kept.leaving.is_empty() {
-                return Ok(Some(kept));
+                return Ok(Ok(kept));
             }
         }
-        let kept = keep(session, self.keep(session)?)?;
-        Ok(enough(&kept).then_some(kept))
+        let mut kept = keep(session, self.keep(session)?)?;
+        let most = session.policy().autocompact.max_input_tokens;
+        if most > 0 && self.scope == Scope::Whole {
+            kept = oldest_within(session, kept, most.into())?;
+        }
+        if !enough(&kept) {
+            return Ok(Err(Skip::TooLittleInput));
+        }
+        // A summary of nothing but an earlier summary only loses what that one tells.
+        let is_new = |at: &Ordinal| {
+            let entry = session.transcript().get(*at);
+            entry.is_some_and(|entry| !entry.kind.is_framing())
+        };
+        if by_hand && !kept.leaving.iter().any(is_new) {
+            return Ok(Err(Skip::NothingEligible));
+        }
+        Ok(Ok(kept))
     }
 
     fn keep(&self, session: &Session) -> Result<Keep, Rejection> {
@@ -197,10 +219,9 @@ impl StartCompaction {
         Ok(match self.scope {
             Scope::UpTo(id) => Keep::After(place(id)?),
             Scope::From(id) => Keep::Before(place(id)?),
-            Scope::Whole => Keep::Recent {
-                after: Some(session.transcript().next()),
+            Scope::Whole => Keep::Last {
+                messages: policy.keep_messages,
                 min_tokens: policy.keep_min_tokens.into(),
-                min_messages: policy.keep_messages,
                 max_tokens: policy.keep_max_tokens.into(),
             },
         })
@@ -221,7 +242,7 @@ fn sum(session: &Session, kept: &Kept) -> u64 {
 /// The end of a compaction whose time is over.
 pub(super) fn expired(session: &Session, now: Timestamp) -> Option<Event> {
     let running = session.compactions().running.as_ref();
-    let running = running.filter(|running| running.expires <= now)?;
+    let running = running.filter(|running| running.is_over(now))?;
     Some(Event::CompactionFailed(CompactionFailed {
         key: running.key,
         asked: running.asked,

@@ -1,5 +1,5 @@
-//! The oldest rounds leave without a summary, because the provider refused the prompt and nothing else was
-//! small enough.
+//! The oldest rounds leave without a summary, because the provider refused the prompt, or the view is
+//! critical, and nothing else was small enough.
 
 use super::{Made, Skip, made, sum};
 use crate::command::{Decision, Rejection};
@@ -10,6 +10,8 @@ use crate::session::{Dropped, Session, Strategy};
 /// Let the oldest rounds leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DropOldest {
+    /// The trigger.
+    pub asked: Asked,
     /// How many tokens have to go; a share of the rounds when nobody knows.
     pub tokens: Option<u64>,
     /// What is made for it.
@@ -36,12 +38,13 @@ impl DropOldest {
             session,
             made::What {
                 key: session.compactions().next_key(),
-                asked: Asked::Provider,
+                asked: self.asked,
                 strategy: Strategy::DropOldest,
                 summary: "",
                 must_keep: &[],
                 kept,
                 adopted: None,
+                before: None,
                 dropped: Some(dropped),
             },
         )?;

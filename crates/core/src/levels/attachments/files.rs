@@ -11,6 +11,7 @@ use crate::extract::call::{Act, fields, read_fields};
 use crate::ids::{CallKey, Ordinal, Timestamp};
 use crate::levels::clear::PATH_FIELDS;
 use crate::message::{Block, ResultContent, ToolResult, ToolUse};
+use crate::quoting::with_tags;
 use crate::session::{CallState, NotHeld, Session};
 use crate::view::{CLEARED, Form, Piece};
 use crate::working::FileState;
@@ -289,7 +290,7 @@ impl Files {
             known.is_stale |= one.stale && known.content.is_some();
             return;
         }
-        known.set(content.unwrap_or_default().to_owned());
+        known.set(with_tags(content.unwrap_or_default()).into_owned());
         (known.is_cut, known.is_stale) = (one.truncated, one.stale);
         known.calls.clear();
     }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::files::Known;
 use super::{AttachmentKind, Candidate, within};
+use crate::quoting::{fence, name, without_tags};
 use crate::working::{
     Listing, ListingKind, Note, NoteKind, PermissionLevel, Permissions, Plan, PlanMode, Skill,
     Task, TaskStatus,
@@ -14,7 +15,7 @@ use crate::working::{
 pub(super) fn file(file: &Known, max_tokens: u32) -> Option<Candidate> {
     let content = file.content.as_deref()?;
     let (shown, is_cut) = within(content, max_tokens);
-    let mut head = format!("[Attached again: the file {}", file.path);
+    let mut head = format!("[Attached again: the file {}", name(&file.path));
     let truncated = is_cut || file.is_cut;
     if truncated {
         let (first, lines) = (file.first_line, shown.lines().count());
@@ -36,7 +37,7 @@ pub(super) fn file(file: &Known, max_tokens: u32) -> Option<Candidate> {
 /// An instruction file, whole.
 pub(super) fn instructions(file: &Known) -> Option<Candidate> {
     let content = file.content.as_deref()?;
-    let mut head = format!("[Attached again: the instructions in {}", file.path);
+    let mut head = format!("[Attached again: the instructions in {}", name(&file.path));
     if file.is_stale {
         head.push_str(". They may be out of date: a later edit could not be followed");
     }
@@ -47,20 +48,25 @@ pub(super) fn instructions(file: &Known) -> Option<Candidate> {
     Some(candidate)
 }
 
-/// A head, and the content in a block of its own, byte for byte.
+/// A head, the content in a block of its own, and the end. The content is as it is, except for tags that
+/// carry authority, and stands between fences that nothing in it can be taken for.
 fn body(mut head: String, content: &str) -> Vec<Box<str>> {
     if content.trim().is_empty() {
         head.truncate(head.len() - 1);
         head.push_str(" It is empty.]");
         return vec![head.into()];
     }
-    vec![head.into(), content.into()]
+    let content = without_tags(content);
+    let fence = fence(&content);
+    head.push('\n');
+    head.push_str(&fence);
+    vec![head.into(), content.into(), fence.into()]
 }
 
 pub(super) fn plan(plan: &Plan) -> Candidate {
     let place = match &*plan.path {
         "" => String::new(),
-        path => format!(", kept in {path}"),
+        path => format!(", kept in {}", name(path)),
     };
     let head = format!("[Attached again: the plan that you follow{place}.]");
     Candidate::new(AttachmentKind::Plan, &plan.path, body(head, &plan.content))
@@ -82,12 +88,12 @@ pub(super) fn skill(skill: &Skill, max_tokens: u32) -> Candidate {
     let (shown, truncated) = within(&skill.content, max_tokens);
     let mut head = format!(
         "[Attached again: the skill {}, which was invoked",
-        skill.name
+        name(&skill.name)
     );
     if truncated {
         head.push_str("; it is cut");
         if !skill.path.is_empty() {
-            let _ = write!(head, ", and all of it is in {}", skill.path);
+            let _ = write!(head, ", and all of it is in {}", name(&skill.path));
         }
     }
     head.push_str(".]");
@@ -112,12 +118,16 @@ pub(super) fn tasks(tasks: &[Task]) -> Candidate {
             text,
             "\n- [{}] {}: {}",
             status(task.status),
-            task.id,
-            task.subject
+            name(&task.id),
+            without_tags(&task.subject).replace('\n', " ")
         );
         let is_over = matches!(task.status, TaskStatus::Completed | TaskStatus::Cancelled);
         if !task.description.is_empty() && !is_over {
-            let _ = write!(text, "\n  {}", task.description.replace('\n', "\n  "));
+            let _ = write!(
+                text,
+                "\n  {}",
+                without_tags(&task.description).replace('\n', "\n  ")
+            );
         }
         let mut more = Vec::new();
         if !task.blocked_by.is_empty() {
@@ -127,10 +137,10 @@ pub(super) fn tasks(tasks: &[Task]) -> Candidate {
             more.push(format!("blocks {}", task.blocks.join(", ")));
         }
         if !task.agent.is_empty() {
-            more.push(format!("agent {}", task.agent));
+            more.push(format!("agent {}", name(&task.agent)));
         }
         let own = task.metadata.iter();
-        more.extend(own.map(|(name, value)| format!("{name} {value}")));
+        more.extend(own.map(|(key, value)| format!("{} {}", name(key), name(value))));
         if !more.is_empty() {
             let _ = write!(text, "\n  ({})", more.join("; "));
         }
@@ -157,19 +167,30 @@ pub(super) fn listings(
     }
     let mut text = format!("[Attached again: the {what}, as of now.]");
     for listing in listings {
-        let _ = write!(text, "\n- {}", listing.name);
+        let _ = write!(text, "\n- {}", name(&listing.name));
         if listing.discovered {
             text.push_str(" (found during this session)");
         }
         if !listing.description.is_empty() {
-            let _ = write!(text, ": {}", listing.description.replace('\n', "\n  "));
+            let _ = write!(
+                text,
+                ": {}",
+                without_tags(&listing.description).replace('\n', "\n  ")
+            );
         }
     }
     if listings.is_empty() {
         text.push_str("\nThere are none now.");
     }
     if !gone.is_empty() {
-        let _ = write!(text, "\nNot there any more: {}.", gone.join(", "));
+        let _ = write!(
+            text,
+            "\nNot there any more: {}.",
+            gone.iter()
+                .map(|one| name(one))
+                .collect::<Vec<_>>()
+                .join(", ")
+        );
     }
     Some(Candidate::new(kind, "", vec![text.into()]))
 }
@@ -180,7 +201,7 @@ pub(super) fn permissions(permissions: &Permissions) -> Option<Candidate> {
     }
     let mut text = String::from("[Attached again: what you may do.]");
     if !permissions.mode.is_empty() {
-        let _ = write!(text, "\nMode: {}", permissions.mode);
+        let _ = write!(text, "\nMode: {}", name(&permissions.mode));
     }
     for rule in &permissions.rules {
         let level = match rule.level {
@@ -194,7 +215,7 @@ pub(super) fn permissions(permissions: &Permissions) -> Option<Candidate> {
         };
         let _ = write!(text, "\n- {level}: {tool}");
         if !rule.path.is_empty() {
-            let _ = write!(text, " on {}", rule.path);
+            let _ = write!(text, " on {}", name(&rule.path));
         }
     }
     Some(Candidate::new(
@@ -218,7 +239,11 @@ pub(super) fn notes(notes: &[Note]) -> Candidate {
             let _ = write!(text, "\n{title}:");
         }
         for note in of_kind {
-            let _ = write!(text, "\n- {}", note.text.replace('\n', "\n  "));
+            let _ = write!(
+                text,
+                "\n- {}",
+                without_tags(&note.text).replace('\n', "\n  ")
+            );
         }
     }
     Candidate::new(AttachmentKind::Notes, "", vec![text.into()])

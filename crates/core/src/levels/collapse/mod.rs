@@ -15,6 +15,7 @@ use self::rounds::{Round, runs};
 use crate::ids::{Ordinal, SpanKey, Turn};
 use crate::message::Message;
 use crate::policy::{ModelTool, Policy, Risk};
+use crate::quoting::without_tags;
 use crate::session::{NotHeld, Placeholder, Session, Span};
 
 /// A span has no more rounds than this, so that one answer of a tool can show all of it.
@@ -129,11 +130,13 @@ pub fn placeholder(policy: &Policy, span: &Span) -> Placeholder {
     } else {
         String::new()
     };
+    // A summary of a span quotes tools and files too.
+    let summary = without_tags(&span.summary);
     let text = format!(
         "[{}: {} earlier messages were folded into this note.\n{}{way_back}]",
         span.key,
         span.messages.len(),
-        span.summary,
+        summary,
     );
     Placeholder {
         span: span.clone(),

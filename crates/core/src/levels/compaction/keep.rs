@@ -25,6 +25,16 @@ pub enum Keep {
         /// The most tokens.
         max_tokens: u64,
     },
+    /// The last messages, so many whatever their size; and before them more, until there are so many
+    /// tokens, none of which is beyond the most.
+    Last {
+        /// The number of messages.
+        messages: u32,
+        /// The least tokens.
+        min_tokens: u64,
+        /// The most tokens.
+        max_tokens: u64,
+    },
     /// What follows a message.
     After(Ordinal),
     /// What comes after a message, and, if so wished, what frames the conversation.
@@ -73,6 +83,23 @@ pub fn keep(session: &Session, what: Keep) -> Result<Kept, NotHeld> {
             let stays = |at: &&Ordinal| (framing && is_framing(at)) || **at > last;
             kept.extend(order.iter().filter(stays));
         }
+        Keep::Last {
+            messages,
+            min_tokens,
+            max_tokens,
+        } => {
+            let (mut tokens, mut count) = (0, 0);
+            let spoken: Vec<Ordinal> = spoken(session, &order).collect();
+            for message in spoken.into_iter().rev() {
+                let size = size(session, message);
+                let is_wanted = tokens < min_tokens && tokens + size <= max_tokens;
+                if count >= messages && !is_wanted {
+                    break;
+                }
+                (tokens, count) = (tokens + size, count + 1);
+                kept.insert(message);
+            }
+        }
         // An earlier summary precedes it too, though it came later.
         Keep::Before(first) => kept.extend(order.iter().take_while(|at| **at != first)),
         Keep::Recent {
@@ -101,6 +128,54 @@ pub fn keep(session: &Session, what: Keep) -> Result<Kept, NotHeld> {
             !is_attachment(session, *message) || session.pins().within(*message).is_some()
         });
     }
+    Ok(parted(session, &order, &groups.widened(&kept)))
+}
+
+/// The same parting, with no more leaving than a limit in tokens: the oldest. What belongs together leaves
+/// together, so that one round may exceed the limit by itself.
+pub fn oldest_within(session: &Session, kept: Kept, most: u64) -> Result<Kept, NotHeld> {
+    let sum = |kept: &Kept| {
+        kept.leaving
+            .iter()
+            .map(|at| size(session, *at))
+            .sum::<u64>()
+    };
+    if sum(&kept) <= most {
+        return Ok(kept);
+    }
+    let order = in_order(session);
+    let groups = Groups::of(session, &order);
+    let leaving: BTreeSet<Ordinal> = kept.leaving.iter().copied().collect();
+    // The limit is reached at the first group that does not fit. What frames the conversation always leaves
+    // and does not count, because the next summary says it anew.
+    let mut sizes: HashMap<Ordinal, u64> = HashMap::new();
+    for at in &leaving {
+        let root = groups.root(*at).unwrap_or(*at);
+        *sizes.entry(root).or_default() += size(session, *at);
+    }
+    let (mut tokens, mut chosen) = (0, BTreeSet::new());
+    let mut is_over = false;
+    for at in order.iter().filter(|at| leaving.contains(at)) {
+        let root = groups.root(*at).unwrap_or(*at);
+        let is_framing = session.is_framing(*at);
+        if chosen.contains(&root) || (is_over && !is_framing) {
+            continue;
+        }
+        let size = sizes.get(&root).copied().unwrap_or_default();
+        if !is_framing && tokens > 0 && tokens + size > most {
+            is_over = true;
+            continue;
+        }
+        if !is_framing {
+            tokens += size;
+        }
+        chosen.insert(root);
+    }
+    let stays = |at: &Ordinal| {
+        let root = groups.root(*at).unwrap_or(*at);
+        !(leaving.contains(at) && chosen.contains(&root))
+    };
+    let kept: BTreeSet<Ordinal> = order.iter().copied().filter(stays).collect();
     Ok(parted(session, &order, &groups.widened(&kept)))
 }
 

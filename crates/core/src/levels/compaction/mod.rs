@@ -4,6 +4,6 @@ mod keep;
 mod oldest;
 mod told;
 
-pub use keep::{Keep, Kept, keep, replace, spared};
+pub use keep::{Keep, Kept, keep, oldest_within, replace, spared};
 pub use oldest::oldest;
 pub use told::{Told, told};

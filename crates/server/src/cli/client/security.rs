@@ -60,6 +60,11 @@ impl Interceptor for Credential {
 }
 
 impl Security {
+    /// True if a flag or a variable configures TLS.
+    pub(super) fn has_tls(&self) -> bool {
+        self.tls_ca.is_some() || self.tls_cert.is_some()
+    }
+
     /// What is shown in each call.
     pub(super) fn credential(&self, server: &str) -> anyhow::Result<Credential> {
         let Some(key) = self.key()? else {
@@ -90,9 +95,8 @@ impl Security {
 
     /// The way to the server, private where its address says so.
     pub(super) fn apply(&self, endpoint: Endpoint, server: &str) -> anyhow::Result<Endpoint> {
-        let wants_tls = self.tls_ca.is_some() || self.tls_cert.is_some();
         if !server.starts_with("https://") {
-            if wants_tls {
+            if self.has_tls() {
                 bail!(
                     "{server} is no address of TLS: write https://, or leave --tls-ca and --tls-cert out"
                 );
@@ -100,11 +104,18 @@ impl Security {
             return Ok(endpoint);
         }
         let mut tls = match &self.tls_ca {
-            Some(path) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(path)?)),
+            Some(path) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem(
+                path,
+                "--tls-ca",
+                Pem::Certificate,
+            )?)),
             None => ClientTlsConfig::new().with_native_roots(),
         };
         if let (Some(cert), Some(key)) = (&self.tls_cert, &self.tls_key) {
-            tls = tls.identity(Identity::from_pem(read(cert)?, read(key)?));
+            tls = tls.identity(Identity::from_pem(
+                pem(cert, "--tls-cert", Pem::Certificate)?,
+                pem(key, "--tls-key", Pem::PrivateKey)?,
+            ));
         }
         endpoint
             .tls_config(tls)
@@ -112,8 +123,54 @@ impl Security {
     }
 }
 
-fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    fs::read(path).with_context(|| reading(path))
+/// The kind of a PEM section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pem {
+    Certificate,
+    PrivateKey,
+}
+
+impl Pem {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Certificate => "certificate",
+            Self::PrivateKey => "private key",
+        }
+    }
+}
+
+/// A PEM file with a section of a kind. TLS libraries skip sections of another kind, so that a key in
+/// place of a certificate would only show as a peer that is not trusted.
+fn pem(path: &Path, flag: &str, wanted: Pem) -> anyhow::Result<Vec<u8>> {
+    let bytes = fs::read(path).with_context(|| reading(path))?;
+    let text = String::from_utf8_lossy(&bytes);
+    let labels = text.lines().filter_map(|line| {
+        line.trim()
+            .strip_prefix("-----BEGIN ")?
+            .strip_suffix("-----")
+    });
+    let mut found = None;
+    for label in labels {
+        let kind = if label.ends_with("PRIVATE KEY") {
+            Pem::PrivateKey
+        } else if label.ends_with("CERTIFICATE") {
+            Pem::Certificate
+        } else {
+            continue;
+        };
+        if kind == wanted {
+            return Ok(bytes);
+        }
+        found = Some(kind);
+    }
+    let (path, wanted) = (path.display(), wanted.name());
+    match found {
+        Some(other) => bail!(
+            "{flag} {path} holds a {} where a {wanted} is needed: name the file with the {wanted}",
+            other.name()
+        ),
+        None => bail!("{flag} {path} holds no PEM {wanted}: name the file with the {wanted}"),
+    }
 }
 
 fn reading(path: &Path) -> String {
@@ -157,9 +214,15 @@ pub(super) fn unreachable(server: &str, error: &tonic::transport::Error) -> anyh
             "{server} broke the TLS handshake off: it may ask for a certificate (--tls-cert and --tls-key)"
         );
     }
-    anyhow!(
-        "no server answers at {server}: start one with `palimpsest serve`, or name it with --server"
-    )
+    if said.contains("onnection refused") {
+        return anyhow!(
+            "no server answers at {server} (connection refused): start one with `palimpsest serve`, \
+             or pass --server with the address that the server logs when it starts"
+        );
+    }
+    // The chain's own beginning ("transport error") names no cause.
+    let why = said.rsplit(": ").next().unwrap_or_default();
+    anyhow!("no server answers at {server} ({why}): check the host and the port of --server")
 }
 
 /// What to do here about a refusal.

@@ -29,8 +29,12 @@ use crate::cli::output::one_line;
 const PROJECT: &str = "projects/demo";
 const WITH: &str = "projects/demo/sessions/with-palimpsest";
 const WITHOUT: &str = "projects/demo/sessions/without";
-/// How long the summary may take to follow.
-const MEMORY_WAIT_SECONDS: i64 = 10;
+/// The time-out for an update of the summary. Only a hang takes as long.
+const MEMORY_WAIT_SECONDS: i64 = 60;
+/// The time of one answer of the model, on the demo's clock. An update of the summary rests for a second
+/// after the last one, so that without time of its own a demo that does not wait between requests would
+/// leave the summary behind, and compact in another way than one that is looked at.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
 /// How much of what is said now is shown.
 const NOW_CHARS: usize = 300;
 
@@ -150,6 +154,7 @@ impl<'h> Play<'h> {
     }
 
     async fn step(&mut self, step: &Step) -> anyhow::Result<()> {
+        self.clock.advance(ANSWER_TIME);
         match step {
             Step::Ask(text) => {
                 self.picture.asked += 1;

@@ -5,8 +5,10 @@ use std::path::Path;
 use palimpsest_proto::context::v1::{AppendOutcome, AppendResult};
 use serde::Serialize;
 
-use crate::cli::output::{align_right, number, print, table};
+use crate::cli::output::{align_right, number, print, print_json, print_line, table};
 
+/// How many kinds of skipped lines a file's report shows.
+const MAX_KINDS: usize = 6;
 /// How many defects of a file a table shows.
 const MAX_SHOWN: usize = 10;
 
@@ -66,6 +68,11 @@ impl SessionReport {
         }
     }
 
+    /// True if no message came in and none was there.
+    pub(super) fn is_empty(&self) -> bool {
+        self.messages + self.duplicates + self.re_emissions == 0
+    }
+
     /// Counts what became of messages that were handed in.
     pub(super) fn count(&mut self, result: &AppendResult) {
         for message in &result.messages {
@@ -80,11 +87,11 @@ impl SessionReport {
 
 pub(super) fn show(reports: &[FileReport], json: bool) -> anyhow::Result<()> {
     if json {
-        return print(&format!("{}\n", serde_json::to_string_pretty(reports)?));
+        return print_json(&serde_json::to_string_pretty(reports)?);
     }
     let header = [
         "session",
-        "messages",
+        "appended",
         "known",
         "repeated",
         "rewinds",
@@ -112,20 +119,39 @@ pub(super) fn show(reports: &[FileReport], json: bool) -> anyhow::Result<()> {
     print(&format!("{table}\n"))?;
     for report in reports {
         for defect in report.defects.iter().take(MAX_SHOWN) {
-            print(&format!("{}: {defect}\n", report.file))?;
+            print_line(&format!("{}: {defect}", report.file))?;
         }
         if report.defects.len() > MAX_SHOWN {
             let more = report.defects.len() - MAX_SHOWN;
-            print(&format!(
-                "{}: and {more} more (--json shows all)\n",
+            print_line(&format!(
+                "{}: and {more} more (--json shows all)",
                 report.file
             ))?;
         }
+        if let Some(skipped) = skipped(&report.skipped) {
+            print_line(&format!("{}: {skipped}", report.file))?;
+        }
         if let Some(failure) = &report.failure {
-            print(&format!("{}: given up: {failure}\n", report.file))?;
+            print_line(&format!("{}: given up: {failure}", report.file))?;
         }
     }
     Ok(())
+}
+
+/// The lines that hold no message, by their kinds.
+fn skipped(kinds: &[(String, usize)]) -> Option<String> {
+    let all: usize = kinds.iter().map(|(_, count)| count).sum();
+    let mut kinds: Vec<_> = kinds.iter().collect();
+    kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let shown = kinds.iter().take(MAX_KINDS);
+    let mut shown: Vec<String> = shown
+        .map(|(kind, count)| format!("{} {kind}", number(*count as u64)))
+        .collect();
+    if kinds.len() > MAX_KINDS {
+        shown.push("…".to_owned());
+    }
+    let (all, shown) = (number(all as u64), shown.join(", "));
+    (!kinds.is_empty()).then(|| format!("skipped {all} lines that hold no message ({shown})"))
 }
 
 fn row(name: &str, counts: &[usize]) -> Vec<String> {

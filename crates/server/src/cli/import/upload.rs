@@ -59,7 +59,11 @@ pub(super) fn plan(
 ) -> Plan {
     let mut report = FileReport::new(file);
     report.defects = imported.defects.iter().map(ToString::to_string).collect();
-    if imported.is_whole_or_nothing && !report.defects.is_empty() {
+    if let Some(what) = &imported.unrecognised {
+        // The refusal counts the lines that could not be read.
+        report.defects.clear();
+        report.failure = Some(format!("nothing of it was brought in: it {what}"));
+    } else if imported.is_whole_or_nothing && !report.defects.is_empty() {
         let defects = std::mem::take(&mut report.defects);
         report.failure = Some(format!(
             "nothing of it was brought in: {}",
@@ -204,6 +208,11 @@ pub(super) async fn run(mut clients: Clients, plan: Plan) -> FileReport {
         ));
         if let Err(failure) = outcome.await {
             report.failure = Some(failure);
+        } else if session_report.is_empty() && !report.defects.is_empty() {
+            let first = report.defects.first().map_or("", String::as_str);
+            report.failure = Some(format!(
+                "none of its messages was accepted: is --format right? The first refusal: {first}"
+            ));
         }
         report.sessions.push(session_report);
         if report.failure.is_some() {

@@ -13,7 +13,7 @@ use palimpsest_server::clock::{Clock as _, SystemClock};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
-use super::output::{print, table};
+use super::output::{note, print, print_json, print_line, table};
 
 /// Make, list, rotate and revoke API keys, in the file that auth.keys_file names
 #[derive(Debug, Args)]
@@ -230,22 +230,22 @@ fn told(key: &NewKey, entry: &KeyEntry, json: bool) -> anyhow::Result<()> {
     if json {
         let mut object = shown(entry);
         object["key"] = text.into();
-        return print(&format!("{object}\n"));
+        return print_json(&object.to_string());
     }
-    anstream::eprintln!(
+    note(&format!(
         "key {} opens {} for {}; it is shown only now:",
         entry.id,
         entry.projects.join(", "),
         entry.rights.join(", ")
-    );
-    print(&format!("{text}\n"))
+    ));
+    print_line(text)
 }
 
 fn done(what: &str, id: &str, json: bool) -> anyhow::Result<()> {
     if json {
-        return print(&format!("{}\n", json!({"id": id, what: true})));
+        return print_json(&json!({"id": id, what: true}).to_string());
     }
-    anstream::eprintln!("key {id} is {what}");
+    note(&format!("key {id} is {what}"));
     Ok(())
 }
 
@@ -265,7 +265,7 @@ fn shown(entry: &KeyEntry) -> Value {
 fn list(file: &KeyFile, now: Timestamp, json: bool) -> anyhow::Result<()> {
     if json {
         let keys: Vec<_> = file.keys.iter().map(shown).collect();
-        return print(&format!("{}\n", json!({ "keys": keys })));
+        return print_json(&json!({ "keys": keys }).to_string());
     }
     let mut table = table(&[
         "id", "label", "projects", "rights", "created", "expires", "state",

@@ -16,7 +16,7 @@ use palimpsest_core::replay::{Measured, no_levels};
 
 use self::run::{Replayed, replay};
 use super::files::{self, Format};
-use super::output::{number, print};
+use super::output::{number, print, print_json};
 
 /// The name of the policy that leaves everything as it came.
 const NONE: &str = "none";
@@ -49,7 +49,7 @@ pub(super) struct Replay {
     presets: Vec<Choice>,
     /// The model's window in tokens, in place of what each preset takes it for. An eighth of it, but no
     /// more than the preset says, is set aside for the answer
-    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(8_000..=10_000_000))]
+    #[arg(long, value_name = "TOKENS", value_parser = window)]
     window: Option<u32>,
     /// Print the numbers as JSON, also those of each file
     #[arg(long)]
@@ -70,6 +70,23 @@ pub(super) struct Replay {
 struct Choice {
     name: String,
     policy: Arc<Policy>,
+}
+
+/// A number of tokens, such as `64000`, `64_000`, `64k` or `1m`.
+fn window(text: &str) -> Result<u32, String> {
+    let lower = text.trim().to_ascii_lowercase().replace(['_', ','], "");
+    let (digits, unit) = match (lower.strip_suffix('k'), lower.strip_suffix('m')) {
+        (Some(digits), _) => (digits, 1_000),
+        (None, Some(digits)) => (digits, 1_000_000),
+        (None, None) => (lower.as_str(), 1),
+    };
+    let tokens = digits
+        .parse::<u32>()
+        .ok()
+        .and_then(|number| number.checked_mul(unit));
+    tokens
+        .filter(|tokens| (8_000..=10_000_000).contains(tokens))
+        .ok_or_else(|| "must be from 8000 to 10000000 tokens, such as 64000 or 64k".to_owned())
 }
 
 fn choice(text: &str) -> Result<Choice, String> {
@@ -124,8 +141,15 @@ impl Replay {
         let files = files::find(&self.paths)?;
         let replayed = replay(&files, self.format, &self.choices())?;
         if replayed.sessions() == 0 {
+            let mut reasons = replayed.files.iter().filter_map(|file| {
+                let what = file.unrecognised.as_ref()?;
+                Some(format!("{} {what}", file.file))
+            });
+            let reason = reasons
+                .next()
+                .map_or_else(String::new, |what| format!("; {what}"));
             bail!(
-                "no session found in {} files: is --format right?",
+                "no session found in {} files: is --format right?{reason}",
                 files.len()
             );
         }
@@ -138,7 +162,7 @@ impl Replay {
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
         if self.json {
-            print(&format!("{}\n", report::json(&replayed)?))?;
+            print_json(&report::json(&replayed)?)?;
         } else {
             table::show(&replayed)?;
         }
@@ -171,6 +195,17 @@ fn conclude(replayed: &Replayed, json: bool) -> anyhow::Result<()> {
         let broken = number(broken as u64);
         bail!(
             "{broken} promises broken: invalid views, prefix violations, lost probes or lost requests, see above"
+        );
+    }
+    let foreign = replayed
+        .files
+        .iter()
+        .filter(|it| it.unrecognised.is_some())
+        .count();
+    if foreign > 0 {
+        bail!(
+            "{foreign} of {} files were not recognised, and nothing of them was replayed",
+            replayed.files.len()
         );
     }
     if json {

@@ -64,7 +64,12 @@ pub(super) fn draw(replayed: &Replayed) -> String {
 }
 
 fn chart(svg: &mut String, replayed: &Replayed, file: &FileReplayed) -> std::fmt::Result {
-    let most = file.longest.iter().flatten().copied().max().unwrap_or(0);
+    let limits = limits(replayed);
+    let most = file.longest.iter().flatten().copied();
+    let most = most
+        .chain(limits.iter().map(|limit| limit.tokens))
+        .max()
+        .unwrap_or(0);
     let step = step(most);
     let scale = Scale {
         requests: file.requests() as u64,
@@ -87,8 +92,12 @@ fn chart(svg: &mut String, replayed: &Replayed, file: &FileReplayed) -> std::fmt
         svg,
         r#"<text class="title" x="{LEFT}" y="30">{TITLE}</text><text x="{LEFT}" y="51">{about}</text>"#
     )?;
-    legend(svg, &replayed.policies)?;
+    let has_rings = file.compacted_at.iter().any(|places| !places.is_empty());
+    legend(svg, &replayed.policies, has_rings)?;
     axes(svg, &scale, step)?;
+    for limit in &limits {
+        limit.draw(svg, &scale)?;
+    }
     // What others are compared with is dashed and lies over them: where they are the same, both show.
     let lines = replayed.policies.iter().zip(&file.longest).enumerate();
     for (index, (policy, curve)) in lines {
@@ -119,6 +128,7 @@ fn style(svg: &mut String) -> std::fmt::Result {
 .sheet{{fill:#ffffff}}text{{fill:#3d4451}}.title{{fill:#14171c;font-size:16px;font-weight:600}}
 .grid{{stroke:#e3e6eb}}.axis{{stroke:#8b93a1}}
 .line{{fill:none;stroke-width:2;stroke-linejoin:round}}
+.limit{{stroke-width:1;stroke-dasharray:2 4}}.window{{stroke:#c0392b}}.ring{{stroke:#6d7686}}.label{{font-size:11px}}
 .none{{stroke:#8b93a1;stroke-dasharray:6 4}}{light}
 @media (prefers-color-scheme:dark){{
 .sheet{{fill:#14171c}}text{{fill:#b9c0cc}}.title{{fill:#f2f4f7}}
@@ -136,7 +146,57 @@ fn class(index: usize, policy: &str) -> String {
     }
 }
 
-fn legend(svg: &mut String, policies: &[String]) -> std::fmt::Result {
+/// A line across the sheet: a window, or where a compaction is due.
+struct Limit {
+    tokens: u64,
+    label: String,
+    class: String,
+}
+
+impl Limit {
+    fn draw(&self, svg: &mut String, scale: &Scale) -> std::fmt::Result {
+        let (right, y) = (WIDTH - RIGHT, scale.y(self.tokens));
+        let (base, class, label) = (y - 4.0, &self.class, &self.label);
+        writeln!(
+            svg,
+            r#"<line class="limit {class}" x1="{LEFT}" y1="{y:.1}" x2="{right}" y2="{y:.1}"/><text class="label" x="{right}" y="{base:.1}" text-anchor="end">{label}</text>"#
+        )
+    }
+}
+
+/// The windows and thresholds of the policies, each number once. A policy without levels has no threshold.
+fn limits(replayed: &Replayed) -> Vec<Limit> {
+    let mut limits: Vec<Limit> = Vec::new();
+    let mut add = |tokens: u64, label: String, class: String| {
+        if limits.iter().all(|limit| limit.tokens != tokens) {
+            limits.push(Limit {
+                tokens,
+                label,
+                class,
+            });
+        }
+    };
+    for (index, (policy, at)) in replayed
+        .policies
+        .iter()
+        .zip(&replayed.thresholds)
+        .enumerate()
+    {
+        let window = format!("window {}", number(at.window));
+        add(at.window, window, "window".to_owned());
+        if policy != NONE {
+            let due = format!(
+                "{}: compaction due at {}",
+                escaped(policy),
+                number(at.compact)
+            );
+            add(at.compact, due, class(index, policy));
+        }
+    }
+    limits
+}
+
+fn legend(svg: &mut String, policies: &[String], has_rings: bool) -> std::fmt::Result {
     /// Wide enough for the longest name.
     const ENTRY: f64 = 172.0;
     let mut x = LEFT;
@@ -145,9 +205,17 @@ fn legend(svg: &mut String, policies: &[String]) -> std::fmt::Result {
         let (end, words) = (x + 26.0, x + 33.0);
         writeln!(
             svg,
-            r#"<line class="line {class}" x1="{x}" y1="76" x2="{end}" y2="76"/><text x="{words}" y="80">{policy}</text>"#
+            r#"<line class="line {class}" x1="{x}" y1="76" x2="{end}" y2="76"/><text x="{words}" y="80">{}</text>"#,
+            escaped(policy)
         )?;
         x += ENTRY;
+    }
+    if has_rings {
+        let (middle, words) = (x + 13.0, x + 33.0);
+        writeln!(
+            svg,
+            r#"<circle class="line ring" cx="{middle}" cy="76" r="4"/><text x="{words}" y="80">after a compaction</text>"#
+        )?;
     }
     Ok(())
 }
@@ -242,16 +310,23 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use palimpsest_core::policy::{Policy, WindowHint};
+
     use super::*;
 
     fn drawn(curve: Vec<u64>, file: &str) -> String {
         let flat = vec![1; curve.len()];
         draw(&Replayed {
             policies: vec!["opencode".into(), NONE.into()],
+            thresholds: vec![
+                Policy::default().thresholds(WindowHint::default()),
+                Policy::default().thresholds(WindowHint::default()),
+            ],
             files: vec![FileReplayed {
                 file: file.into(),
                 measured: Vec::new(),
                 unreadable: Vec::new(),
+                unrecognised: None,
                 longest: vec![flat, curve],
                 compacted_at: vec![vec![1], Vec::new()],
             }],
@@ -263,7 +338,8 @@ mod tests {
     fn a_chart_has_a_line_for_each_policy_and_escapes_names() {
         let svg = drawn(vec![1_000, 90_000, 181_000], "a&b<.jsonl");
         assert_eq!(svg.matches("<polyline").count(), 2);
-        assert_eq!(svg.matches("<circle").count(), 1);
+        // One ring on the chart, and one in the legend.
+        assert_eq!(svg.matches("<circle").count(), 2);
         assert!(svg.contains("a&amp;b&lt;.jsonl, 3 requests"), "{svg}");
         assert!(svg.contains(">200 K<") && svg.contains(">50 K<"), "{svg}");
         assert!(svg.contains("76.0,") && svg.contains("936.0,"), "{svg}");
@@ -271,6 +347,18 @@ mod tests {
         for curve in [vec![7], vec![]] {
             assert!(!drawn(curve, "x").contains("NaN"));
         }
+    }
+
+    #[test]
+    fn a_chart_has_the_window_the_threshold_and_a_legend_for_its_rings() {
+        let svg = drawn(vec![1_000, 90_000], "x");
+        assert!(svg.contains(">window 200,000<"), "{svg}");
+        assert!(
+            svg.contains(">opencode: compaction due at 167,000<"),
+            "{svg}"
+        );
+        assert!(svg.contains(">after a compaction<"), "{svg}");
+        assert_eq!(svg.matches("class=\"limit").count(), 2, "{svg}");
     }
 
     #[test]

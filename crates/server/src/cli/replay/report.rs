@@ -161,7 +161,10 @@ pub(super) fn json(replayed: &Replayed) -> anyhow::Result<String> {
                 OfFile {
                     file: &file.file,
                     numbers: Numbers::new(measured, &file.measured),
-                    defects: file.unreadable.iter().cloned().chain(refused).collect(),
+                    defects: (file.unrecognised.iter().chain(&file.unreadable))
+                        .cloned()
+                        .chain(refused)
+                        .collect(),
                     problems: super::table::problems(measured),
                 }
             })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use palimpsest_core::import;
-use palimpsest_core::policy::Policy;
+use palimpsest_core::policy::{Policy, Thresholds, WindowHint};
 use palimpsest_core::replay::{Measured, Tape, measure};
 
 use super::Choice;
@@ -17,6 +17,8 @@ use crate::cli::files::Format;
 pub(super) struct Replayed {
     /// The names of the policies, in the order in which all numbers are.
     pub(super) policies: Vec<String>,
+    /// The window of each policy and where a compaction is due in it, in tokens.
+    pub(super) thresholds: Vec<Thresholds>,
     pub(super) files: Vec<FileReplayed>,
     /// The sums over all files, by policy.
     pub(super) totals: Vec<Measured>,
@@ -30,6 +32,8 @@ pub(super) struct FileReplayed {
     pub(super) measured: Vec<Measured>,
     /// What could not be read.
     pub(super) unreadable: Vec<String>,
+    /// The reason why nothing of it is of the format.
+    pub(super) unrecognised: Option<String>,
     /// Its longest session: the tokens of each request, by policy.
     pub(super) longest: Vec<Vec<u64>>,
     /// And the requests that came after compactions, counted from 0.
@@ -68,6 +72,10 @@ pub(super) fn replay(
     }
     Ok(Replayed {
         policies: choices.iter().map(|choice| choice.name.clone()).collect(),
+        thresholds: policies
+            .iter()
+            .map(|policy| policy.thresholds(WindowHint::default()))
+            .collect(),
         files,
         totals,
     })
@@ -84,6 +92,7 @@ fn replay_file(
         file: name(file),
         measured: vec![Measured::default(); policies.len()],
         unreadable: imported.defects.iter().map(ToString::to_string).collect(),
+        unrecognised: imported.unrecognised.clone(),
         longest: Vec::new(),
         compacted_at: Vec::new(),
     };

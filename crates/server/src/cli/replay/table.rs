@@ -7,7 +7,7 @@ use palimpsest_core::replay::{Compaction, Measured, ProbeKind, Share};
 
 use super::report::relative_cost;
 use super::run::Replayed;
-use crate::cli::output::{align_right, number, print, table};
+use crate::cli::output::{align_right, number, print, print_line, table};
 
 /// How much of each kind of problem is shown.
 const MAX_SHOWN: usize = 20;
@@ -128,12 +128,16 @@ fn triggers(totals: &[Measured]) -> BTreeSet<&'static str> {
 fn show_problems(replayed: &Replayed) -> anyhow::Result<()> {
     for file in &replayed.files {
         let name = &file.file;
+        if let Some(what) = &file.unrecognised {
+            print_line(&format!("  UNRECOGNISED: {name} {what}"))?;
+            continue;
+        }
         for defect in file.unreadable.iter().take(MAX_SHOWN) {
-            print(&format!("  unreadable: {name} {defect}\n"))?;
+            print_line(&format!("  unreadable: {name} {defect}"))?;
         }
         for (policy, measured) in replayed.policies.iter().zip(&file.measured) {
             for line in problems(measured) {
-                print(&format!("  {policy}: {name} {line}\n"))?;
+                print_line(&format!("  {policy}: {name} {line}"))?;
             }
         }
     }

@@ -6,7 +6,7 @@ use palimpsest_core::session::{Session, Standing};
 use palimpsest_proto::context::v1;
 
 use super::{anthropic, append, read, world};
-use crate::convert::message_filter;
+use crate::convert::{event_kinds, message_filter, session_filter};
 
 const AGAIN: &str = r#"{"role":"assistant","content":"a","id":"z"}"#;
 
@@ -30,7 +30,7 @@ fn check(change: impl FnOnce(&mut v1::MessageFilter), expected: &[u32]) {
     let session = session();
     let mut filter = v1::MessageFilter::default();
     change(&mut filter);
-    let filter = message_filter(Some(filter)).unwrap();
+    let filter = message_filter(Some(filter), &Limits::default()).unwrap();
     let filter = filter.resolve(&session).unwrap();
     let range = filter.range(session.transcript().len());
     let re_emitted = read(vec![anthropic(AGAIN)], &Limits::default()).unwrap();
@@ -120,9 +120,74 @@ fn a_name_that_stands_for_no_message_is_refused() {
             ..v1::MessageFilter::default()
         },
     ] {
-        let filter = message_filter(Some(filter)).unwrap();
+        let filter = message_filter(Some(filter), &Limits::default()).unwrap();
         assert!(filter.resolve(&session()).is_err());
     }
+}
+
+#[test]
+fn a_filter_names_so_many_values_at_most() {
+    let limits = Limits::default();
+    let message = |change: fn(&mut v1::MessageFilter)| {
+        let mut filter = v1::MessageFilter::default();
+        change(&mut filter);
+        let error = message_filter(Some(filter), &Limits::default()).unwrap_err();
+        error.to_string()
+    };
+    let many = "must have at most 64 entries, has 8000000";
+    assert_eq!(
+        message(|f| f.roles = vec![1; 8_000_000]),
+        format!("filter.roles {many}")
+    );
+    assert_eq!(
+        message(|f| f.kinds = vec![1; 8_000_000]),
+        format!("filter.kinds {many}")
+    );
+    assert_eq!(
+        message(|f| f.visibilities = vec![1; 8_000_000]),
+        format!("filter.visibilities {many}")
+    );
+    assert_eq!(
+        message(|f| f.tool_names = vec![String::new(); 65]),
+        "filter.tool_names must have at most 64 entries, has 65"
+    );
+    assert_eq!(
+        message(|f| f.tool_names = vec!["Read".into(), "x".repeat(257)]),
+        "filter.tool_names[1] has 257 bytes, and the limit is 256 bytes"
+    );
+    assert_eq!(
+        message(|f| f.collapse_id = "x".repeat(257)),
+        "filter.collapse_id has 257 bytes, and the limit is 256 bytes"
+    );
+    let session = |change: fn(&mut v1::SessionFilter)| {
+        let mut filter = v1::SessionFilter::default();
+        change(&mut filter);
+        session_filter(Some(filter), &limits)
+            .unwrap_err()
+            .to_string()
+    };
+    assert_eq!(
+        session(|f| f.states = vec![1; 8_000_000]),
+        format!("filter.states {many}")
+    );
+    assert_eq!(
+        session(|f| f.text = "x".repeat(1_025)),
+        "filter.text has 1025 bytes, and the limit is 1024 bytes"
+    );
+    assert_eq!(
+        session(|f| f.branch = "x".repeat(1_025)),
+        "filter.branch has 1025 bytes, and the limit is 1024 bytes"
+    );
+    assert_eq!(
+        session(|f| f.attributes = (0..65).map(|n| (n.to_string(), String::new())).collect()),
+        "filter.attributes must have at most 64 entries, has 65"
+    );
+    assert_eq!(
+        session(|f| f.attributes = [("a".to_owned(), "x".repeat(1 << 20))].into()),
+        "filter.attributes has an attribute of more than 16384 bytes"
+    );
+    let kinds = event_kinds(&vec![1; 8_000_000]).unwrap_err().to_string();
+    assert_eq!(kinds, format!("kinds {many}"));
 }
 
 #[test]
@@ -130,7 +195,9 @@ fn a_wrong_filter_is_named() {
     let path = |change: fn(&mut v1::MessageFilter)| {
         let mut filter = v1::MessageFilter::default();
         change(&mut filter);
-        message_filter(Some(filter)).unwrap_err().path
+        message_filter(Some(filter), &Limits::default())
+            .unwrap_err()
+            .path
     };
     assert_eq!(path(|f| f.roles = vec![1, 0]), "filter.roles[1]");
     assert_eq!(path(|f| f.kinds = vec![99]), "filter.kinds[0]");

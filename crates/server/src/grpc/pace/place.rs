@@ -1,16 +1,12 @@
 //! The place of one call among those that are worked on, given back when it is dropped.
 
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Lane, Pace, Refused};
-
-/// A call that waited for its caller no longer than this goes on whether or not there is a place: its body came
-/// in two pieces.
-const SHORT: Duration = Duration::from_millis(20);
+use super::{Lane, Pace};
 
 /// A call that is worked on; it is not any more when this is dropped.
 #[derive(Debug)]
@@ -52,7 +48,7 @@ impl Place {
     }
 
     /// The call waits for somebody else. False when it did before.
-    pub(in crate::grpc) fn stop(&self) -> bool {
+    fn stop(&self) -> bool {
         let mut time = self.lock();
         let Ok(since) = time.since else {
             return false;
@@ -63,24 +59,6 @@ impl Place {
         drop(time);
         self.pace.leave(self.lane);
         true
-    }
-
-    /// A call of which nothing has been done goes on, if there is still a place for it.
-    pub(in crate::grpc) fn go_on(&self) -> Result<(), Refused> {
-        let mut time = self.lock();
-        let Err(waits_since) = time.since else {
-            return Ok(());
-        };
-        let now = Instant::now();
-        let work = self.pace.work(self.lane);
-        if now - waits_since <= SHORT {
-            work.working.fetch_add(1, SeqCst);
-        } else if let Err(refused) = work.take() {
-            self.pace.refused.fetch_add(1, Relaxed);
-            return Err(refused);
-        }
-        time.since = Ok(now);
-        Ok(())
     }
 
     /// The call was answered: what it took says how busy the server is.

@@ -151,7 +151,7 @@ impl Delegation<'_> {
         let extracted = summarise::extract(self.service, self.key, &self.job).await?;
         let accepted = accept(text, truncated, &extracted)
             .map_err(|refused| self.not_taken(not_taken(refused), refused.to_string()))?;
-        let text = if self.job.session.policy().summary.redact_secrets {
+        let text = if self.service.redacts(&self.job.session) {
             redact(&accepted.text).text.into_owned()
         } else {
             accepted.text

@@ -59,7 +59,7 @@ pub(in crate::services) async fn request(
         let refused = hooks::refusal(std::slice::from_ref(&call));
         let end = hooks::stop(running.key, Some(&running), call);
         let tell = |_: &Session, _: &super::Ended| Ok(());
-        Box::pin(super::conclude(service, key, (false, None), end, tell)).await?;
+        Box::pin(super::conclude(service, key, None, end, tell)).await?;
         return Err(refused.unwrap_or_else(lost));
     }
     let question = Question::of(&job).await.ok_or_else(lost)?;
@@ -81,7 +81,7 @@ pub(in crate::services) async fn request(
             }
         }
     };
-    let redacts = job.session.policy().summary.redact_secrets;
+    let redacts = service.redacts(&job.session);
     let key = key.clone();
     let written = tokio::task::spawn_blocking(move || {
         write(&key, &running, &question, wish, output, redacts)

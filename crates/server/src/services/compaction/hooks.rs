@@ -68,12 +68,13 @@ async fn start(
 ) -> Result<Begun, ServiceError> {
     let made = made(service, key).await?;
     let decide = |transaction: &mut Transaction<'_>| {
-        let start = if memory {
-            StartReady::Memory(wanted.with_memory(&made, transaction)?)
-        } else {
-            StartReady::Prepared(wanted.with_prepared(&made, transaction)?)
-        };
-        let outcome = transaction.run(Command::StartReady(start))?;
+        let outcome = wanted.run(transaction, |expected| {
+            Command::StartReady(if memory {
+                StartReady::Memory(wanted.with_memory(&made, expected))
+            } else {
+                StartReady::Prepared(wanted.with_prepared(&made, expected))
+            })
+        })?;
         Ok(ended(outcome, transaction))
     };
     let finish = |session: &Session, ended: &Ended| begun(session, ended, None, true);
@@ -112,7 +113,7 @@ pub(super) async fn before(
     if call.result.stops() {
         return Ok(Some(call));
     }
-    let (wishes, redacts) = (wishes.unwrap_or_default(), policy.summary.redact_secrets);
+    let (wishes, redacts) = (wishes.unwrap_or_default(), service.redacts(&job.session));
     let stored = |text: String| -> Box<str> {
         if redacts {
             redact(&text).text.into()

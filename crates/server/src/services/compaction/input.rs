@@ -1,10 +1,11 @@
 //! What a summary tells beside what leaves: what the user said since the session began.
 
+use palimpsest_core::extract::{Redact, redacted, user_words};
 use palimpsest_core::ids::{Ordinal, SessionKey};
 use palimpsest_core::session::{Entry, Session};
 
 use super::super::Service;
-use super::super::originals::contents;
+use super::super::originals::{Original, contents};
 use crate::errors::ServiceError;
 
 /// No more inputs than these are told again, the latest of all.
@@ -15,6 +16,7 @@ pub(super) async fn inputs(
     service: &Service,
     key: &SessionKey,
     session: &Session,
+    redact: Option<Redact>,
 ) -> Result<Vec<String>, ServiceError> {
     let starts = session.turns().starts().iter();
     // What was taken back is not told again.
@@ -25,8 +27,11 @@ pub(super) async fn inputs(
     let mut entries: Vec<(Ordinal, Entry)> = held.rev().take(MAX_INPUTS).collect();
     entries.reverse();
     let originals = contents(service, key, entries).await?;
-    let words = originals.iter();
-    Ok(words
-        .filter_map(|original| palimpsest_core::extract::user_words(&original.message))
-        .collect())
+    let words = move |original: &Original| match redact {
+        Some(redact) => user_words(&redacted(&original.message, redact)),
+        None => user_words(&original.message),
+    };
+    let said = tokio::task::spawn_blocking(move || originals.iter().filter_map(words).collect());
+    said.await
+        .map_err(|error| ServiceError::internal("read what was said", error))
 }

@@ -11,28 +11,33 @@ mod patience;
 mod question;
 mod repeat;
 mod rounds;
+mod series;
+mod smallest;
 mod summarise;
 mod token;
 
 use palimpsest_core::command::{
     Command, CompactWithMemory, CompactWithPrepared, FailCompaction, FinishCompaction, Made,
-    Rejection, Scope, Skip, StartCompaction,
+    Rejection, Scope, Serve, Skip, StartCompaction,
 };
 use palimpsest_core::event::{Asked, Event, WhyFailed};
 use palimpsest_core::ids::{CompactionKey, Ordinal, Revision, SessionKey};
 use palimpsest_core::message::Usage;
 use palimpsest_core::session::{Hooks, NotHeld, RequestStamp, Session, Strategy};
+use palimpsest_proto::context::v1;
 use palimpsest_store::crash_point;
 
 pub(super) use self::commit::{Answer, Brought, commit};
 pub(super) use self::delegate::{Body, Delegated, request};
 pub(super) use self::hooks::refusal;
 pub(super) use self::repeat::outcome;
+pub(super) use self::series::{in_rounds, rest};
 use self::summarise::Summarised;
 pub(super) use self::token::Wish;
 use super::Service;
 use super::append::expected;
 use super::originals::contents;
+use crate::convert;
 use crate::errors::ServiceError;
 use crate::sessions::{Missing, Outcome, Transaction};
 
@@ -51,6 +56,28 @@ pub(super) struct Wanted {
     pub(super) request: Option<RequestStamp>,
     pub(super) dry_run: bool,
     pub(super) when: When,
+    /// The view that a call of its own acts on; none where the view was served just before.
+    pub(super) view: Option<OwnView>,
+    /// True if the running summary is so far behind that another one leaves a smaller view.
+    pub(super) skips_memory: bool,
+}
+
+/// The target whose view a call acts on. What waits for a place in it gets one first, because nobody may
+/// have prepared it yet.
+#[derive(Debug, Clone)]
+pub(super) struct OwnView(pub(super) Option<v1::Target>);
+
+impl OwnView {
+    pub(super) fn serve(&self, session: &Session) -> Serve {
+        let last = session.last_served();
+        let (target, window) = convert::target(self.0.clone(), last)
+            .unwrap_or_else(|_| (last.target.clone(), last.window));
+        Serve {
+            target,
+            window,
+            ..Serve::default()
+        }
+    }
 }
 
 /// Whether somebody waits for a summary.
@@ -77,6 +104,8 @@ impl Wanted {
             request: None,
             dry_run: false,
             when: When::Waited,
+            view: None,
+            skips_memory: false,
         }
     }
 
@@ -97,33 +126,41 @@ impl Wanted {
 
     /// Whether the running summary may stand in.
     fn takes_memory(&self) -> bool {
-        matches!(self.strategy, None | Some(Strategy::SessionMemory)) && self.takes_any()
+        let fits = matches!(self.strategy, None | Some(Strategy::SessionMemory));
+        fits && self.takes_any() && !self.skips_memory
     }
 
-    fn with_memory(
-        &self,
-        made: &Made,
-        transaction: &Transaction<'_>,
-    ) -> Result<CompactWithMemory, Rejection> {
-        Ok(CompactWithMemory {
+    fn with_memory(&self, made: &Made, expected: Option<Revision>) -> CompactWithMemory {
+        CompactWithMemory {
             asked: self.asked,
             made: made.clone(),
-            expected_revision: expected(self.expected_revision, transaction)?,
+            expected_revision: expected,
             request: self.request.clone(),
-        })
+        }
     }
 
-    fn with_prepared(
-        &self,
-        made: &Made,
-        transaction: &Transaction<'_>,
-    ) -> Result<CompactWithPrepared, Rejection> {
-        Ok(CompactWithPrepared {
+    fn with_prepared(&self, made: &Made, expected: Option<Revision>) -> CompactWithPrepared {
+        CompactWithPrepared {
             asked: self.asked,
             made: made.clone(),
-            expected_revision: expected(self.expected_revision, transaction)?,
+            expected_revision: expected,
             request: self.request.clone(),
-        })
+        }
+    }
+
+    /// Runs a command upon the view that it is about; the command gets the revision that it is to find.
+    fn run(
+        &self,
+        transaction: &mut Transaction<'_>,
+        command: impl FnOnce(Option<Revision>) -> Command,
+    ) -> Result<Outcome, Rejection> {
+        let expected = expected(self.expected_revision, transaction)?;
+        let view = self.view.as_ref();
+        let serve = view.zip(transaction.session());
+        match serve.map(|(view, session)| view.serve(session)) {
+            Some(serve) => transaction.run_served(serve, expected, command),
+            None => transaction.run(command(expected)),
+        }
     }
 }
 
@@ -141,6 +178,14 @@ pub(super) enum Ended {
 }
 
 impl Ended {
+    /// The event, and its revision.
+    pub(super) fn event(&self) -> Option<(Revision, &Event)> {
+        match self {
+            Self::Event(event, revision) => Some((*revision, &**event)),
+            Self::Skipped(_) | Self::Before(_) | Self::Running(_) => None,
+        }
+    }
+
     /// Whether a summary that is there already does not help, and another may.
     fn is_of_no_use(&self) -> bool {
         matches!(
@@ -160,6 +205,7 @@ pub(super) async fn compact<T>(
     if !wanted.dry_run {
         Box::pin(repeat::bury(service, key)).await?;
     }
+    let wanted = &Box::pin(smallest::choose(service, key, wanted)).await?;
     let ready = if hooks::have_a_say(service, key, wanted).await? {
         Box::pin(hooks::begin_ready(service, key, wanted)).await?
     } else if let Some(told) = Box::pin(at_once(service, key, wanted, &tell)).await? {
@@ -180,7 +226,7 @@ pub(super) async fn compact<T>(
         if job.strategy == Strategy::Delegated {
             if let Some(call) = Box::pin(hooks::before(service, key, &mut job)).await? {
                 let end = hooks::stop(job.key, None, call);
-                return Box::pin(conclude(service, key, (false, None), end, tell)).await;
+                return Box::pin(conclude(service, key, None, end, tell)).await;
             }
             return Box::pin(tell_now(service, key, &running, tell)).await;
         }
@@ -210,7 +256,7 @@ async fn run<T>(
         && let Some(call) = Box::pin(hooks::before(service, key, &mut job)).await?
     {
         let end = hooks::stop(job.key, None, call);
-        return Box::pin(conclude(service, key, (false, None), end, tell)).await;
+        return Box::pin(conclude(service, key, None, end, tell)).await;
     }
     let summarised = match job.ready.take() {
         Some(ready) => Ok(ready),
@@ -259,8 +305,8 @@ async fn at_once<T>(
 }
 
 /// Compacts a session while nobody waits for it; its outcome is an event.
-pub(super) fn begin_in_background(service: &Service, key: &SessionKey, asked: Asked) {
-    in_background(service, key, Wanted::automatic(asked));
+pub(super) fn begin_in_background(service: &Service, key: &SessionKey, wanted: Wanted) {
+    in_background(service, key, wanted);
 }
 
 /// Has a summary written ahead of its time, where a model is there to do so.
@@ -273,8 +319,8 @@ pub(super) fn prepare_ahead(service: &Service, key: &SessionKey) {
 fn in_background(service: &Service, key: &SessionKey, wanted: Wanted) {
     let (inner, key) = (service.clone(), key.clone());
     service.mutations.in_background(async move {
-        let done = Box::pin(compact(&inner, &key, &wanted, |_, _| Ok(())));
-        report(&key, done.await);
+        let done = Box::pin(in_rounds(&inner, &key, &wanted)).await;
+        report(&key, done.map(|_| ()));
     });
 }
 
@@ -308,8 +354,9 @@ async fn with_memory<T>(
         if !(first || only) {
             return Ok(None);
         }
-        let compact = wanted.with_memory(&made, transaction)?;
-        let outcome = transaction.run(Command::CompactWithMemory(compact))?;
+        let outcome = wanted.run(transaction, |expected| {
+            Command::CompactWithMemory(wanted.with_memory(&made, expected))
+        })?;
         Ok(Some(ended(outcome, transaction)))
     };
     let finish = |session: &Session, ended: &Option<Ended>| match ended {
@@ -332,8 +379,9 @@ async fn with_prepared<T>(
 ) -> Result<Option<T>, ServiceError> {
     let made = made(service, key).await?;
     let decide = |transaction: &mut Transaction<'_>| {
-        let compact = wanted.with_prepared(&made, transaction)?;
-        let outcome = transaction.run(Command::CompactWithPrepared(compact))?;
+        let outcome = wanted.run(transaction, |expected| {
+            Command::CompactWithPrepared(wanted.with_prepared(&made, expected))
+        })?;
         Ok(ended(outcome, transaction))
     };
     let finish = |session: &Session, ended: &Ended| match ended {
@@ -360,7 +408,7 @@ pub(super) struct Job {
     /// The session as it was then.
     pub(super) session: Session,
     /// What a dry run began, to be begun again upon a copy.
-    start: Option<StartCompaction>,
+    start: Option<Start>,
     /// The summary that is there already.
     ready: Option<Summarised>,
 }
@@ -381,6 +429,19 @@ fn usual(service: &Service) -> Strategy {
     }
 }
 
+/// The command that begins a compaction, without its revision.
+#[derive(Debug, Clone)]
+struct Start(StartCompaction);
+
+impl Start {
+    fn at(&self, expected_revision: Option<Revision>) -> Command {
+        Command::StartCompaction(StartCompaction {
+            expected_revision,
+            ..self.0.clone()
+        })
+    }
+}
+
 enum Begun {
     Job(Box<Job>),
     Ended(Ended),
@@ -391,19 +452,17 @@ async fn begin(
     key: &SessionKey,
     wanted: &Wanted,
 ) -> Result<Begun, ServiceError> {
-    let start = StartCompaction {
+    let start = Start(StartCompaction {
         asked: wanted.asked,
         strategy: wanted.strategy.unwrap_or_else(|| usual(service)),
         scope: wanted.scope,
         ahead: wanted.when == When::Ahead,
         instructions: wanted.instructions.as_deref().map(Box::from),
-        expected_revision: wanted.expected_revision,
+        expected_revision: None,
         request: wanted.request.clone(),
-    };
+    });
     let decide = |transaction: &mut Transaction<'_>| {
-        let mut start = start.clone();
-        start.expected_revision = expected(start.expected_revision, transaction)?;
-        let outcome = transaction.run(Command::StartCompaction(start))?;
+        let outcome = wanted.run(transaction, |expected| start.at(expected))?;
         Ok(ended(outcome, transaction))
     };
     let finish = |session: &Session, ended: &Ended| {
@@ -419,7 +478,7 @@ async fn begin(
 fn begun(
     session: &Session,
     ended: &Ended,
-    start: Option<StartCompaction>,
+    start: Option<Start>,
     ready: bool,
 ) -> Result<Begun, NotHeld> {
     if !session.transcript().is_whole() {
@@ -484,28 +543,27 @@ async fn finish<T>(
         }
         end => end,
     };
-    let how = (wanted.dry_run, job.start.as_ref());
-    conclude(service, key, how, end, tell).await
+    let rehearsed = job.start.as_ref().map(|start| (wanted, start));
+    conclude(service, key, rehearsed, end, tell).await
 }
 
-/// Runs what ends a compaction.
+/// Runs what ends a compaction. A rehearsed one, of a dry run, is begun again upon a copy.
 async fn conclude<T>(
     service: &Service,
     key: &SessionKey,
-    (dry_run, start): (bool, Option<&StartCompaction>),
+    rehearsed: Option<(&Wanted, &Start)>,
     end: Command,
     tell: impl Fn(&Session, &Ended) -> Result<T, NotHeld>,
 ) -> Result<T, ServiceError> {
     let decide = |transaction: &mut Transaction<'_>| {
-        // Of a dry run nothing was begun: the copy begins it now.
-        if let Some(start) = start {
-            transaction.run(Command::StartCompaction(start.clone()))?;
+        if let Some((wanted, start)) = rehearsed {
+            wanted.run(transaction, |expected| start.at(expected))?;
         }
         let outcome = transaction.run(end.clone())?;
         Ok(ended(outcome, transaction))
     };
     let (sessions, missing) = (&service.sessions, &Missing::Refuse);
-    let told = sessions.run(key, missing, dry_run, decide, tell);
+    let told = sessions.run(key, missing, rehearsed.is_some(), decide, tell);
     Ok(told.await?)
 }
 

@@ -43,6 +43,7 @@ pub(super) async fn ask(
     let policy = &job.session.policy().summary;
     let asking = Asking {
         policy,
+        redacts: service.redacts(&job.session),
         question: &question,
         window: models.window_tokens,
         most: models.max_output_tokens,
@@ -94,6 +95,7 @@ fn time_left(service: &Service, job: &Job) -> Duration {
 /// Who is asked what.
 struct Asking<'a> {
     policy: &'a SummaryPolicy,
+    redacts: bool,
     question: &'a Question,
     window: u64,
     /// What a model can write at most.
@@ -109,7 +111,7 @@ impl Asking<'_> {
         extracted: &Document,
         usage: &mut Usage,
     ) -> Result<Summarised, Failure> {
-        let summarizer: Arc<dyn Summarizer> = if self.policy.redact_secrets {
+        let summarizer: Arc<dyn Summarizer> = if self.redacts {
             Arc::new(Redacting(attempt.summarizer))
         } else {
             attempt.summarizer
@@ -140,7 +142,7 @@ impl Asking<'_> {
         let accepted = accept(&reply.text, truncated, extracted);
         let accepted = accepted.map_err(|refused| (not_taken(refused), refused.to_string()))?;
         // What filled the gaps has not been looked through yet.
-        let text = if self.policy.redact_secrets {
+        let text = if self.redacts {
             redact(&accepted.text).text.into_owned()
         } else {
             accepted.text

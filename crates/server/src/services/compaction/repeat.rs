@@ -32,7 +32,8 @@ pub(in crate::services) async fn outcome(
         };
         let running = running(service, key, started).await?;
         let delegated = running.as_ref().is_some_and(Running::is_delegated);
-        let over = running.is_none_or(|running| running.expires <= service.sessions.clock().now());
+        let now = service.sessions.clock().now();
+        let over = running.is_none_or(|running| running.is_over(now));
         // A delegated one ends when the caller brings its summary.
         let waits = wanted.when == When::Waited && (over || !delegated);
         if !waits || !ends(service, key, started).await? {
@@ -107,7 +108,7 @@ async fn ends(
         };
         let now = service.sessions.clock().now();
         let left = Duration::from_millis(running.expires.millis_since(now));
-        if left.is_zero() {
+        if running.is_over(now) {
             let why = "it did not finish in time; compact again";
             close(service, key, &running, why).await?;
             continue;

@@ -2,7 +2,7 @@
 //! the structure of the messages.
 
 use palimpsest_core::event::WhyFailed;
-use palimpsest_core::extract::summary_of;
+use palimpsest_core::extract::{Redact, summary_of};
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::message::Usage;
 use palimpsest_core::session::{Dropped, Running, Session, Strategy};
@@ -47,7 +47,7 @@ pub(super) async fn summarise(
     match (&service.models, job.asks_model()) {
         // A dry run asks nobody: the summary from structure tells how large one is.
         _ if wanted.dry_run => {
-            let foreseen = from_structure(job, &extracted)?;
+            let foreseen = from_structure(service, job, &extracted)?;
             return Ok(Summarised {
                 strategy: job.strategy,
                 ..foreseen
@@ -63,7 +63,7 @@ pub(super) async fn summarise(
         }
         _ => {}
     }
-    from_structure(job, &extracted)
+    from_structure(service, job, &extracted)
 }
 
 /// The summary that is there already: the running one, or the one that was written ahead.
@@ -88,15 +88,19 @@ pub(super) fn ready(session: &Session, running: &Running) -> Option<Summarised> 
 }
 
 /// The summary without a model.
-fn from_structure(job: &Job, extracted: &Document) -> Result<Summarised, (WhyFailed, String)> {
+fn from_structure(
+    service: &Service,
+    job: &Job,
+    extracted: &Document,
+) -> Result<Summarised, (WhyFailed, String)> {
     let text = extracted.render();
     if text.trim().is_empty() {
         return Err((WhyFailed::Empty, "there is nothing to tell".into()));
     }
-    let text = if job.session.policy().summary.redact_secrets {
-        redact(&text).text.into_owned()
-    } else {
-        text
+    // What was apart before may be a secret together.
+    let text = match redactor(service, &job.session) {
+        Some(redact) => redact(&text),
+        None => text,
     };
     Ok(Summarised {
         text,
@@ -107,6 +111,12 @@ fn from_structure(job: &Job, extracted: &Document) -> Result<Summarised, (WhyFai
     })
 }
 
+/// Takes secrets out of what is summarised, unless neither the server nor the session wants that.
+pub(super) fn redactor(service: &Service, session: &Session) -> Option<Redact> {
+    let redact: Redact = |text| redact(text).text.into_owned();
+    service.redacts(session).then_some(redact)
+}
+
 /// What can be told from structure alone: the summary where there is no model, and what fills the gaps of
 /// a model's.
 pub(super) async fn extract(
@@ -114,9 +124,11 @@ pub(super) async fn extract(
     key: &SessionKey,
     job: &Job,
 ) -> Result<Document, ServiceError> {
-    let words = inputs(service, key, &job.session).await?;
+    let redact = redactor(service, &job.session);
+    let words = inputs(service, key, &job.session, redact).await?;
     let (session, leaving) = (job.session.clone(), job.leaving.clone());
-    let extracted = tokio::task::spawn_blocking(move || summary_of(&session, &leaving, &words));
+    let extracted =
+        tokio::task::spawn_blocking(move || summary_of(&session, &leaving, &words, redact));
     extracted.await.map_err(|error| ServiceError::Internal {
         doing: "extract a summary",
         source: Some(Box::new(error)),

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::super::originals::Original;
+use super::super::results::Loss;
 use crate::convert;
 
 /// A file that is written line by line.
@@ -17,6 +18,7 @@ use crate::convert;
 pub(super) struct Lines {
     head: Value,
     messages: u64,
+    pending_results: u64,
     digest: Sha256,
 }
 
@@ -40,6 +42,7 @@ impl Lines {
         Self {
             head,
             messages: 0,
+            pending_results: 0,
             digest: Sha256::new(),
         }
     }
@@ -55,10 +58,36 @@ impl Lines {
         self.written(line(original))
     }
 
+    /// The line of a stored result whose message has not come, after those of the messages: its text, or the reason
+    /// that there is none any more.
+    pub(super) fn pending(
+        &mut self,
+        result: &super::Pending,
+        text: Result<(String, bool), Loss>,
+    ) -> Vec<u8> {
+        self.pending_results += 1;
+        let mut line = json!({
+            "tool_use_id": result.tool_use_id,
+            "tool": result.tool,
+            "file": result.file,
+        });
+        match text {
+            Ok((text, is_json)) => {
+                line["json"] = json!(is_json);
+                line["text"] = json!(text);
+            }
+            Err(loss) => line["loss"] = json!(loss.as_str()),
+        }
+        self.written(format!("{}\n", json!({"pending_result": line})).into_bytes())
+    }
+
     /// The last line: how many there were, and the digest of all bytes before it.
     pub(super) fn end(&self) -> Vec<u8> {
         let sha256 = hex(&self.digest.clone().finalize());
-        let end = json!({"messages": self.messages, "sha256": sha256});
+        let mut end = json!({"messages": self.messages, "sha256": sha256});
+        if self.pending_results > 0 {
+            end["pending_results"] = json!(self.pending_results);
+        }
         format!("{end}\n").into_bytes()
     }
 
@@ -110,11 +139,22 @@ fn line(original: &Original) -> Vec<u8> {
         "meta": message.meta,
         "transcript_only": message.transcript_only,
         "attributes": attributes(&message.attributes),
+        "unreadable_results": unreadable(original),
     });
     leave_out_what_says_nothing(&mut head);
     let mut whole = Vec::new();
     self::whole(message, &mut whole);
     super::line(&head, &whole)
+}
+
+/// The stored results that are lost for good, in whose blocks their replacements are.
+fn unreadable(original: &Original) -> Option<Value> {
+    let lost = original
+        .unreadable
+        .iter()
+        .map(|lost| json!({"block": lost.block, "file": lost.file, "loss": lost.loss.as_str()}));
+    let lost: Vec<Value> = lost.collect();
+    (!lost.is_empty()).then_some(Value::Array(lost))
 }
 
 /// In whose words the unknown fields are written.
@@ -183,6 +223,7 @@ mod tests {
             ordinal: Ordinal::new(0),
             entry,
             message: Arc::new(message.clone()),
+            unreadable: Vec::new(),
         };
         String::from_utf8(line(&original)).unwrap()
     }

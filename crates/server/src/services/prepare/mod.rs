@@ -5,10 +5,11 @@ mod render;
 mod room;
 
 use palimpsest_core::command::{
-    Clear, Clearing, Collapse, Collapsing, Command, Rejection, Serve, Skip, prepares_ahead,
+    Clear, Clearing, Collapse, Collapsing, Command, Rejection, Serve, Skip, is_compaction_due,
+    prepares_ahead,
 };
 use palimpsest_core::event::{Asked, Event};
-use palimpsest_core::ids::Revision;
+use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::levels::collapse::is_due;
 use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::{LastServed, Method, NotHeld, Session, View};
@@ -22,9 +23,10 @@ use self::render::{management, put_messages};
 pub(super) use self::render::{messages_json, typed};
 use super::append::{Appended, Incoming, budget, tokens};
 use super::commit::gap_tokens;
-use super::compaction;
+use super::compaction::{self, Ended};
 use super::fidelity::removed;
-use super::overflow::Overflow;
+use super::overflow::{Overflow, is_to_be_truncated};
+use super::overrides::Overrides;
 use super::{Service, etag, ledger, staging};
 use crate::convert::{self, AskedBreakpoints, Form, PrefixTokens, PromptPrefix};
 use crate::errors::ServiceError;
@@ -42,6 +44,7 @@ struct Call {
     interrupt_open_calls: bool,
     cache_edits: bool,
     mode: CompactionMode,
+    overrides: Overrides,
     breakpoints: Option<AskedBreakpoints>,
     /// The provider refused the last view as too long.
     overflow: Option<Overflow>,
@@ -67,8 +70,11 @@ pub(super) async fn prepare(
     convert::target(request.target.clone(), &LastServed::default())?;
     let asked = request.cache_breakpoints.as_ref();
     let breakpoints = convert::asked_breakpoints(asked, request.prompt_prefix.as_ref())?;
+    let overrides = request.compaction_overrides.as_ref();
+    let overrides = Overrides::read(service, "compaction_overrides", overrides)?;
     let call = Call {
         incoming,
+        overrides,
         target: request.target,
         known: etag::read(&request.known_etag),
         form,
@@ -115,12 +121,12 @@ pub(super) async fn prepare(
                 response.stages.push(stage);
             }
             CompactionMode::Background => {
-                compaction::begin_in_background(service, &key, asked);
+                compaction::begin_in_background(service, &key, call.wanted(asked));
                 response.stages.push(started());
             }
             CompactionMode::Wait | CompactionMode::Unspecified => {
                 let wanted = room::Wanted {
-                    asked,
+                    compaction: call.wanted(asked),
                     overflow: call.overflow,
                     done,
                 };
@@ -145,11 +151,8 @@ pub(super) async fn prepare(
     if let Some(revision) = before {
         response.append = Some(call.incoming.earlier(service, &key, revision).await?);
     }
-    if follows.stages && !dry_run {
-        staging::begin(service, &key);
-    }
-    if follows.ahead && !dry_run {
-        compaction::prepare_ahead(service, &key);
+    if !dry_run {
+        begin_in_background(service, &key, (follows.stages, follows.ahead));
     }
     Ok(response)
 }
@@ -160,6 +163,16 @@ fn started() -> v1::StageReport {
         level: v1::Level::Autocompact.into(),
         action: v1::StageAction::Started.into(),
         ..v1::StageReport::default()
+    }
+}
+
+/// Begins the work that the view gives rise to and that nobody waits for.
+fn begin_in_background(service: &Service, key: &SessionKey, (stages, ahead): (bool, bool)) {
+    if stages {
+        staging::begin(service, key);
+    }
+    if ahead {
+        compaction::prepare_ahead(service, key);
     }
 }
 
@@ -179,9 +192,17 @@ impl Call {
         if matches!(appended, Appended::Now { .. }) && self.overflow.is_some() {
             return Some(Asked::Provider);
         }
-        let policy = &session.policy().autocompact;
-        let is_due = session.tokens().tokens >= session.thresholds().compact;
-        (policy.enabled && is_due).then_some(Asked::Auto)
+        let is_due = is_compaction_due(session) || is_to_be_truncated(session);
+        is_due.then_some(Asked::Auto)
+    }
+
+    /// The compaction that this call starts.
+    fn wanted(&self, asked: Asked) -> compaction::Wanted {
+        compaction::Wanted {
+            model: self.overrides.model.clone(),
+            instructions: self.overrides.instructions.clone(),
+            ..compaction::Wanted::automatic(asked)
+        }
     }
 
     fn decide(&self, transaction: &mut Transaction<'_>) -> Result<Done, Rejection> {
@@ -307,7 +328,7 @@ impl Call {
             repairs: convert::repairs(session, &view.repairs),
             tokens: Some(tokens(session, self.prefix_tokens(session))),
             budget: Some(budget(session, self.target.as_ref())),
-            warnings: warnings(session, appended, &view),
+            warnings: self.warnings(session, done, &view),
             stages: done.stages(session, self.dry_run),
             cache_edits: self.edits(session, &target, view.length, &done.levels)?,
             cache_breakpoints: self.cache_breakpoints(session, &target, view.length)?,
@@ -321,6 +342,20 @@ impl Call {
         let form = (&view, self.form, self.max_reply_bytes);
         put_messages(&mut response, session, &target, form)?;
         Ok(response)
+    }
+
+    /// The warnings for the caller of a valid view.
+    fn warnings(&self, session: &Session, done: &Done, view: &View<'_>) -> Vec<v1::Warning> {
+        let mut warnings = convert::warnings(&done.appended.warnings(session));
+        warnings.extend(convert::repair_warnings(session, &view.repairs));
+        let (_, window) = self.target(session);
+        let outcome = match &done.compacted {
+            Some(Ended::Event(event, _)) => convert::CompactionResult::of(event),
+            Some(Ended::Skipped(skip)) => convert::CompactionResult::of_skip(*skip),
+            _ => convert::CompactionResult::None,
+        };
+        warnings.extend(convert::budget_warnings(session, window, outcome));
+        warnings
     }
 
     /// The edits of the provider's cache that the request is to carry.
@@ -379,11 +414,4 @@ impl Call {
 /// Whether the provider's schema has edits of its cache.
 fn takes_edits(target: &Target) -> bool {
     target.provider == Provider::Anthropic
-}
-
-/// What the caller should know, though the view is valid.
-fn warnings(session: &Session, appended: &Appended, view: &View<'_>) -> Vec<v1::Warning> {
-    let mut warnings = convert::warnings(&appended.warnings(session));
-    warnings.extend(convert::repair_warnings(session, &view.repairs));
-    warnings
 }

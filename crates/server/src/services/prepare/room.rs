@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use palimpsest_core::event::Asked;
 use palimpsest_core::ids::SessionKey;
-use palimpsest_core::session::Session;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -21,7 +20,7 @@ const TO_ANSWER: Duration = Duration::from_millis(500);
 
 /// What is wanted: for whom, and what had come of the call before.
 pub(super) struct Wanted {
-    pub(super) asked: Asked,
+    pub(super) compaction: compaction::Wanted,
     pub(super) overflow: Option<Overflow>,
     pub(super) done: Done,
 }
@@ -59,19 +58,24 @@ async fn make_room(
     wanted: Wanted,
 ) -> Result<Done, ServiceError> {
     let Wanted {
-        asked,
+        compaction: wanted,
         overflow,
         done,
     } = wanted;
-    let wanted = compaction::Wanted::automatic(asked);
-    let tell = |_: &Session, ended: &Ended| Ok(ended.clone());
-    let ended = Box::pin(compaction::compact(service, key, &wanted, tell)).await?;
-    let dropped = match overflow.filter(|_| asked == Asked::Provider) {
+    let mut rounds = Box::pin(compaction::in_rounds(service, key, &wanted)).await?;
+    let ended = rounds.pop();
+    let earlier = rounds.into_iter().filter_map(|ended| match ended {
+        Ended::Event(event, revision) => Some((revision, *event)),
+        Ended::Skipped(_) | Ended::Before(_) | Ended::Running(_) => None,
+    });
+    let levels = done.levels.iter().cloned().chain(earlier).collect();
+    let dropped = match overflow.filter(|_| wanted.asked == Asked::Provider) {
         Some(refused) => overflow::drop_oldest(service, key, refused, done.before_tokens).await?,
-        None => None,
+        None => overflow::truncate(service, key).await?,
     };
     Ok(Done {
-        compacted: Some(ended),
+        levels,
+        compacted: ended,
         dropped,
         ..done
     })

@@ -14,6 +14,7 @@ use palimpsest_proto::context::v1::{
     CallRef, LineMatch, ReadToolResultRequest, ReadToolResultResponse, ToolResultInfo,
 };
 use palimpsest_store::blobs::BlobError;
+use palimpsest_store::told;
 use sha2::{Digest as _, Sha256};
 use tokio::task::spawn_blocking;
 use tonic::Status;
@@ -25,8 +26,10 @@ use super::context::Replies;
 use super::failure::SOON;
 use super::messages::number;
 use super::originals::contents;
+use super::searching::{Ended, Work};
 use crate::convert::{self, Cursor};
 use crate::errors::ServiceError;
+use crate::grpc::Ticket;
 
 const DEFAULT_MAX_BYTES: u32 = 1024 * 1024;
 const MAX_BYTES: std::ops::RangeInclusive<u32> = 1024..=16 * 1024 * 1024;
@@ -58,14 +61,25 @@ pub(super) async fn read(
     };
     let limits = service.limits_of(&key).await?;
     let selection = selection(&limits, request.selection)?;
+    let searches = matches!(selection, Selection::Search { .. });
     let whose = request
         .result
         .ok_or_else(|| ServiceError::invalid("call", "is required, or reference"))?;
     let original = original(service, &key, &whose).await?;
-    let cut = move || answers(original, &selection, from, max_bytes as usize);
-    let (mut answers, next) = spawn_blocking(cut)
-        .await
-        .map_err(|error| ServiceError::internal("cut a tool result", error))?;
+    // The original, and what is cut out of it, stay until the caller has taken the last part.
+    Ticket::hold_reply(original.text.len().saturating_mul(2))?;
+    let cut =
+        move |work: &mut Work| answers(original, &selection, (from, max_bytes as usize), work);
+    // A search takes its time, and a copy does not.
+    let cut = if searches {
+        let work = Work::of_call();
+        service.searches.run(&key.project, work, cut).await?.0
+    } else {
+        spawn_blocking(move || cut(&mut Work::default()))
+            .await
+            .map_err(|error| ServiceError::internal("cut a tool result", error))?
+    };
+    let (mut answers, next) = cut.map_err(ended)?;
     if let Some(last) = answers.last_mut() {
         last.last = true;
         last.next_page_token = next
@@ -115,13 +129,14 @@ fn selection(limits: &Limits, part: Option<Part>) -> Result<Selection, ServiceEr
 fn answers(
     original: Original,
     selection: &Selection,
-    from: Option<u64>,
-    max_bytes: usize,
-) -> (Vec<ReadToolResultResponse>, Option<u64>) {
+    (from, max_bytes): (Option<u64>, usize),
+    work: &mut Work,
+) -> Result<(Vec<ReadToolResultResponse>, Option<u64>), Ended> {
     let Original { info, text } = original;
     let mut answers = Vec::new();
     let next = if let Selection::Search { pattern, context } = selection {
-        let (found, next) = search(&text, pattern, *context, from.unwrap_or(1), max_bytes);
+        let page = (from.unwrap_or(1), max_bytes);
+        let (found, next) = search(&text, pattern, *context, page, work)?;
         let matches = found.into_iter().map(|found| LineMatch {
             first_line: found.first_line as u64,
             text: Bytes::copy_from_slice(&text.as_bytes()[found.range]),
@@ -162,7 +177,18 @@ fn answers(
     if let Some(first) = answers.first_mut() {
         first.info = Some(info);
     }
-    (answers, next)
+    Ok((answers, next))
+}
+
+/// The refusal of a search that ended without anything to show.
+pub(super) fn ended(ended: Ended) -> ServiceError {
+    match ended {
+        Ended::Cancelled | Ended::Late => ServiceError::DeadlineExceeded,
+        Ended::TooMuch => ServiceError::invalid(
+            "search.pattern",
+            "takes more work than one call may do on this result: read it by lines",
+        ),
+    }
 }
 
 /// Where the original of a result is.
@@ -240,25 +266,69 @@ async fn in_message(
         })
 }
 
+/// The reason that a stored result is lost for good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// Its file is not there.
+    Missing,
+    /// Its file holds other bytes than the log says.
+    Damaged,
+}
+
+impl Loss {
+    /// The reason as exports and logs have it.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Missing => "MISSING",
+            Self::Damaged => "DAMAGED",
+        }
+    }
+}
+
 /// The original in a file, and whether it is JSON.
-pub(in crate::services) async fn in_file(
+async fn in_file(
     service: &Service,
     key: &SessionKey,
     file: &str,
     sha256: &[u8; 32],
 ) -> Result<(String, bool), ServiceError> {
-    let bytes = service.blobs.get_result(key, file, sha256).await;
-    let bytes = bytes.map_err(|error| match error {
-        // The bucket may be there again soon; what is gone or damaged is not.
-        error @ BlobError::Store(_) => {
-            tracing::warn!(session = %key, %error, "failed to read a stored result");
-            ServiceError::StoreUnavailable { retry_after: SOON }
+    let read = stored_text(service, key, file, sha256).await?;
+    read.map_err(|loss| {
+        let what = format!("the file of a stored result is {}", loss.as_str());
+        ServiceError::internal("read a stored result", what)
+    })
+}
+
+/// The original in a file, and whether it is JSON; or the reason that it is lost for good. An error says that it
+/// cannot be read now.
+pub(in crate::services) async fn stored_text(
+    service: &Service,
+    key: &SessionKey,
+    file: &str,
+    sha256: &[u8; 32],
+) -> Result<Result<(String, bool), Loss>, ServiceError> {
+    let bytes = match service.blobs.get_result(key, file, sha256).await {
+        Ok(bytes) => bytes,
+        Err(error @ (BlobError::NotFound(_) | BlobError::Damaged(_))) => {
+            // Reported by the caller, which knows what becomes of it.
+            tracing::debug!(session = %key, file, %error, "a stored result is lost");
+            let is_missing = matches!(error, BlobError::NotFound(_));
+            return Ok(Err(if is_missing {
+                Loss::Missing
+            } else {
+                Loss::Damaged
+            }));
         }
-        error => ServiceError::internal("read a stored result", error),
-    })?;
+        // The bucket may be there again soon.
+        Err(error @ (BlobError::Store(_) | BlobError::Folder(_))) => {
+            tracing::warn!(session = %key, file, error = %told(&error), "failed to read a stored result");
+            return Err(ServiceError::StoreUnavailable { retry_after: SOON });
+        }
+        Err(error) => return Err(ServiceError::internal("read a stored result", error)),
+    };
     let text = String::from_utf8(bytes.into());
     let text = text.map_err(|error| ServiceError::internal("read a stored result", error))?;
-    Ok((text, is_json_file(file)))
+    Ok(Ok((text, is_json_file(file))))
 }
 
 fn result_in(message: &Message, block: u16) -> Option<&ToolResult> {

@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use regex::Regex;
 
+use super::super::searching::{Ended, Work};
+
 /// Which part.
 #[derive(Debug, Clone)]
 pub(in crate::services) enum Selection {
@@ -75,15 +77,15 @@ pub(super) fn newlines(bytes: &[u8]) -> u64 {
     bytes.split(|byte| *byte == b'\n').count() as u64 - 1
 }
 
-/// The stretches with matches from a line on, as far as `max_bytes` go, and the line with which the
-/// rest begins. Neighbours that touch are one.
+/// The stretches with matches from a line on, as far as `max_bytes` and the call's work go, and the line
+/// with which the rest begins. Neighbours that touch are one.
 pub(in crate::services) fn search(
     text: &str,
     pattern: &Regex,
     context: usize,
-    from_line: u64,
-    max_bytes: usize,
-) -> (Vec<Stretch>, Option<u64>) {
+    (from_line, max_bytes): (u64, usize),
+    work: &mut Work,
+) -> Result<(Vec<Stretch>, Option<u64>), Ended> {
     let mut lines = Vec::new();
     let mut start = 0;
     for line in text.split_inclusive('\n') {
@@ -95,8 +97,11 @@ pub(in crate::services) fn search(
     let mut bytes = 0;
     for (index, line) in lines.iter().enumerate().skip(skip) {
         let words = text[line.clone()].trim_end_matches('\n');
-        if !pattern.is_match(words) {
-            continue;
+        match work.is_match(pattern, words) {
+            Ok(true) => {}
+            Ok(false) => continue,
+            Err(Ended::TooMuch) if index > skip => return Ok((found, Some(index as u64 + 1))),
+            Err(ended) => return Err(ended),
         }
         // What an earlier answer has shown is not shown again.
         let first = index.saturating_sub(context).max(skip);
@@ -110,7 +115,7 @@ pub(in crate::services) fn search(
             _ => range.len(),
         };
         if bytes + more > max_bytes && !found.is_empty() {
-            return (found, Some(index as u64 + 1));
+            return Ok((found, Some(index as u64 + 1)));
         }
         bytes += more;
         match found.last_mut() {
@@ -125,7 +130,7 @@ pub(in crate::services) fn search(
             }),
         }
     }
-    (found, None)
+    Ok((found, None))
 }
 
 #[cfg(test)]
@@ -162,20 +167,23 @@ mod tests {
     #[test]
     fn matches_come_with_their_neighbours_and_go_on_where_they_were_cut() {
         let pattern = Regex::new("^t|five").unwrap();
-        let (found, next) = search(TEXT, &pattern, 0, 1, 1_000);
+        let found_in = |text, pattern: &Regex, context, from, max| {
+            search(text, pattern, context, (from, max), &mut Work::default()).unwrap()
+        };
+        let (found, next) = found_in(TEXT, &pattern, 0, 1, 1_000);
         let lines: Vec<_> = found
             .iter()
             .map(|f| (f.first_line, f.matching.clone()))
             .collect();
         assert_eq!(lines, [(2, vec![2, 3]), (5, vec![5])]);
         assert_eq!(next, None);
-        let (found, _) = search(TEXT, &pattern, 1, 1, 1_000);
+        let (found, _) = found_in(TEXT, &pattern, 1, 1, 1_000);
         assert_eq!(found.len(), 1);
         assert_eq!(&TEXT[found[0].range.clone()], TEXT);
-        let (found, next) = search(TEXT, &pattern, 0, 1, 5);
+        let (found, next) = found_in(TEXT, &pattern, 0, 1, 5);
         assert_eq!((found.len(), next), (1, Some(3)));
-        let (found, next) = search(TEXT, &pattern, 0, 3, 5);
+        let (found, next) = found_in(TEXT, &pattern, 0, 3, 5);
         assert_eq!((found[0].first_line, next), (3, Some(5)));
-        assert_eq!(search("", &pattern, 3, 1, 5), (vec![], None));
+        assert_eq!(found_in("", &pattern, 3, 1, 5), (vec![], None));
     }
 }

@@ -123,7 +123,8 @@ fn schema(tool: ModelTool) -> Value {
                 "pattern": {"type": "string", "description": "The text to search for."},
                 "regex": {"type": "boolean", "description": "Whether the pattern is a regular expression."},
                 "ignore_case": {"type": "boolean", "description": "Whether upper and lower case are the same."},
-                "max_hits": {"type": "integer", "minimum": 1, "maximum": 100, "description": "How many matches at most; 20 by default."}
+                "max_hits": {"type": "integer", "minimum": 1, "maximum": 100, "description": "How many matches at most; 20 by default."},
+                "first": {"type": "integer", "minimum": 1, "description": "Begin with this message, where an answer says that it did not search the rest."}
             },
             "required": ["pattern"],
             "additionalProperties": false

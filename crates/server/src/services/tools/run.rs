@@ -16,8 +16,9 @@ use serde::de::DeserializeOwned;
 use tonic::{Code, Status};
 
 use super::super::originals::{contents, put_back};
-use super::super::results::{Selection, original, range, search as search_lines};
-use super::super::search::search;
+use super::super::results::{Selection, ended, original, range, search as search_lines};
+use super::super::search::search_from;
+use super::super::searching::Work;
 use super::super::{Service, snip};
 use crate::convert;
 use crate::errors::ServiceError;
@@ -167,6 +168,7 @@ struct SearchInput {
     #[serde(default)]
     ignore_case: bool,
     max_hits: Option<u32>,
+    first: Option<u64>,
 }
 
 fn parse<T: DeserializeOwned>(input: &str) -> Result<T, Outcome> {
@@ -256,9 +258,19 @@ impl Asked<'_> {
             let pattern = self.pattern(pattern, true, false)?;
             let context = input.context_lines.min(MAX_CONTEXT_LINES);
             let from = input.first_line.unwrap_or(1);
-            let (found, next) = search_lines(&original.text, &pattern, context, from, max);
+            let part = move |work: &mut Work| {
+                let found = search_lines(&original.text, &pattern, context, (from, max), work);
+                found.map(|(found, next)| (found, next, original))
+            };
+            let (searches, work) = (&self.service.searches, Work::of_call());
+            let (found, _) = searches.run(&self.key.project, work, part).await?;
+            let (found, next, original) = found.map_err(ended)?;
             if found.is_empty() {
-                return Ok(Outcome::said("No line matches.".into()));
+                let more = next.map(|next| {
+                    format!(" up to line {}: ask again with first_line {next}", next - 1)
+                });
+                let text = format!("No line matches{}.", more.unwrap_or_default());
+                return Ok(Outcome::said(text));
             }
             let mut out = String::new();
             for stretch in found {
@@ -370,9 +382,17 @@ impl Asked<'_> {
             page_size: input.max_hits.unwrap_or(DEFAULT_HITS).clamp(1, MAX_HITS),
             ..SearchMessagesRequest::default()
         };
-        let found = search(self.service, request).await?;
+        let (found, next) = search_from(self.service, request, input.first).await?;
         if found.hits.is_empty() {
-            return Ok(Outcome::said("Nothing matches.".into()));
+            // Not to be searched to the end is something else than to hold nothing.
+            let text = match next {
+                Some(next) => format!(
+                    "Nothing matches before message {next}; the rest was not searched: ask again \
+                     with first {next}."
+                ),
+                None => "Nothing matches.".to_owned(),
+            };
+            return Ok(Outcome::said(text));
         }
         // The note at the end has its place within the limit.
         let max = self.policy.model_tools.max_answer_bytes as usize;
@@ -398,6 +418,12 @@ impl Asked<'_> {
             let _ = writeln!(
                 out,
                 "[cut: {shown} of {all} hits; a narrower pattern shows the rest]"
+            );
+        }
+        if let Some(next) = next.filter(|_| cut.is_none()) {
+            let _ = writeln!(
+                out,
+                "[messages from {next} on were not searched: ask again with first {next}]"
             );
         }
         out.push_str("[read any of them with ReadTranscript by its number]");

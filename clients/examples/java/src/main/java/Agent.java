@@ -9,6 +9,7 @@ import com.openai.client.OpenAIClient;
 import com.openai.client.okhttp.OpenAIOkHttpClient;
 import com.openai.core.ObjectMappers;
 import com.openai.models.FunctionDefinition;
+import com.openai.models.FunctionParameters;
 import com.openai.models.chat.completions.ChatCompletion;
 import com.openai.models.chat.completions.ChatCompletionCreateParams;
 import com.openai.models.chat.completions.ChatCompletionMessage;
@@ -20,14 +21,19 @@ import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
 import io.grpc.ManagedChannel;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Set;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 import palimpsest.context.v1.AppendMessagesRequest;
 import palimpsest.context.v1.CallRef;
+import palimpsest.context.v1.CallToolRequest;
+import palimpsest.context.v1.CallToolResponse;
 import palimpsest.context.v1.ContextServiceGrpc;
 import palimpsest.context.v1.ContextServiceGrpc.ContextServiceBlockingStub;
 import palimpsest.context.v1.Format;
+import palimpsest.context.v1.ListToolsRequest;
 import palimpsest.context.v1.MessageInput;
 import palimpsest.context.v1.Payload;
 import palimpsest.context.v1.PersistToolResultRequest;
@@ -36,6 +42,7 @@ import palimpsest.context.v1.PrepareContextRequest;
 import palimpsest.context.v1.PrepareContextResponse;
 import palimpsest.context.v1.Provider;
 import palimpsest.context.v1.Target;
+import palimpsest.context.v1.ToolDefinition;
 import palimpsest.context.v1.ToolResultContent;
 
 public final class Agent {
@@ -78,8 +85,36 @@ public final class Agent {
         return asInput(ChatCompletionToolMessageParam.builder().toolCallId(call.id()).content(shown).build());
     }
 
+    /** Answers a call: one of the service's own tools by the service, another by this program. */
+    private static MessageInput answerOf(
+            ContextServiceBlockingStub palimpsest, Set<String> own, ChatCompletionMessageFunctionToolCall call)
+            throws Exception {
+        if (!own.contains(call.function().name())) {
+            return resultOf(palimpsest, call);
+        }
+        ByteString json = ByteString.copyFrom(JSON.writeValueAsBytes(call));
+        Payload payload = Payload.newBuilder().setFormat(Format.FORMAT_OPENAI_CHAT).setJson(json).build();
+        CallToolResponse reply = palimpsest.callTool(
+                CallToolRequest.newBuilder().setSession(SESSION).setPayload(payload).build());
+        return MessageInput.newBuilder()
+                .setPayload(payload.toBuilder().setJson(reply.getToolResultJson()))
+                .build();
+    }
+
     private static String answer(ContextServiceBlockingStub palimpsest, String text) throws Exception {
         OpenAIClient provider = OpenAIOkHttpClient.fromEnv();
+        // The service's tools, by which the model reads back what left its context.
+        List<FunctionDefinition> offered = new ArrayList<>(List.of(READ_LOG));
+        Set<String> own = new HashSet<>();
+        for (ToolDefinition tool : palimpsest.listTools(ListToolsRequest.newBuilder()
+                .setSession(SESSION).setFormat(Format.FORMAT_OPENAI_CHAT).build()).getToolsList()) {
+            own.add(tool.getName());
+            offered.add(FunctionDefinition.builder()
+                    .name(tool.getName())
+                    .description(tool.getDescription())
+                    .parameters(JSON.readValue(tool.getInputSchemaJson().toByteArray(), FunctionParameters.class))
+                    .build());
+        }
         List<ChatCompletionMessageParam> array = new ArrayList<>();
         ByteString etag = ByteString.EMPTY;
         List<MessageInput> next = List.of(asInput(ChatCompletionUserMessageParam.builder().content(text).build()));
@@ -91,8 +126,10 @@ public final class Agent {
                 array.add(JSON.readValue(message.toByteArray(), ChatCompletionMessageParam.class));
             }
             etag = view.getEtag();
-            ChatCompletion response = provider.chat().completions().create(ChatCompletionCreateParams.builder()
-                    .model(MODEL).messages(array).addFunctionTool(READ_LOG).build());
+            ChatCompletionCreateParams.Builder request =
+                    ChatCompletionCreateParams.builder().model(MODEL).messages(array);
+            offered.forEach(request::addFunctionTool);
+            ChatCompletion response = provider.chat().completions().create(request.build());
             // The whole response: its id, model and usage are read from it, so tokens are exact from here on.
             palimpsest.appendMessages(AppendMessagesRequest.newBuilder()
                     .setSession(SESSION).setTarget(TARGET).addMessages(asInput(response)).build());
@@ -102,7 +139,7 @@ public final class Agent {
             }
             next = new ArrayList<>();
             for (var call : said.toolCalls().get()) {
-                next.add(resultOf(palimpsest, call.asFunction()));
+                next.add(answerOf(palimpsest, own, call.asFunction()));
             }
         }
     }

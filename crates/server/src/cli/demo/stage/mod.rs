@@ -18,7 +18,7 @@ use self::grid::runs;
 use self::terminal::Terminal;
 use super::happened::Happened;
 use super::picture::Picture;
-use crate::cli::output::{number, print};
+use crate::cli::output::{number, print, print_line, print_styled};
 
 /// The size of the picture as SVG, and at most of the one that stays in the scrollback.
 const PAGE: (usize, usize) = (110, 34);
@@ -46,7 +46,7 @@ impl Stage {
     pub(super) fn tell(&mut self, happened: &Happened) -> anyhow::Result<()> {
         match self {
             Self::Live(_) => Ok(()),
-            Self::Plain { .. } => print(&format!("{}\n", happened.line())),
+            Self::Plain { .. } => print_line(&happened.line()),
         }
     }
 
@@ -82,7 +82,7 @@ impl Stage {
             }
             out.push('\n');
         }
-        print(&out)
+        print_styled(&out)
     }
 }
 

@@ -1,13 +1,13 @@
-//! Messages without their secrets, before anything is noted of them: a secret that is cut short would
-//! not be known as one any more.
+//! Messages without their secrets. Secrets leave before anything is quoted: the form of one that was cut
+//! short is not recognised any more.
 
-use palimpsest_core::message::{Block, Message, ResultContent, ToolInput};
+use crate::message::{Block, Message, ResultContent, ToolInput};
 
 /// Takes secrets out of a text.
 pub type Redact = fn(&str) -> String;
 
 /// A copy of a message without secrets. Thoughts, pictures and what is unknown are never noted.
-pub(crate) fn message(message: &Message, redact: Redact) -> Message {
+pub fn redacted(message: &Message, redact: Redact) -> Message {
     let mut clean = message.clone();
     for found in &mut clean.blocks {
         block(found, redact);

@@ -1,0 +1,113 @@
+//! A clock that was ahead for a while: what it began, or put off, is not waited for until it is reached.
+
+use std::sync::Arc;
+
+use palimpsest_core::command::{
+    Append, Command, FailMemory, Serve, StartCompaction, StartMemory, UpdateMemory, memory_due,
+    memory_runs,
+};
+use palimpsest_core::event::Asked;
+use palimpsest_core::histories::World;
+use palimpsest_core::ids::{MessageId, Revision, Timestamp};
+use palimpsest_core::message::{Block, Message, Role};
+use palimpsest_core::policy::Policy;
+use palimpsest_core::session::{Author, Strategy};
+use uuid::Uuid;
+
+const HOUR_MS: i64 = 60 * 60 * 1000;
+const NOTES: &str = "# Task specification\nMake the lights blink.\n# Current State\nThey do.\n";
+
+/// A session with much to be noted, or to be summarised.
+fn long() -> World {
+    let mut world = World::with_policy(Policy::default());
+    for number in 0..8_u128 {
+        let role = [Role::User, Role::Assistant][usize::from(number % 2 == 1)];
+        let words = "word ".repeat(4_000);
+        let id = MessageId::new(Uuid::from_u128(number + 1));
+        let message = Message::new(id, role, vec![Block::text(words)]);
+        world.run(Command::Append(Append {
+            messages: vec![Arc::new(message)],
+            ..Append::default()
+        }));
+    }
+    world
+}
+
+/// So long before a time, as a clock shows it that has been set back.
+fn before(time: Timestamp, by_ms: i64) -> Timestamp {
+    Timestamp::from_millis(time.as_millis() - by_ms)
+}
+
+#[test]
+fn an_update_that_a_clock_ahead_began_is_dead() {
+    let mut world = long();
+    world.run(Command::StartMemory(StartMemory));
+    let began = world.session.notes().running.unwrap();
+    let session = &world.session;
+    // Two clocks are never the same.
+    assert!(memory_runs(session, before(began, 500)));
+    let now = before(began, HOUR_MS);
+    assert!(!memory_runs(session, now));
+    assert_eq!(memory_due(session, now), Some(now));
+}
+
+#[test]
+fn a_failure_of_a_clock_ahead_is_tried_again_at_once() {
+    for of_file in [false, true] {
+        let mut world = long();
+        let next = Timestamp::from_millis(10_000);
+        world.run(Command::FailMemory(FailMemory {
+            of_file,
+            detail: "no".into(),
+            next,
+        }));
+        let session = &world.session;
+        assert!(memory_due(session, before(next, 9_000)).is_some_and(|due| due <= next));
+        let now = before(next, HOUR_MS);
+        assert_eq!(
+            memory_due(session, now),
+            Some(now),
+            "of the file: {of_file}"
+        );
+    }
+}
+
+#[test]
+fn a_text_of_a_clock_ahead_is_followed_at_once() {
+    let mut world = long();
+    world.run(Command::UpdateMemory(UpdateMemory {
+        text: NOTES.into(),
+        author: Author::Extractive,
+        upon: 0,
+        source: Revision::new(1),
+        read_to: None,
+        file: None,
+        took_ms: 0,
+    }));
+    let written = world.session.notes().version.as_ref().unwrap().at;
+    let due = |now: Timestamp| memory_due(&world.session, now).unwrap();
+    assert!(due(written) > written, "it rests first");
+    let now = before(written, HOUR_MS);
+    assert_eq!(due(now), now);
+}
+
+#[test]
+fn a_compaction_that_a_clock_ahead_began_is_over() {
+    let mut world = long();
+    world.run(Command::Serve(Serve::default()));
+    world.run(Command::StartCompaction(StartCompaction {
+        asked: Asked::Manual,
+        strategy: Strategy::Model,
+        scope: palimpsest_core::command::Scope::Whole,
+        ahead: false,
+        instructions: None,
+        expected_revision: None,
+        request: None,
+    }));
+    let running = world.session.compactions().running.clone().unwrap();
+    assert!(!running.is_over(running.at));
+    assert!(!running.is_over(before(running.at, 500)));
+    assert!(running.is_over(running.expires));
+    let takes = running.expires.as_millis() - running.at.as_millis();
+    assert!(running.is_over(before(running.at, takes + 1)));
+}

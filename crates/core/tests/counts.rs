@@ -1,0 +1,223 @@
+//! Counts before and after a compaction are about the same things, whatever a provider has reported and
+//! whatever the caller says of its system prompt and tools: a compaction makes a view smaller, and the next
+//! report has what the compaction promised.
+
+use std::sync::Arc;
+
+use palimpsest_core::command::{
+    Append, Command, Decision, FinishCompaction, Made, Rewind, Scope, Serve, StartCompaction,
+};
+use palimpsest_core::event::{Asked, Compacted, Event};
+use palimpsest_core::histories::World;
+use palimpsest_core::ids::MessageId;
+use palimpsest_core::message::{Block, Message, Role, Usage};
+use palimpsest_core::policy::{Policy, Preset};
+use palimpsest_core::session::Strategy as SummaryBy;
+use proptest::prelude::*;
+use uuid::Uuid;
+
+/// A step of a session.
+#[derive(Debug, Clone)]
+enum Step {
+    /// A user says so many words.
+    Say(u16),
+    /// The model answers so many words, with a report that differs from the truth by a share.
+    Answer { words: u16, percent: Option<u16> },
+    /// The caller prepares, and says what its system prompt and tools have.
+    Serve(Option<u64>),
+    /// Someone compacts.
+    Compact,
+    /// The last message leaves.
+    Rewind,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (1..2_000_u16).prop_map(Step::Say),
+        4 => (1..2_000_u16, prop::option::of(5..400_u16))
+            .prop_map(|(words, percent)| Step::Answer { words, percent }),
+        3 => prop::option::of(0..60_000_u64).prop_map(Step::Serve),
+        3 => Just(Step::Compact),
+        1 => Just(Step::Rewind),
+    ]
+}
+
+struct Play {
+    world: World,
+    next: u128,
+}
+
+impl Play {
+    fn new(policy: Policy) -> Self {
+        Self {
+            world: World::with_policy(policy),
+            next: 1 << 64,
+        }
+    }
+
+    fn id(&mut self) -> MessageId {
+        self.next += 1;
+        MessageId::new(Uuid::from_u128(self.next))
+    }
+
+    fn append(&mut self, role: Role, words: u16, usage: Option<Usage>) {
+        let text = "word ".repeat(usize::from(words) * 3);
+        let mut message = Message::new(self.id(), role, vec![Block::text(text)]);
+        message.usage = usage;
+        message.provider_message_id = Some(format!("msg_{}", self.next).into());
+        self.world.run(Command::Append(Append {
+            messages: vec![Arc::new(message)],
+            ..Append::default()
+        }));
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Say(words) => self.append(Role::User, *words, None),
+            Step::Answer { words, percent } => {
+                let tokens = self.world.session.tokens().tokens;
+                let usage = percent.map(|percent| Usage {
+                    input_tokens: (tokens * u64::from(percent) / 100).clamp(1, 190_000),
+                    output_tokens: u64::from(*words),
+                    ..Usage::default()
+                });
+                self.append(Role::Assistant, *words, usage);
+            }
+            Step::Serve(overhead) => self.world.run(Command::Serve(Serve {
+                overhead_tokens: *overhead,
+                ..Serve::default()
+            })),
+            Step::Rewind => {
+                let transcript = self.world.session.transcript();
+                let visible = transcript
+                    .entries()
+                    .filter(|(at, _)| transcript.is_visible(*at));
+                let visible: Vec<MessageId> = visible.map(|(_, entry)| entry.id).collect();
+                let to = visible.iter().rev().nth(1).copied();
+                let rewind = Rewind {
+                    to,
+                    ..Rewind::default()
+                };
+                // One that a summary stands for cannot be the last.
+                let _ = self.world.try_run(Command::Rewind(rewind));
+            }
+            Step::Compact => {
+                self.world.run(Command::Serve(Serve::default()));
+                self.compact();
+            }
+        }
+    }
+
+    /// The compaction, when there is something to compact.
+    fn compact(&mut self) -> Option<Compacted> {
+        let before = self.world.session.tokens().tokens;
+        let started = self
+            .world
+            .try_run(Command::StartCompaction(StartCompaction {
+                asked: Asked::Manual,
+                strategy: SummaryBy::Model,
+                scope: Scope::Whole,
+                ahead: false,
+                instructions: None,
+                expected_revision: None,
+                request: None,
+            }));
+        let Ok(Decision::Events(_)) = started else {
+            return None;
+        };
+        let key = self.world.session.compactions().running.as_ref()?.key;
+        let made = Made {
+            mark: self.id(),
+            summary: self.id(),
+            request: None,
+            attached: Vec::new(),
+        };
+        self.world.run(Command::FinishCompaction(FinishCompaction {
+            key,
+            strategy: SummaryBy::Model,
+            summary: "it was worked".into(),
+            made,
+            model: "m".into(),
+            usage: Usage::default(),
+            took_ms: 1,
+            attempt: 0,
+            hooks: Vec::new(),
+            dropped: None,
+            request: None,
+            commit: None,
+        }));
+        let Event::Compacted(event) = self.world.log.last()?.event.clone() else {
+            return None;
+        };
+        assert_eq!(event.before_tokens, before);
+        assert!(
+            event.after_tokens < before,
+            "{} → {}",
+            before,
+            event.after_tokens
+        );
+        assert_eq!(self.world.session.tokens().tokens, event.after_tokens);
+        self.world.run(Command::Serve(Serve::default()));
+        assert_eq!(self.world.session.tokens().tokens, event.after_tokens);
+        Some(event)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_compaction_makes_a_view_smaller_and_the_next_report_says_the_same(
+        steps in prop::collection::vec(step(), 1..40)
+    ) {
+        let mut play = Play::new(Policy::default());
+        for step in &steps {
+            play.step(step);
+        }
+    }
+}
+
+/// A session of which the provider counted 30,000 tokens of system and tools that nobody told of.
+#[test]
+fn system_and_tools_are_counted_before_and_after() {
+    let mut play = Play::new(Policy::default());
+    for _ in 0..4 {
+        play.append(Role::User, 500, None);
+        let messages = play.world.session.ledger().all.total();
+        let usage = Usage {
+            input_tokens: 30_000 + messages,
+            output_tokens: 0,
+            ..Usage::default()
+        };
+        play.append(Role::Assistant, 1, Some(usage));
+        play.world.run(Command::Serve(Serve::default()));
+    }
+    play.append(Role::User, 5, None);
+    play.world.run(Command::Serve(Serve::default()));
+    let event = play.compact().unwrap();
+    assert!(
+        (29_000..33_000).contains(&event.after_tokens),
+        "{}",
+        event.after_tokens
+    );
+}
+
+#[test]
+fn the_threshold_preset_keeps_exactly_the_last_five_messages() {
+    for words in [100, 4_000] {
+        let mut play = Play::new(Preset::Threshold.policy());
+        for _ in 0..12 {
+            play.append(Role::User, words, None);
+            play.append(Role::Assistant, words, None);
+        }
+        play.world.run(Command::Serve(Serve::default()));
+        let first = play.compact().unwrap();
+        let boundary = play.world.session.compactions().boundaries.last().unwrap();
+        assert_eq!(boundary.left as usize + first.kept.len(), 24);
+        let mut last = first;
+        while let Some(next) = play.compact() {
+            last = next;
+        }
+        assert_eq!(last.kept.len(), 5, "{words} words");
+    }
+}

@@ -1,0 +1,197 @@
+//! Stored content made safe for a terminal.
+//!
+//! Messages, titles, paths, file names and error texts may hold anything, and a terminal obeys control
+//! characters: they set the clipboard, forge links, clear the screen or write over earlier lines. Every
+//! command prints through `output`, which shows such characters as visible escapes.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _, Write};
+
+/// Text of several lines: line breaks and tabs stay.
+pub(super) fn lines(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| is_active(c) && !matches!(c, '\n' | '\t'), rust)
+}
+
+/// Text of one line: line breaks become escapes too, so that no content forges a line of its own.
+pub(super) fn line(text: &str) -> Cow<'_, str> {
+    escaped(text, is_active, rust)
+}
+
+/// A JSON or TOML document. An escape within a string means the same character, so that the document keeps
+/// its meaning.
+pub(super) fn document(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| is_active(c) && !matches!(c, '\n' | '\t'), json)
+}
+
+/// Text of several lines with colours of our own: nothing but colours and weights passes.
+pub(super) fn styled(text: &str) -> Cow<'_, str> {
+    if !text.contains('\u{1b}') {
+        return lines(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\u{1b}') {
+        let (before, from) = rest.split_at(at);
+        out.push_str(&lines(before));
+        let len = style_len(from);
+        if len == 0 {
+            rust(&mut out, '\u{1b}');
+            rest = &from[1..];
+        } else {
+            out.push_str(&from[..len]);
+            rest = &from[len..];
+        }
+    }
+    out.push_str(&lines(rest));
+    Cow::Owned(out)
+}
+
+/// The length of the colour sequence (`ESC [ 1;31 m`) at the start of a text; 0 when there is none.
+fn style_len(text: &str) -> usize {
+    let Some(inner) = text.strip_prefix("\u{1b}[") else {
+        return 0;
+    };
+    let end = inner.find(|c: char| !(c.is_ascii_digit() || c == ';'));
+    end.filter(|end| inner[*end..].starts_with('m'))
+        .map_or(0, |end| "\u{1b}[".len() + end + 1)
+}
+
+/// True if a terminal does something else with the character than to show it: C0, DEL and C1 controls,
+/// Unicode's line breaks, and the characters that reorder text.
+fn is_active(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{206f}'
+        )
+}
+
+fn escaped(text: &str, active: fn(char) -> bool, escape: fn(&mut String, char)) -> Cow<'_, str> {
+    let Some(first) = text.find(active) else {
+        return Cow::Borrowed(text);
+    };
+    let mut out = String::with_capacity(text.len() + 16);
+    out.push_str(&text[..first]);
+    for c in text[first..].chars() {
+        if active(c) {
+            escape(&mut out, c);
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// `\u{1b}`, `\r`.
+fn rust(out: &mut String, c: char) {
+    out.extend(c.escape_default());
+}
+
+/// `\u001b`. Every active character lies in the plane that takes one such escape.
+fn json(out: &mut String, c: char) {
+    // Writing to a string cannot fail.
+    let _ = write!(out, "\\u{:04x}", u32::from(c));
+}
+
+/// Standard output for a document that comes in chunks: raw for files and pipes, escaped on a terminal.
+pub(super) struct Document {
+    out: io::Stdout,
+    escapes: bool,
+    /// The beginning of a character whose rest has not come yet.
+    cut: Vec<u8>,
+}
+
+impl Document {
+    pub(super) fn stdout() -> Self {
+        let out = io::stdout();
+        Self {
+            escapes: out.is_terminal(),
+            out,
+            cut: Vec::new(),
+        }
+    }
+}
+
+impl Write for Document {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.escapes {
+            return self.out.write(bytes);
+        }
+        self.cut.extend_from_slice(bytes);
+        let whole = match std::str::from_utf8(&self.cut) {
+            // What cannot become a character any more is shown as a replacement character.
+            Ok(_) => self.cut.len(),
+            Err(error) if error.error_len().is_some() => self.cut.len(),
+            Err(error) => error.valid_up_to(),
+        };
+        let text = String::from_utf8_lossy(&self.cut[..whole]);
+        self.out.write_all(document(&text).as_bytes())?;
+        self.cut.drain(..whole);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controls_and_reordering_become_visible_and_plain_text_is_left() {
+        let cases = [
+            ("\u{1b}]52;c;aGk=\u{7}", r"\u{1b}]52;c;aGk=\u{7}"),
+            ("\u{1b}]8;;http://x\u{1b}\\y", r"\u{1b}]8;;http://x\u{1b}\y"),
+            ("\u{9b}2J", r"\u{9b}2J"),
+            ("a\rb\u{8}\u{7f}", r"a\rb\u{8}\u{7f}"),
+            ("\u{202e}fdp\u{2066}", r"\u{202e}fdp\u{2066}"),
+            ("a\u{2028}b", r"a\u{2028}b"),
+        ];
+        for (hostile, shown) in cases {
+            assert_eq!(line(hostile), shown);
+            assert_eq!(lines(hostile), shown);
+            assert_eq!(styled(hostile), shown);
+        }
+        assert_eq!(line("a\nb\tc"), r"a\nb\tc");
+        assert_eq!(lines("a\nb\tc"), "a\nb\tc");
+        let plain = "naïve 日本語 👩\u{200d}💻 ─ ┊ é\n";
+        assert!(matches!(lines(plain), Cow::Borrowed(same) if same == plain));
+    }
+
+    #[test]
+    fn a_document_keeps_its_meaning() {
+        let text = "{\"a\": \"\u{9b}2J\u{202e}\u{7f}\",\n\t\"b\": 1}";
+        let shown = document(text);
+        assert!(
+            !shown
+                .chars()
+                .any(|c| is_active(c) && c != '\n' && c != '\t')
+        );
+        let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert_eq!(value(&shown), value(text));
+    }
+
+    #[test]
+    fn only_colours_pass_where_colours_are_our_own() {
+        let text = "\u{1b}[1;31mred\u{1b}[0m \u{1b}[2J \u{1b}[31";
+        let shown = "\u{1b}[1;31mred\u{1b}[0m \\u{1b}[2J \\u{1b}[31";
+        assert_eq!(styled(text), shown);
+    }
+
+    #[test]
+    fn a_character_that_is_cut_between_chunks_is_whole_again() {
+        let mut document = Document {
+            out: io::stdout(),
+            escapes: true,
+            cut: Vec::new(),
+        };
+        let bytes = "é".as_bytes();
+        assert_eq!(document.write(&bytes[..1]).unwrap(), 1);
+        assert_eq!(document.cut, bytes[..1]);
+        assert_eq!(document.write(&bytes[1..]).unwrap(), 1);
+        assert!(document.cut.is_empty());
+    }
+}

@@ -1,0 +1,131 @@
+//! Suggestions for names that are no settings.
+//!
+//! Keys are compared part by part: beginnings that many of them share would make any two alike.
+
+use std::collections::BTreeSet;
+
+use super::settings::VARIABLE_PREFIX;
+
+/// How alike two names must be, of 1.
+const ALIKE: f64 = 0.84;
+/// How many names a hint lists: more than any section has, since the one that was meant may be the last.
+const MAX_LISTED: usize = 32;
+
+/// The candidate that a name is most likely a misspelling of.
+pub(super) fn closest(given: &str, candidates: impl Iterator<Item = String>) -> Option<String> {
+    candidates
+        .map(|candidate| (likeness(given, &candidate), candidate))
+        .filter(|(likeness, _)| *likeness >= ALIKE)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, best)| best)
+}
+
+/// The same as the end of a sentence that says what is wrong. A key that has the sections of another, or
+/// lacks `policy.` before them, is compared with those.
+pub(super) fn did_you_mean(given: &str, candidates: impl Iterator<Item = String>) -> String {
+    let all: BTreeSet<String> = candidates.flat_map(|key| with_sections(&key)).collect();
+    let full = format!("policy.{given}");
+    let asked = [given, full.as_str()];
+    let best = asked.iter().find_map(|asked| {
+        let depth = asked.split('.').count();
+        let same_depth = all.iter().filter(|key| key.split('.').count() == depth);
+        closest(asked, same_depth.cloned())
+    });
+    if let Some(best) = best {
+        return format!(": did you mean {best}?");
+    }
+    // A name without a section is in none: all sections of the policy are no help.
+    let with_section = asked.iter().filter(|_| given.contains('.'));
+    let sections = with_section.filter_map(|asked| asked.rsplit_once('.'));
+    let mut listed = sections.filter_map(|(section, _)| {
+        let inner = all
+            .iter()
+            .filter_map(|key| key.strip_prefix(section)?.strip_prefix('.'));
+        let inner: BTreeSet<&str> = inner.filter_map(|rest| rest.split('.').next()).collect();
+        (!inner.is_empty()).then(|| listed_in(section, inner.iter().copied()))
+    });
+    listed.next().unwrap_or_default()
+}
+
+/// The names of a section as the end of a sentence.
+pub(super) fn listed_in<'a>(section: &str, names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    let shown = names[..names.len().min(MAX_LISTED)].join(", ");
+    let more = if names.len() > MAX_LISTED {
+        ", …"
+    } else {
+        ""
+    };
+    format!(": {section} has {shown}{more}")
+}
+
+/// A key and the sections that it is in: `a.b.c` has `a` and `a.b`.
+fn with_sections(key: &str) -> Vec<String> {
+    let ends = key.match_indices('.').map(|(at, _)| &key[..at]);
+    ends.chain([key]).map(str::to_owned).collect()
+}
+
+/// How alike two keys of the same depth are: as their least similar parts.
+fn likeness(given: &str, candidate: &str) -> f64 {
+    let bare = |name: &'_ str| {
+        name.strip_prefix(VARIABLE_PREFIX)
+            .unwrap_or(name)
+            .to_owned()
+    };
+    let (given, candidate) = (bare(given), bare(candidate));
+    let parts = given.split('.').zip(candidate.split('.'));
+    let alike = parts.map(|(a, b)| part(a, b));
+    alike.fold(1.0, f64::min)
+}
+
+/// How alike two parts are. Jaro-Winkler alone finds short words alike that share few letters.
+fn part(given: &str, candidate: &str) -> f64 {
+    let edits = strsim::osa_distance(given, candidate);
+    let most = (given.chars().count().max(candidate.chars().count()) / 3).max(1);
+    if edits > most {
+        return 0.0;
+    }
+    strsim::jaro_winkler(given, candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEYS: [&str; 8] = [
+        "listen",
+        "quotas.sessions",
+        "quotas.server.sessions",
+        "limits.max_messages",
+        "policy.snip.nudge",
+        "policy.autocompact.enabled",
+        "policy.autocompact.warn_buffer_tokens",
+        "log.level",
+    ];
+
+    fn hint(given: &str) -> String {
+        did_you_mean(given, KEYS.iter().map(|&key| key.to_owned()))
+    }
+
+    #[test]
+    fn a_suggestion_is_a_name_in_the_same_place() {
+        for (given, suggested) in [
+            ("quota", ": did you mean quotas?"),
+            ("limits.max_mesages", ": did you mean limits.max_messages?"),
+            ("snip.nugde", ": did you mean policy.snip.nudge?"),
+            ("policy.autocompct", ": did you mean policy.autocompact?"),
+            ("listn", ": did you mean listen?"),
+        ] {
+            assert_eq!(hint(given), suggested, "{given}");
+        }
+    }
+
+    #[test]
+    fn a_name_like_no_other_gets_the_names_of_its_section() {
+        let listed = ": policy.autocompact has enabled, warn_buffer_tokens";
+        assert_eq!(hint("autocompact.treshold"), listed);
+        assert_eq!(hint("policy.autocompact.treshold"), listed);
+        assert_eq!(hint("policy.foo"), ": policy has autocompact, snip");
+        assert_eq!(hint("nonsense"), "");
+    }
+}

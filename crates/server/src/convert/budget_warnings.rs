@@ -1,0 +1,110 @@
+//! Warnings about the window of a call that succeeded.
+
+use palimpsest_core::command::Skip;
+use palimpsest_core::event::Event;
+use palimpsest_core::policy::WindowHint;
+use palimpsest_core::session::Session;
+use palimpsest_proto::context::v1::{self, WarningCode};
+
+/// The outcome of a compaction, as far as it is worth a warning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CompactionResult {
+    /// None was due, or it made room.
+    None,
+    /// It failed.
+    Failed,
+    /// Nothing that may leave was left.
+    NothingToRemove,
+}
+
+impl CompactionResult {
+    /// From the event that ended it.
+    pub const fn of(event: &Event) -> Self {
+        match event {
+            Event::CompactionFailed(_) => Self::Failed,
+            _ => Self::None,
+        }
+    }
+
+    /// From the reason why there was none.
+    pub const fn of_skip(skip: Skip) -> Self {
+        match skip {
+            Skip::Irreducible
+            | Skip::NothingEligible
+            | Skip::TooLittleInput
+            | Skip::TooLittleGain => Self::NothingToRemove,
+            _ => Self::None,
+        }
+    }
+}
+
+/// The warnings about a window and about what was tried to make room in it.
+pub fn budget_warnings(
+    session: &Session,
+    window: WindowHint,
+    result: CompactionResult,
+) -> Vec<v1::Warning> {
+    let points = session.policy().thresholds(window);
+    let (tokens, auto) = (session.tokens().tokens, &session.policy().autocompact);
+    let failures = session.compactions().failures;
+    let is_paused = auto.enabled && super::compaction::is_paused(session);
+    let is_floor =
+        session.compactions().floor.is_some() || result == CompactionResult::NothingToRemove;
+    let is_over = tokens >= points.compact;
+    let mut warnings = Vec::new();
+    let mut warn = |code: WarningCode, detail: String| {
+        warnings.push(v1::Warning {
+            code: code.into(),
+            detail,
+            ..v1::Warning::default()
+        });
+    };
+    if window.window_tokens.is_none() {
+        warn(
+            WarningCode::WindowAssumed,
+            format!(
+                "The call names no window, so {} tokens are assumed. Set target.window_tokens.",
+                points.window
+            ),
+        );
+    }
+    if tokens >= points.block {
+        warn(
+            WarningCode::OverBlockThreshold,
+            format!(
+                "The view has {tokens} tokens, and requests are to be blocked from {} on. Compact, \
+                 snip or rewind before you send it.",
+                points.block
+            ),
+        );
+    }
+    if is_over && is_floor {
+        warn(
+            WarningCode::Irreducible,
+            format!(
+                "The view has {tokens} tokens, a compaction is due at {}, and nothing that may be \
+                 removed makes enough room. The token breakdown shows what is left.",
+                points.compact
+            ),
+        );
+    }
+    if is_paused {
+        warn(
+            WarningCode::AutoPaused,
+            format!(
+                "Automatic compaction has stopped after {failures} failures in a row. Compact by hand \
+                 or undo to start it again."
+            ),
+        );
+    }
+    if result == CompactionResult::Failed || failures > 0 {
+        warn(
+            WarningCode::CompactionFailed,
+            format!(
+                "A compaction failed, and the view is as it was. Automatic attempts that failed in a \
+                 row: {failures}."
+            ),
+        );
+    }
+    warnings
+}

@@ -1,0 +1,332 @@
+//! One HTTP/2 connection, from its preface to its end, and the calls on it.
+//!
+//! `h2` is used without the layers that `tonic` puts over it: with those a reply that its caller does not take cannot
+//! be ended, neither to free what it holds nor to say why. Here the server sends no more than the caller's window
+//! takes, and the rest stays where it is counted.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::server::{Builder, SendResponse};
+use h2::{Ping, PingPong, Reason, RecvStream, SendStream};
+use http::{Request, Response};
+use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+use tower::Service;
+
+use super::answer::Answer;
+use crate::config::GrpcConfig;
+use crate::net::{Connection, Watched};
+
+/// How long a connection may take to say anything.
+const FIRST_WORD: Duration = Duration::from_secs(10);
+/// How long a connection that is asked to close for its silence may take to do so.
+const LAST_WORD: Duration = Duration::from_secs(1);
+/// Bytes of requests that may be under way in one connection, and in one call.
+const WINDOW: u32 = 1 << 20;
+/// Bytes of a reply that are handed over at one time: what the peer takes is looked at between two.
+const CHUNK: usize = 64 * 1024;
+/// Bytes of headers.
+const MAX_HEADERS: u32 = 32 * 1024;
+/// A reply must be taken at this rate at least, in bytes a second.
+const MIN_RATE: u64 = 64 * 1024;
+
+/// The times of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    max_streams: u32,
+    age: Duration,
+    grace: Duration,
+    keepalive: Duration,
+    keepalive_timeout: Duration,
+    /// How long it may be open without an accepted call.
+    first_call: Duration,
+    stall: Duration,
+}
+
+impl Times {
+    pub(super) fn of(config: &GrpcConfig) -> Self {
+        let millis = Duration::from_millis;
+        Self {
+            max_streams: config.max_streams_per_connection,
+            age: millis(config.max_connection_age_ms),
+            grace: millis(config.max_connection_age_grace_ms),
+            keepalive: millis(config.keepalive_ms),
+            keepalive_timeout: millis(config.keepalive_timeout_ms),
+            first_call: millis(config.first_call_timeout_ms),
+            stall: millis(config.stall_timeout_ms),
+        }
+    }
+
+    /// How long a write may stand still.
+    pub(super) fn stall(&self) -> Duration {
+        self.stall
+    }
+}
+
+/// Serves a connection until it is closed or its time is over.
+pub(super) async fn serve<T, S>(
+    io: Watched<T>,
+    service: S,
+    times: Times,
+    stop: CancellationToken,
+) -> io::Result<()>
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+    S: Service<Request<Body>, Response = Response<Answer>, Error = Infallible>,
+    S: Clone + Send + 'static,
+    S::Future: Send,
+{
+    let connection = Arc::clone(io.place().connection());
+    let heard = io.heard();
+    let mut builder = Builder::new();
+    builder
+        .max_concurrent_streams(times.max_streams)
+        .initial_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .max_header_list_size(MAX_HEADERS)
+        .max_send_buffer_size(2 * CHUNK);
+    let shaken = timeout(FIRST_WORD, builder.handshake(io)).await;
+    let mut h2 = shaken?.map_err(io::Error::other)?;
+    let mut pinger = Pinger::new(h2.ping_pong(), times);
+    let began = Instant::now();
+    let mut closing: Option<Instant> = None;
+    loop {
+        let now = Instant::now();
+        let idle = connection.unproved_for(now);
+        if closing.is_none() && idle.is_some_and(|idle| idle >= times.first_call) {
+            h2.graceful_shutdown();
+            closing = Some(now + LAST_WORD);
+        }
+        if closing.is_none() && now >= began + times.age {
+            h2.graceful_shutdown();
+            closing = Some(now + times.grace);
+        }
+        if closing.is_some_and(|until| now >= until) {
+            return Ok(());
+        }
+        let next = closing.unwrap_or(began + times.age);
+        let left = times.first_call.saturating_sub(idle.unwrap_or_default());
+        let next = if closing.is_none() {
+            next.min(now + left)
+        } else {
+            next
+        };
+        let asked_to_close = async {
+            match closing {
+                None => stop.cancelled().await,
+                Some(_) => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            accepted = h2.accept() => match accepted {
+                None => return Ok(()),
+                Some(accepted) => {
+                    let (request, respond) = accepted.map_err(io::Error::other)?;
+                    let of = (Arc::clone(&connection), times.stall);
+                    tokio::spawn(answer(service.clone(), request, respond, of));
+                }
+            },
+            () = asked_to_close => {
+                h2.graceful_shutdown();
+                // The drain has a deadline of its own.
+                closing = Some(now + times.age);
+            }
+            alive = pinger.next(|| heard.last()) => if !alive {
+                return Ok(());
+            },
+            () = sleep_until(next) => {}
+        }
+    }
+}
+
+/// Asks a silent peer whether it is still there.
+struct Pinger {
+    ping: Option<PingPong>,
+    times: Times,
+    /// When the peer was asked.
+    asked: Option<Instant>,
+}
+
+impl Pinger {
+    fn new(ping: Option<PingPong>, times: Times) -> Self {
+        Self {
+            ping,
+            times,
+            asked: None,
+        }
+    }
+
+    /// Waits until there is something to do, and does it. False when the peer is gone.
+    async fn next(&mut self, heard: impl Fn() -> Instant) -> bool {
+        let Some(ping) = &mut self.ping else {
+            return std::future::pending().await;
+        };
+        let Some(asked) = self.asked else {
+            let due = heard() + self.times.keepalive;
+            sleep_until(due).await;
+            if heard() + self.times.keepalive <= Instant::now() {
+                if ping.send_ping(Ping::opaque()).is_err() {
+                    return false;
+                }
+                self.asked = Some(Instant::now());
+            }
+            return true;
+        };
+        tokio::select! {
+            answered = poll_fn(|cx| ping.poll_pong(cx)) => {
+                self.asked = None;
+                answered.is_ok()
+            }
+            () = sleep_until(asked + self.times.keepalive_timeout) => false,
+        }
+    }
+}
+
+/// Answers one call.
+async fn answer<S>(
+    mut service: S,
+    request: Request<RecvStream>,
+    mut respond: SendResponse<Bytes>,
+    (connection, stall): (Arc<Connection>, Duration),
+) where
+    S: Service<Request<Body>, Response = Response<Answer>, Error = Infallible>,
+{
+    let _call = connection.call();
+    let mut request = request.map(|body| Body::new(Incoming(body)));
+    request.extensions_mut().insert(Arc::clone(&connection));
+    let answered = service.call(request);
+    let response = tokio::select! {
+        biased;
+        _gone = poll_fn(|cx| respond.poll_reset(cx)) => return,
+        response = answered => match response {
+            Ok(response) => response,
+            Err(impossible) => match impossible {},
+        },
+    };
+    let (head, mut body) = response.into_parts();
+    let is_all = body.is_end_stream();
+    let Ok(mut stream) = respond.send_response(Response::from_parts(head, ()), is_all) else {
+        return;
+    };
+    if !is_all {
+        send(&mut body, &mut stream, stall).await;
+    }
+}
+
+/// Sends a body, as fast as its caller takes it. One that is taken too slowly ends with an error, which needs no
+/// window.
+async fn send(body: &mut Answer, stream: &mut SendStream<Bytes>, stall: Duration) {
+    loop {
+        let frame = tokio::select! {
+            biased;
+            _gone = poll_fn(|cx| stream.poll_reset(cx)) => return,
+            frame = body.frame() => frame,
+        };
+        let frame = match frame {
+            None => {
+                let _ = stream.send_data(Bytes::new(), true);
+                return;
+            }
+            Some(Err(_)) => return stream.send_reset(Reason::INTERNAL_ERROR),
+            Some(Ok(frame)) => frame,
+        };
+        let data = match frame.into_data() {
+            Ok(data) => data,
+            Err(frame) => {
+                if let Ok(trailers) = frame.into_trailers() {
+                    let _ = stream.send_trailers(trailers);
+                }
+                return;
+            }
+        };
+        match push(data, stream, stall).await {
+            Pushed::Taken => {}
+            Pushed::Gone => return,
+            Pushed::Stalled => {
+                if let Some(trailers) = body.stalled() {
+                    let _ = stream.send_trailers(trailers);
+                }
+                return;
+            }
+        }
+    }
+}
+
+enum Pushed {
+    Taken,
+    /// The caller is gone.
+    Gone,
+    /// The caller takes nothing, or too little.
+    Stalled,
+}
+
+/// Hands over the bytes of a reply, never more than the caller's window takes.
+async fn push(mut data: Bytes, stream: &mut SendStream<Bytes>, stall: Duration) -> Pushed {
+    let mut until = None;
+    while !data.is_empty() {
+        stream.reserve_capacity(data.len().min(CHUNK));
+        let mut capacity = stream.capacity();
+        if capacity == 0 {
+            let begins = || Instant::now() + stall + slowest(data.len());
+            let until = *until.get_or_insert_with(begins);
+            let more = poll_fn(|cx| stream.poll_capacity(cx));
+            capacity = match tokio::time::timeout_at(until, more).await {
+                Err(_elapsed) => return Pushed::Stalled,
+                Ok(Some(Ok(capacity))) => capacity,
+                Ok(_) => return Pushed::Gone,
+            };
+        }
+        let chunk = data.split_to(capacity.min(data.len()));
+        if stream.send_data(chunk, false).is_err() {
+            return Pushed::Gone;
+        }
+    }
+    Pushed::Taken
+}
+
+/// How long so many bytes may take.
+fn slowest(bytes: usize) -> Duration {
+    Duration::from_secs(bytes as u64 / MIN_RATE)
+}
+
+/// The body of a request.
+struct Incoming(RecvStream);
+
+impl http_body::Body for Incoming {
+    type Data = Bytes;
+    type Error = h2::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
+        match ready!(self.0.poll_data(cx)) {
+            Some(Ok(data)) => {
+                // What is in memory is counted elsewhere.
+                let _ = self.0.flow_control().release_capacity(data.len());
+                Poll::Ready(Some(Ok(Frame::data(data))))
+            }
+            Some(Err(error)) => Poll::Ready(Some(Err(error))),
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}

@@ -1,0 +1,141 @@
+//! Takes in a request as a whole, before anything is done for it: a body that comes slowly keeps nothing but its own
+//! bytes, and what is in it is known before it is decoded.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt as _;
+use tokio::time::{Instant, timeout_at};
+use tonic::body::Body;
+
+use super::budget::Share;
+use super::size::PREFIX_BYTES;
+use crate::errors::ServiceError;
+
+/// The rules of a body.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules {
+    /// Bytes of its message.
+    pub(super) limit: usize,
+    /// How long it may stand still.
+    pub(super) stall: Duration,
+    /// When it must have come.
+    pub(super) until: Instant,
+    /// After so many bytes nothing more is read: enough to say what the call is about.
+    pub(super) enough: Option<usize>,
+}
+
+/// The body of a call with one request, as it came: a prefix, and the message.
+#[derive(Debug)]
+pub(super) struct Received(Bytes);
+
+impl Received {
+    /// The message, unless it is compressed: then it is refused as it is.
+    pub(super) fn message(&self) -> Option<&[u8]> {
+        let (prefix, message) = self.0.split_at_checked(PREFIX_BYTES)?;
+        (prefix[0] == 0).then_some(message)
+    }
+
+    pub(super) fn into_body(self) -> Body {
+        Body::new(http_body_util::Full::new(self.0))
+    }
+}
+
+/// Reads a body. Its bytes are counted in `share` before they are kept.
+pub(super) async fn receive(
+    mut body: Body,
+    rules: Rules,
+    share: &Share,
+    seen: &AtomicU64,
+) -> Result<Received, ServiceError> {
+    let mut bytes = BytesMut::new();
+    let mut announced = None;
+    loop {
+        let until = rules.until.min(Instant::now() + rules.stall);
+        let frame = timeout_at(until, body.frame()).await;
+        let Some(frame) = frame.map_err(|_| ServiceError::DeadlineExceeded)? else {
+            break;
+        };
+        // It was reset, or its connection broke: nobody hears this.
+        let frame = frame.map_err(|_| ServiceError::MalformedRequest)?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        seen.fetch_add(data.len() as u64, Relaxed);
+        share.grow(data.len())?;
+        bytes.extend_from_slice(&data);
+        if announced.is_none()
+            && let Some(prefix) = bytes.first_chunk::<PREFIX_BYTES>()
+        {
+            let [_, length @ ..] = *prefix;
+            let actual = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+            if actual > rules.limit {
+                let limit = rules.limit;
+                return Err(ServiceError::RequestTooLarge { actual, limit });
+            }
+            share.has_room(actual.saturating_sub(bytes.len()))?;
+            announced = Some(actual);
+        }
+        if announced.is_some_and(|announced| bytes.len() > announced + PREFIX_BYTES) {
+            return Err(ServiceError::MalformedRequest);
+        }
+        if rules.enough.is_some_and(|enough| bytes.len() >= enough) {
+            break;
+        }
+    }
+    Ok(Received(bytes.freeze()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::sync::atomic::AtomicU64;
+    use std::task::{Context, Poll};
+
+    use http_body::Frame;
+    use tokio::time::{Sleep, sleep};
+
+    use super::*;
+
+    /// A body of which a byte comes now and then.
+    struct Drip(Duration, Pin<Box<Sleep>>);
+
+    impl http_body::Body for Drip {
+        type Data = Bytes;
+        type Error = tonic::Status;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
+            std::task::ready!(self.1.as_mut().poll(cx));
+            let next = Instant::now() + self.0;
+            self.1.as_mut().reset(next);
+            Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[0])))))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_drips_ends_at_the_servers_own_deadline() {
+        let began = Instant::now();
+        let rules = |stall: u64| Rules {
+            limit: 1_000,
+            stall: Duration::from_secs(stall),
+            until: Instant::now() + Duration::from_mins(1),
+            enough: None,
+        };
+        let drip = |every: u64| {
+            let every = Duration::from_secs(every);
+            Body::new(Drip(every, Box::pin(sleep(every))))
+        };
+        let seen = AtomicU64::new(0);
+        let share = Share::default();
+        let ended = receive(drip(20), rules(30), &share, &seen).await;
+        assert!(matches!(ended, Err(ServiceError::DeadlineExceeded)));
+        assert_eq!(began.elapsed(), Duration::from_mins(1));
+        let ended = receive(drip(40), rules(30), &share, &seen).await;
+        assert!(matches!(ended, Err(ServiceError::DeadlineExceeded)));
+        assert_eq!(began.elapsed(), Duration::from_secs(90));
+    }
+}

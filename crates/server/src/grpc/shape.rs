@@ -1,0 +1,349 @@
+//! The size of a request once it is decoded, estimated before it is: an entry of two bytes may become a struct of
+//! hundreds. One pass over the bytes, by the contract's descriptors.
+
+use std::collections::HashMap;
+
+use palimpsest_proto::FILE_DESCRIPTOR_SET;
+use prost_reflect::{DescriptorPool, FieldDescriptor, Kind, MessageDescriptor};
+
+/// A `String`, `Bytes` or `Vec` without its content, and the entry of a map, as far as both are roughly known.
+const HEAP: usize = 32;
+const MAP_ENTRY: usize = 96;
+/// A scalar in its `Option`.
+const SCALAR: usize = 16;
+/// A list may have twice the room that it needs.
+const GROWTH: usize = 2;
+/// `prost` decodes no deeper.
+const MAX_DEPTH: usize = 100;
+/// The names of the fields that say which session or project a request is about.
+const NAMING: [&str; 2] = ["session", "parent"];
+
+/// Requests of the contract's methods, by their paths.
+#[derive(Debug)]
+pub(super) struct Shapes {
+    methods: HashMap<String, Shape>,
+    messages: Vec<Fields>,
+}
+
+/// The request of one method.
+#[derive(Debug, Clone)]
+pub(super) struct Shape {
+    message: usize,
+    /// The numbers of the fields that lead to its resource name.
+    naming: Vec<u32>,
+}
+
+#[derive(Debug, Default)]
+struct Fields {
+    /// Bytes of the struct.
+    size: usize,
+    of: HashMap<u32, Field>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Field {
+    is_list: bool,
+    is: Is,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Is {
+    Scalar,
+    Bytes,
+    Message(usize),
+}
+
+/// A request has more in it than the server would decode.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooMuch;
+
+impl Shapes {
+    /// The shapes of all methods.
+    pub(super) fn new() -> Self {
+        let mut shapes = Self {
+            methods: HashMap::new(),
+            messages: Vec::new(),
+        };
+        let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET);
+        let pool = pool.expect("the contract's descriptors are in the binary");
+        let mut known = HashMap::new();
+        for service in pool.services() {
+            for method in service.methods() {
+                let path = format!("/{}/{}", service.full_name(), method.name());
+                let input = method.input();
+                let shape = Shape {
+                    message: shapes.add(&input, &mut known),
+                    naming: naming(&input),
+                };
+                shapes.methods.insert(path, shape);
+            }
+        }
+        shapes
+    }
+
+    /// The shape of a method's request.
+    pub(super) fn of(&self, path: &str) -> Option<&Shape> {
+        self.methods.get(path)
+    }
+
+    fn add(&mut self, message: &MessageDescriptor, known: &mut HashMap<String, usize>) -> usize {
+        if let Some(index) = known.get(message.full_name()) {
+            return *index;
+        }
+        let index = self.messages.len();
+        known.insert(message.full_name().to_owned(), index);
+        self.messages.push(Fields::default());
+        let field = |field: FieldDescriptor| {
+            let is = match field.kind() {
+                Kind::Message(inner) => Is::Message(self.add(&inner, known)),
+                Kind::String | Kind::Bytes => Is::Bytes,
+                _ => Is::Scalar,
+            };
+            let is_list = field.is_list() || field.is_map();
+            (field.number(), Field { is_list, is })
+        };
+        let of = message.fields().map(field).collect();
+        self.messages[index] = Fields {
+            size: size(message, &mut Vec::new()),
+            of,
+        };
+        index
+    }
+
+    /// The bytes that a message takes once it is decoded, roughly; more than `limit` are not counted. What is not well
+    /// formed ends the count: the decoder says so.
+    pub(super) fn decoded(
+        &self,
+        shape: &Shape,
+        message: &[u8],
+        limit: usize,
+    ) -> Result<usize, TooMuch> {
+        let mut count = Count {
+            shapes: self,
+            bytes: 0,
+            limit,
+        };
+        count.add(self.messages[shape.message].size)?;
+        count.message(shape.message, message, 0)?;
+        Ok(count.bytes)
+    }
+}
+
+/// A pass over a message.
+struct Count<'a> {
+    shapes: &'a Shapes,
+    bytes: usize,
+    limit: usize,
+}
+
+impl Count<'_> {
+    fn add(&mut self, bytes: usize) -> Result<(), TooMuch> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > self.limit {
+            return Err(TooMuch);
+        }
+        Ok(())
+    }
+
+    fn message(&mut self, index: usize, bytes: &[u8], depth: usize) -> Result<(), TooMuch> {
+        if depth > MAX_DEPTH {
+            return Ok(());
+        }
+        let shapes = self.shapes;
+        let fields = &shapes.messages[index];
+        for (number, value) in Wire(bytes) {
+            let Some(field) = fields.of.get(&number) else {
+                continue;
+            };
+            match (field.is, value) {
+                (Is::Message(inner), Some(value)) => {
+                    let size = shapes.messages[inner].size;
+                    let entry = if field.is_list { GROWTH } else { 1 };
+                    self.add(size * entry)?;
+                    self.message(inner, value, depth + 1)?;
+                }
+                (Is::Bytes, Some(value)) => {
+                    let entry = if field.is_list { GROWTH * HEAP } else { 0 };
+                    self.add(value.len() + entry)?;
+                }
+                // Packed: a number of one byte takes as much as any other.
+                (Is::Scalar, Some(value)) => self.add(value.len() * GROWTH * SCALAR / 2)?,
+                (Is::Scalar, None) if field.is_list => self.add(GROWTH * SCALAR)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The fields of a message: their numbers, and what is in those that say their length.
+struct Wire<'a>(&'a [u8]);
+
+impl<'a> Iterator for Wire<'a> {
+    type Item = (u32, Option<&'a [u8]>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let tag = self.varint()?;
+        let number = u32::try_from(tag >> 3).ok()?;
+        let value = match tag & 7 {
+            0 => {
+                self.varint()?;
+                None
+            }
+            1 => self.bytes(8).map(|_| None)?,
+            5 => self.bytes(4).map(|_| None)?,
+            2 => {
+                let len = usize::try_from(self.varint()?).ok()?;
+                Some(self.bytes(len)?)
+            }
+            // A group begins or ends: the contract has none, and what is in it are fields that nobody knows.
+            3 | 4 => None,
+            _ => return None,
+        };
+        Some((number, value))
+    }
+}
+
+impl<'a> Wire<'a> {
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0_u64;
+        for (at, byte) in self.0.iter().take(10).enumerate() {
+            value |= u64::from(byte & 0x7f).checked_shl(7 * u32::try_from(at).ok()?)?;
+            if byte & 0x80 == 0 {
+                self.0 = &self.0[at + 1..];
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+}
+
+impl Shape {
+    /// The resource name in a request, or in as much of it as is there.
+    pub(super) fn name<'a>(&self, message: &'a [u8]) -> &'a str {
+        let mut within = message;
+        for number in &self.naming {
+            // The last one counts, as it does for the decoder.
+            let found = Wire(within).filter(|(found, _)| found == number).last();
+            let Some((_, Some(value))) = found else {
+                return "";
+            };
+            within = value;
+        }
+        if self.naming.is_empty() {
+            return "";
+        }
+        str::from_utf8(within).unwrap_or("")
+    }
+}
+
+fn naming(input: &MessageDescriptor) -> Vec<u32> {
+    for name in NAMING {
+        let Some(field) = input.get_field_by_name(name) else {
+            continue;
+        };
+        match field.kind() {
+            Kind::String => return vec![field.number()],
+            // An update holds the session that it is about; a creation has `parent` too.
+            Kind::Message(inner) if input.get_field_by_name("parent").is_none() => {
+                let name = inner.get_field_by_name("name");
+                return name.map_or_else(Vec::new, |name| vec![field.number(), name.number()]);
+            }
+            _ => {}
+        }
+    }
+    Vec::new()
+}
+
+/// Bytes of the struct of a message. Those that may hold themselves are boxed.
+fn size(message: &MessageDescriptor, within: &mut Vec<String>) -> usize {
+    if within.iter().any(|name| name == message.full_name()) {
+        return SCALAR;
+    }
+    within.push(message.full_name().to_owned());
+    let mut of = |field: &FieldDescriptor| match field.kind() {
+        _ if field.is_map() => MAP_ENTRY,
+        _ if field.is_list() => HEAP,
+        Kind::String | Kind::Bytes => HEAP,
+        Kind::Message(inner) => size(&inner, within) + SCALAR / 2,
+        _ => SCALAR,
+    };
+    let plain = message.fields().filter(|field| {
+        let oneof = field.containing_oneof();
+        oneof.is_none_or(|oneof| oneof.is_synthetic())
+    });
+    let mut total: usize = plain.map(|field| of(&field)).sum();
+    for oneof in message.oneofs().filter(|oneof| !oneof.is_synthetic()) {
+        let largest = oneof.fields().map(|field| of(&field)).max();
+        total += largest.unwrap_or(0) + SCALAR / 2;
+    }
+    within.pop();
+    total
+}
+
+#[cfg(test)]
+mod tests {
+    use palimpsest_proto::context::v1::{
+        AppendMessagesRequest, MessageInput, Session, UpdateSessionRequest,
+    };
+    use prost::Message as _;
+
+    use super::*;
+
+    const APPEND: &str = "/palimpsest.context.v1.ContextService/AppendMessages";
+
+    #[test]
+    fn empty_entries_count_as_what_they_become() {
+        let shapes = Shapes::new();
+        let shape = shapes.of(APPEND).unwrap();
+        let request = AppendMessagesRequest {
+            session: "projects/p/sessions/s".into(),
+            messages: vec![MessageInput::default(); 1_000],
+            ..Default::default()
+        };
+        let bytes = request.encode_to_vec();
+        let decoded = shapes.decoded(shape, &bytes, usize::MAX).unwrap();
+        let real = 1_000 * size_of::<MessageInput>();
+        assert!((real / 2..real * 6).contains(&decoded), "{decoded}, {real}");
+        assert_eq!(shapes.decoded(shape, &bytes, 100_000), Err(TooMuch));
+        assert_eq!(shape.name(&bytes), "projects/p/sessions/s");
+    }
+
+    #[test]
+    fn what_a_request_is_about_is_found_in_each() {
+        let shapes = Shapes::new();
+        for (path, shape) in &shapes.methods {
+            assert!(!shape.naming.is_empty(), "{path}");
+        }
+        let update = shapes.of("/palimpsest.context.v1.SessionService/UpdateSession");
+        let request = UpdateSessionRequest {
+            session: Some(Session {
+                name: "projects/p/sessions/s".into(),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        assert_eq!(
+            update.unwrap().name(&request.encode_to_vec()),
+            "projects/p/sessions/s"
+        );
+    }
+
+    #[test]
+    fn bytes_that_are_no_message_end_the_count() {
+        let shapes = Shapes::new();
+        let shape = shapes.of(APPEND).unwrap();
+        for len in 0..300 {
+            let noise: Vec<u8> = (0..len).map(|n: u32| (n * 37 % 251) as u8).collect();
+            assert!(shapes.decoded(shape, &noise, 1 << 20).is_ok());
+            shape.name(&noise);
+        }
+        assert!(shapes.decoded(shape, &[0xff; 64], 1 << 20).is_ok());
+    }
+}

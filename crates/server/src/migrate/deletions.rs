@@ -1,0 +1,144 @@
+//! Sessions that were moved before and that somebody has deleted in one of the two stores since.
+
+use std::fmt;
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use palimpsest_core::ids::{ProjectId, SessionKey};
+use palimpsest_store::{Head, Position};
+
+use super::record::Known;
+use super::{MigrateError, PARALLEL, Record, Side};
+
+/// How long the rest of a deleted session may take to go.
+const PATIENCE: Duration = Duration::from_mins(2);
+/// Sessions that an error names.
+const NAMED: usize = 10;
+
+/// The treatment of sessions that were deleted in one store since they were moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Deletions {
+    /// Nothing is moved, and the error names them.
+    #[default]
+    Refuse,
+    /// They are deleted in the other store too.
+    Mirror,
+    /// They stay where they are, and those of the source are moved again.
+    Keep,
+}
+
+/// A session that was in both stores and is in one alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deleted {
+    session: SessionKey,
+    in_source: bool,
+    /// Where it stands in the other store.
+    left: Position,
+    /// Whether it has changed there since it was moved.
+    has_grown: bool,
+}
+
+/// Those that were found, as an error names them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found(Vec<Deleted>);
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, deleted) in self.0.iter().take(NAMED).enumerate() {
+            let separator = if index == 0 { "" } else { ", " };
+            let store = if deleted.in_source {
+                "source"
+            } else {
+                "target"
+            };
+            write!(f, "{separator}{} (in the {store})", deleted.session)?;
+        }
+        match self.0.len().saturating_sub(NAMED) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
+/// Finds what was deleted since it was moved, and deletes it in the other store too if that is wanted. Says how many.
+pub(super) async fn settle(
+    (from, to): (&Side, &Side),
+    project: Option<&ProjectId>,
+    record: &Record,
+    deletions: Deletions,
+) -> Result<u64, MigrateError> {
+    let known = record.known();
+    let known = known.filter(|(key, _)| project.is_none_or(|it| key.project == *it));
+    let looks = known.map(|(key, known)| look(from, to, key, known));
+    let found = stream::iter(looks).buffer_unordered(PARALLEL);
+    let found = found.try_filter_map(async |found| Ok(found));
+    let mut found: Vec<Deleted> = found.try_collect().await?;
+    found.sort_by(|a, b| a.session.cmp(&b.session));
+    match deletions {
+        Deletions::Keep => return Ok(0),
+        Deletions::Refuse if !found.is_empty() => {
+            return Err(MigrateError::Deleted(found.len(), Found(found)));
+        }
+        Deletions::Refuse | Deletions::Mirror => {}
+    }
+    // All of them before the first: a refusal leaves both stores as they are.
+    let grown: Vec<_> = found.iter().filter(|it| it.has_grown).cloned().collect();
+    if !grown.is_empty() {
+        return Err(MigrateError::Grown(grown.len(), Found(grown)));
+    }
+    for deleted in &found {
+        let side = if deleted.in_source { to } else { from };
+        delete(side, deleted).await?;
+    }
+    Ok(found.len() as u64)
+}
+
+async fn look(
+    from: &Side,
+    to: &Side,
+    key: &SessionKey,
+    known: Known,
+) -> Result<Option<Deleted>, MigrateError> {
+    let is = |head: &Head, incarnation| head.incarnation == incarnation;
+    let source = from
+        .log
+        .head(key)
+        .await?
+        .filter(|head| is(head, known.source));
+    let target = to
+        .log
+        .head(key)
+        .await?
+        .filter(|head| is(head, known.target));
+    let deleted = |in_source, left: &Head| Deleted {
+        session: key.clone(),
+        in_source,
+        left: left.position(),
+        has_grown: left.revision != known.revision,
+    };
+    Ok(match (source, target) {
+        (Some(left), None) => Some(deleted(false, &left)),
+        (None, Some(left)) => Some(deleted(true, &left)),
+        _ => None,
+    })
+}
+
+async fn delete(side: &Side, deleted: &Deleted) -> Result<(), MigrateError> {
+    let key = &deleted.session;
+    let failed = |error| MigrateError::Session(key.clone(), error);
+    let check = |session: &palimpsest_core::session::Session| {
+        if session.about().hold.is_empty() {
+            return Ok(());
+        }
+        let what = "is on hold: lift the hold first";
+        Err(palimpsest_core::command::Rejection::invalid(
+            "session", what,
+        ))
+    };
+    let gone = side.sessions.delete(key, Some(deleted.left), check);
+    gone.await.map_err(failed)?;
+    if side.sessions.removed(key, PATIENCE).await.map_err(failed)? {
+        return Ok(());
+    }
+    Err(MigrateError::Changed(key.clone()))
+}

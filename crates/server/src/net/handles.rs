@@ -1,0 +1,115 @@
+//! The limit of file handles, and the part of it that connections may use.
+
+/// The part of the limit that connections leave to the store, to files and to clients of our own: one in so many.
+const RESERVED_PART: usize = 4;
+const MIN_RESERVE: usize = 32;
+const MAX_RESERVE: usize = 1_024;
+/// The connections of the admin port at most. Probes and scrapes need a few.
+const MAX_ADMIN: usize = 64;
+/// The part of all connections that the admin port may have: one in so many.
+const ADMIN_PART: usize = 16;
+
+/// Raises the soft limit of file handles to the hard one. Returns the limit from then on, if the system has one.
+///
+/// The soft limit of most systems is 1,024, for the sake of programs that use `select`.
+pub fn raise_limit() -> Option<u64> {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let limit = getrlimit(Resource::Nofile);
+        if limit.current == limit.maximum {
+            return limit.current;
+        }
+        let raised = Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        };
+        match setrlimit(Resource::Nofile, raised) {
+            Ok(()) => limit.maximum,
+            Err(error) => {
+                tracing::warn!(%error, "failed to raise the limit of file handles");
+                limit.current
+            }
+        }
+    }
+    #[cfg(not(unix))]
+    None
+}
+
+/// The limit of file handles as it is.
+fn limit() -> Option<u64> {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Resource, getrlimit};
+        getrlimit(Resource::Nofile).current
+    }
+    #[cfg(not(unix))]
+    None
+}
+
+/// Connections that each port may have at one time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    /// Of the gRPC port.
+    pub grpc: usize,
+    /// Of the admin port.
+    pub admin: usize,
+}
+
+impl Share {
+    /// The share of this process where `max_connections` are configured for gRPC. A lower limit of file handles
+    /// leaves fewer, and is logged.
+    pub fn of_process(max_connections: usize) -> Self {
+        let limit = limit();
+        let share = Self::of(limit, max_connections);
+        tracing::info!(
+            file_handles = limit,
+            grpc_connections = share.grpc,
+            admin_connections = share.admin,
+            "connections are limited"
+        );
+        if share.grpc < max_connections {
+            tracing::warn!(
+                max_connections,
+                "the limit of file handles allows fewer than grpc.max_connections: raise it (ulimit -n)"
+            );
+        }
+        share
+    }
+
+    fn of(limit: Option<u64>, max_connections: usize) -> Self {
+        let limit = limit.and_then(|limit| usize::try_from(limit).ok());
+        let limit = limit.unwrap_or(usize::MAX);
+        let reserve = (limit / RESERVED_PART).clamp(MIN_RESERVE, MAX_RESERVE);
+        let connections = limit.saturating_sub(reserve).max(2);
+        // A part of its own: a flood of one port must not keep out who probes the other.
+        let admin = (connections / ADMIN_PART).clamp(1, MAX_ADMIN);
+        Self {
+            grpc: max_connections.min(connections - admin),
+            admin,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_handles_to_the_store() {
+        let share = |limit| Share::of(limit, 4_096);
+        let Share { grpc, admin } = share(Some(1_024));
+        assert_eq!((grpc, admin), (720, 48));
+        assert_eq!(grpc + admin, 1_024 - 256);
+        assert_eq!(share(Some(1 << 20)).grpc, 4_096);
+        assert_eq!(
+            share(None),
+            Share {
+                grpc: 4_096,
+                admin: 64
+            }
+        );
+        let Share { grpc, admin } = share(Some(16));
+        assert_eq!((grpc, admin), (1, 1));
+    }
+}

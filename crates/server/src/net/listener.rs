@@ -1,0 +1,177 @@
+//! Accepts connections.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::sleep;
+
+use super::open::CLOSING;
+use super::{Connections, Place, Watched};
+
+/// How long to wait when no connection can be accepted, for example because there are no file
+/// descriptors left: trying again at once would keep a core busy.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a connection of the admin port may be silent, and a write to it stand still.
+const ADMIN_IDLE: Duration = Duration::from_secs(30);
+
+/// Where the connections of one port come in.
+#[derive(Debug)]
+pub(crate) struct Door {
+    listener: TcpListener,
+    connections: Connections,
+    /// File handles, which a connection that was closed for another one still has for a moment.
+    handles: Arc<Semaphore>,
+    max_handshakes: Option<usize>,
+}
+
+/// A connection that was let in. The parts are dropped in this order: first its handle.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    pub(crate) stream: TcpStream,
+    pub(crate) place: Place,
+    pub(crate) handle: OwnedSemaphorePermit,
+}
+
+impl Door {
+    /// Lets in as many as `connections` may be; `max_handshakes` is said where they begin with one.
+    pub(crate) fn new(
+        listener: TcpListener,
+        connections: Connections,
+        max_handshakes: Option<usize>,
+    ) -> Self {
+        Self {
+            listener,
+            handles: Arc::new(Semaphore::new(connections.max() + CLOSING)),
+            connections,
+            max_handshakes,
+        }
+    }
+
+    /// The next connection that finds a place. One that finds none is closed rather than left to wait: its client
+    /// looks for another replica.
+    pub(crate) async fn accept(&self) -> Accepted {
+        loop {
+            let handle = Arc::clone(&self.handles).acquire_owned().await;
+            let handle = handle.expect("it is never closed");
+            let stream = accept(&self.listener).await;
+            if let Some(place) = self.connections.enter(self.max_handshakes) {
+                return Accepted {
+                    stream,
+                    place,
+                    handle,
+                };
+            }
+            let max = self.connections.max();
+            tracing::warn!(max, "all connections are in use: a new one was refused");
+        }
+    }
+}
+
+async fn accept(listener: &TcpListener) -> TcpStream {
+    loop {
+        let error = match listener.accept().await {
+            Ok((stream, _)) => match stream.set_nodelay(true) {
+                // Without it a reply of 64 KiB waits 40 ms for an acknowledgement.
+                Ok(()) => return stream,
+                // It is gone already.
+                Err(_) => continue,
+            },
+            Err(error) => error,
+        };
+        let of_one_connection = matches!(
+            error.kind(),
+            io::ErrorKind::ConnectionAborted
+                | io::ErrorKind::ConnectionRefused
+                | io::ErrorKind::ConnectionReset
+        );
+        if !of_one_connection {
+            tracing::warn!(%error, "no connection can be accepted: trying again");
+            sleep(ACCEPT_PAUSE).await;
+        }
+    }
+}
+
+/// The door of the admin port, as `axum` knocks at it.
+#[derive(Debug)]
+pub(crate) struct AdminListener(Door);
+
+impl AdminListener {
+    pub(crate) fn new(door: Door) -> Self {
+        Self(door)
+    }
+}
+
+impl axum::serve::Listener for AdminListener {
+    type Io = Watched<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, SocketAddr) {
+        let accepted = self.0.accept().await;
+        let from = accepted.stream.peer_addr();
+        let from = from.unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
+        let Accepted {
+            stream,
+            place,
+            handle,
+        } = accepted;
+        let io = Watched::new(stream, ADMIN_IDLE, place, handle).with_idle(ADMIN_IDLE);
+        (io, from)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.listener.local_addr()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn accepted_connections_do_not_delay_and_end_when_they_are_silent() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let door = Door::new(listener, Connections::new(1), None);
+        let _client = TcpStream::connect(address).await.unwrap();
+        let accepted = door.accept().await;
+        assert!(accepted.stream.nodelay().unwrap());
+        let Accepted {
+            stream,
+            place,
+            handle,
+        } = accepted;
+        let short = Duration::from_millis(10);
+        let mut io = Watched::new(stream, short, place, handle).with_idle(short);
+        let error = io.read_u8().await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn a_new_connection_takes_the_place_of_a_silent_one() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let door = Door::new(listener, Connections::new(1), None);
+        let mut silent = TcpStream::connect(address).await.unwrap();
+        let Accepted {
+            stream,
+            place,
+            handle,
+        } = door.accept().await;
+        let mut first = Watched::new(stream, Duration::MAX, place, handle);
+        let _other = TcpStream::connect(address).await.unwrap();
+        let _second = door.accept().await;
+        assert_eq!(
+            first.read_u8().await.unwrap_err().kind(),
+            io::ErrorKind::TimedOut
+        );
+        drop(first);
+        assert_eq!(silent.read(&mut [0]).await.unwrap(), 0, "it was closed");
+    }
+}

@@ -1,0 +1,72 @@
+//! The running summary stands in for another one as long as it is up to date. Whoever compacts by hand wants
+//! room: a running summary that is behind keeps all that came since word for word.
+
+use palimpsest_core::command::Scope;
+use palimpsest_core::event::{Asked, Event};
+use palimpsest_core::ids::SessionKey;
+use palimpsest_core::session::{Session, Strategy};
+
+use super::{Ended, Wanted, compact, patience};
+use crate::errors::ServiceError;
+use crate::services::Service;
+
+/// Returns the same wish, without the running summary where a summary from structure leaves a view that is
+/// smaller by more than the recent messages that the policy lets the running one keep word for word. A
+/// model's summary is about as long as the one from structure, so no model is asked for the comparison.
+pub(super) async fn choose(
+    service: &Service,
+    key: &SessionKey,
+    wanted: &Wanted,
+) -> Result<Wanted, ServiceError> {
+    let mut chosen = wanted.clone();
+    let has_choice = wanted.asked == Asked::Manual && wanted.strategy.is_none();
+    if !has_choice || !wanted.takes_memory() {
+        return Ok(chosen);
+    }
+    let look = |session: &Session| {
+        let word_for_word = u64::from(session.policy().session_memory.keep_max_tokens);
+        let first = session.policy().autocompact.session_memory_first;
+        let is_there = first && session.notes().written().is_some();
+        is_there.then_some(word_for_word)
+    };
+    let Some(word_for_word) = service.sessions.read(key, look).await? else {
+        return Ok(chosen);
+    };
+    if !wanted.dry_run {
+        patience::for_notes(service, key).await?;
+    }
+    let memory = foreseen(service, key, wanted, Strategy::SessionMemory).await?;
+    let structure = foreseen(service, key, wanted, Strategy::Extractive).await?;
+    chosen.skips_memory = match (memory, structure) {
+        (Some(memory), Some(structure)) => structure.saturating_add(word_for_word) < memory,
+        (memory, _) => memory.is_none(),
+    };
+    Ok(chosen)
+}
+
+/// The tokens that a strategy would leave; none where it cannot act.
+async fn foreseen(
+    service: &Service,
+    key: &SessionKey,
+    wanted: &Wanted,
+    strategy: Strategy,
+) -> Result<Option<u64>, ServiceError> {
+    let rehearsal = Wanted {
+        strategy: Some(strategy),
+        scope: Scope::Whole,
+        request: None,
+        expected_revision: None,
+        dry_run: true,
+        ..wanted.clone()
+    };
+    let tell = |_: &Session, ended: &Ended| {
+        Ok(match ended {
+            Ended::Event(event, _) => match &**event {
+                Event::Compacted(compacted) => Some(compacted.after_tokens),
+                _ => None,
+            },
+            _ => None,
+        })
+    };
+    Box::pin(compact(service, key, &rehearsal, tell)).await
+}

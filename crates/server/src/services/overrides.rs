@@ -1,0 +1,64 @@
+//! The model and the instructions that a call gives for its own compaction.
+
+use palimpsest_proto::context::v1;
+
+use super::Service;
+use crate::errors::ServiceError;
+
+/// The error for a model where the server has none.
+pub(super) const NO_MODEL: &str = "asks for a model, and this server has none: set summarizer.provider, \
+                                   summarizer.model and its key in the server's configuration, or ask \
+                                   for EXTRACTIVE";
+/// The most bytes of a call's own instructions.
+const MAX_INSTRUCTION_BYTES: usize = 16 * 1024;
+/// The most bytes of a model's name.
+const MAX_MODEL_BYTES: usize = 256;
+
+/// The model and the instructions of one call.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Overrides {
+    /// The model that writes the summary; none leaves it to the policy.
+    pub(super) model: Option<String>,
+    /// For this summary alone.
+    pub(super) instructions: Option<String>,
+}
+
+impl Overrides {
+    /// Reads them from the field with this name.
+    pub(super) fn read(
+        service: &Service,
+        field: &str,
+        overrides: Option<&v1::CompactionOverrides>,
+    ) -> Result<Self, ServiceError> {
+        let Some(overrides) = overrides else {
+            return Ok(Self::default());
+        };
+        let given = |text: &str| (!text.trim().is_empty()).then(|| text.to_owned());
+        let read = Self {
+            model: given(&overrides.model),
+            instructions: given(&overrides.instructions),
+        };
+        let at_most = |text: Option<&String>, name: &str, limit: usize| match text {
+            Some(text) if text.len() > limit => Err(ServiceError::invalid(
+                format!("{field}.{name}"),
+                format!("must have at most {limit} bytes"),
+            )),
+            _ => Ok(()),
+        };
+        if read.model.is_some() && service.models.is_none() {
+            return Err(ServiceError::invalid(format!("{field}.model"), NO_MODEL));
+        }
+        at_most(read.model.as_ref(), "model", MAX_MODEL_BYTES)?;
+        if let (Some(models), Some(name)) = (&service.models, &read.model)
+            && !models.allow(name)
+        {
+            return Err(ServiceError::ModelNotAllowed {
+                field: format!("{field}.model"),
+                model: name.clone(),
+            });
+        }
+        let instructions = read.instructions.as_ref();
+        at_most(instructions, "instructions", MAX_INSTRUCTION_BYTES)?;
+        Ok(read)
+    }
+}

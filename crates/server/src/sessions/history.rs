@@ -1,0 +1,95 @@
+//! The history that a reader of several steps goes by: a position holds all of it up to there.
+
+use palimpsest_core::ids::SessionKey;
+use palimpsest_store::Position;
+
+use super::{Sessions, SessionsError};
+
+impl Sessions {
+    /// Fails unless the log still holds a position. A reader that takes several steps calls it after the last one:
+    /// histories that hold the same position are the same up to there, so nothing of another one was mixed in.
+    pub async fn confirm(&self, key: &SessionKey, read: Position) -> Result<(), SessionsError> {
+        let head = self.log.head(key).await?;
+        let now = head.ok_or_else(|| SessionsError::NotFound(key.clone()))?;
+        let now = now.position();
+        if now.agrees(read) {
+            return Ok(());
+        }
+        if now.incarnation == read.incarnation && now.revision > read.revision {
+            // Where appends have no token, no engine can go back behind one.
+            let holds = read.token == 0 || !self.log.read(key, read, 1).await?.is_empty();
+            if holds {
+                return Ok(());
+            }
+        }
+        Err(SessionsError::HistoryChanged(key.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use palimpsest_core::command::{Create, Rejection};
+    use palimpsest_core::ids::{Revision, Timestamp};
+    use palimpsest_core::limits::Limits;
+    use palimpsest_core::session::Session;
+    use palimpsest_store::memory::MemoryLog;
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::sessions::{Missing, Policies};
+
+    fn sessions() -> Sessions {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_000)));
+        let (log, limits) = (Arc::new(MemoryLog::new()), Arc::new(Limits::default()));
+        Sessions::new(log, clock, limits, Policies::default(), 1 << 20)
+    }
+
+    async fn create(sessions: &Sessions, key: &SessionKey) -> Position {
+        let create = Missing::Create(Create::default());
+        let written = sessions.write(key, &create, |_| Ok(()), |_, ()| Ok(()));
+        written.await.unwrap();
+        sessions.position(key).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_session_created_again_is_not_deleted_for_what_the_one_before_it_was() {
+        let sessions = sessions();
+        let key = SessionKey::parse("projects/p/sessions/s").unwrap();
+        let anyway = |_: &Session| Ok::<_, Rejection>(());
+        let looked_at = create(&sessions, &key).await;
+        assert!(
+            sessions
+                .delete(&key, Some(looked_at), anyway)
+                .await
+                .unwrap()
+        );
+        assert!(
+            sessions
+                .removed(&key, std::time::Duration::from_mins(1))
+                .await
+                .unwrap()
+        );
+        let now = create(&sessions, &key).await;
+        assert_eq!(now.revision, looked_at.revision);
+        let deleted = sessions.delete(&key, Some(looked_at), anyway).await;
+        assert!(
+            matches!(deleted, Err(SessionsError::Moved(_))),
+            "{deleted:?}"
+        );
+        assert_eq!(sessions.position(&key).await.unwrap(), now);
+        let confirmed = sessions.confirm(&key, looked_at).await;
+        assert!(
+            matches!(confirmed, Err(SessionsError::HistoryChanged(_))),
+            "{confirmed:?}"
+        );
+        sessions.confirm(&key, now).await.unwrap();
+        let ahead = now.at(Revision::new(now.revision.get() + 1));
+        let confirmed = sessions.confirm(&key, ahead).await;
+        assert!(
+            matches!(confirmed, Err(SessionsError::HistoryChanged(_))),
+            "{confirmed:?}"
+        );
+    }
+}

@@ -1,0 +1,151 @@
+//! What is held in memory, and what is read again: a call that is refused costs neither.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use palimpsest_core::command::{Append, Command, Create};
+use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
+use palimpsest_core::limits::Limits;
+use palimpsest_server::clock::{Clock, ManualClock};
+use palimpsest_server::config::{self, QuotasConfig};
+use palimpsest_server::quotas::Quotas;
+use palimpsest_server::sessions::{Missing, Policies, Sessions, SessionsError};
+
+use crate::delta::Log;
+use crate::{message, turn};
+
+/// Sessions, and the bytes that they may take, of which each takes a large part.
+const SESSIONS: usize = 40;
+const MESSAGES: u128 = 30;
+const CACHE_BYTES: usize = 100_000;
+
+fn sessions(log: &Arc<Log>, cache_bytes: usize) -> Sessions {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::from_millis(1)));
+    let limits = Arc::new(Limits::default());
+    let log = Arc::clone(log);
+    Sessions::new(log, clock, limits, Policies::default(), cache_bytes)
+}
+
+fn within(log: &Arc<Log>, project: config::Quotas) -> Sessions {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::from_millis(1)));
+    let config = QuotasConfig {
+        project,
+        ..QuotasConfig::default()
+    };
+    sessions(log, 1 << 28).with_quotas(Arc::new(Quotas::new(config, clock)))
+}
+
+fn key(number: usize) -> SessionKey {
+    SessionKey::parse(&format!("projects/p/sessions/s{number}")).unwrap()
+}
+
+async fn filled() -> Arc<Log> {
+    let log = Arc::new(Log::default());
+    let writer = sessions(&log, 1 << 28);
+    for number in 0..SESSIONS {
+        for n in 0..MESSAGES {
+            turn(&writer, &key(number), n).await;
+        }
+    }
+    log
+}
+
+async fn append(
+    sessions: &Sessions,
+    key: &SessionKey,
+    expected_revision: Option<Revision>,
+) -> Result<(), SessionsError> {
+    let append = Append {
+        messages: vec![message(MESSAGES + 7)],
+        expected_revision,
+        ..Append::default()
+    };
+    let decide = |transaction: &mut palimpsest_server::sessions::Transaction<'_>| {
+        transaction.run(Command::Append(append.clone()))
+    };
+    let done = sessions.write(key, &Missing::Refuse, decide, |_, _| Ok(()));
+    done.await
+}
+
+#[tokio::test]
+async fn rejected_changes_hold_no_more_than_the_cache_may() {
+    let log = filled().await;
+    let sessions = sessions(&log, CACHE_BYTES);
+    for number in 0..SESSIONS {
+        let rejected = append(&sessions, &key(number), Some(Revision::new(1))).await;
+        assert!(matches!(rejected, Err(SessionsError::Rejected(_))));
+    }
+    let cached = sessions.cached();
+    assert!(cached.evictions > 0, "{cached:?}");
+    // The last one is let go with the next.
+    assert!(cached.bytes < 2 * CACHE_BYTES, "{cached:?}");
+}
+
+#[tokio::test]
+async fn watched_sessions_leave_memory_and_their_watchers_hear_of_changes() {
+    let log = filled().await;
+    let sessions = sessions(&log, CACHE_BYTES);
+    let mut watchers = Vec::new();
+    for number in 0..SESSIONS {
+        watchers.push(sessions.watch(&key(number)));
+        sessions.read_whole(&key(number), |_| ()).await.unwrap();
+    }
+    let cached = sessions.cached();
+    assert_eq!(cached.sessions, SESSIONS, "their handles stay");
+    assert!(cached.bytes < 2 * CACHE_BYTES, "{cached:?}");
+    append(&sessions, &key(0), None).await.unwrap();
+    let heard = tokio::time::timeout(Duration::from_mins(1), watchers[0].changed()).await;
+    assert!(heard.unwrap().revision > Revision::ZERO);
+}
+
+#[tokio::test]
+async fn a_write_that_a_quota_refuses_leaves_the_session_in_memory() {
+    let log = filled().await;
+    let sessions = within(
+        &log,
+        config::Quotas {
+            stored_bytes: 1,
+            ..config::Quotas::default()
+        },
+    );
+    sessions.read_whole(&key(0), |_| ()).await.unwrap();
+    let before = log.reads();
+    for _ in 0..10 {
+        let refused = append(&sessions, &key(0), None).await;
+        assert!(matches!(refused, Err(SessionsError::Quota(_))));
+    }
+    assert_eq!(log.reads(), before, "nothing is read again");
+    let key = key(0);
+    let read = sessions.read(&key, |session| session.transcript().len());
+    assert_eq!(read.await.unwrap(), usize::try_from(MESSAGES).unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn as_many_sessions_are_created_at_one_time_as_the_quota_allows() {
+    const QUOTA: u64 = 10;
+    let log = Arc::new(Log::default());
+    let quotas = config::Quotas {
+        sessions: QUOTA,
+        ..config::Quotas::default()
+    };
+    let sessions = Arc::new(within(&log, quotas));
+    let creates = (0..60).map(|number| {
+        let sessions = Arc::clone(&sessions);
+        tokio::spawn(async move {
+            let missing = Missing::Create(Create::default());
+            let key = key(number);
+            sessions
+                .write(&key, &missing, |_| Ok(()), |_, ()| Ok(()))
+                .await
+        })
+    });
+    let mut successes = 0;
+    for create in creates.collect::<Vec<_>>() {
+        match create.await.unwrap() {
+            Ok(()) => successes += 1,
+            Err(SessionsError::Quota(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert_eq!(successes, QUOTA);
+}

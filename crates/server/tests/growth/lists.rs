@@ -1,0 +1,234 @@
+//! Reads of lists, counted: pages of events and rows instead of one at a time, and one step of one list at a time.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use palimpsest_core::ids::SessionKey;
+use palimpsest_core::session::About;
+use palimpsest_proto::context::v1::context_service_server::ContextService as _;
+use palimpsest_proto::context::v1::session_service_server::SessionService as _;
+use palimpsest_proto::context::v1::{
+    AppendMessagesRequest, DeleteSessionRequest, EventKind, ListEventsRequest, ListSessionsRequest,
+    ListSessionsResponse, SessionEvent,
+};
+use palimpsest_server::grpc::Deadline;
+use palimpsest_server::services::{ContextHandlers, SessionHandlers};
+use palimpsest_store::encoding::encode_about;
+use palimpsest_store::{Batch, DueChange, Position, SessionLog};
+use tonic::{Code, Request};
+
+use crate::delta::{Log, handlers, message};
+
+const EVENTS: [usize; 2] = [300, 3_000];
+
+fn sessions_of(handlers: &ContextHandlers) -> SessionHandlers {
+    SessionHandlers(handlers.0.clone())
+}
+
+/// A session of so many events.
+async fn grown(handlers: &ContextHandlers, events: usize) {
+    for number in 0..events {
+        let request = AppendMessagesRequest {
+            session: "projects/p/sessions/s".into(),
+            messages: vec![message(number)],
+            ..AppendMessagesRequest::default()
+        };
+        let appended = handlers.append_messages(Request::new(request)).await;
+        appended.unwrap();
+    }
+}
+
+/// All pages of a list of events.
+async fn all(handlers: &SessionHandlers, list: &ListEventsRequest) -> Vec<SessionEvent> {
+    let mut request = ListEventsRequest {
+        session: "projects/p/sessions/s".into(),
+        ..list.clone()
+    };
+    let mut events = Vec::new();
+    loop {
+        let page = handlers.list_events(Request::new(request.clone())).await;
+        let page = page.unwrap().into_inner();
+        events.extend(page.events);
+        if page.next_page_token.is_empty() {
+            return events;
+        }
+        request.page_token = page.next_page_token;
+    }
+}
+
+#[tokio::test]
+async fn the_latest_events_of_a_kind_are_found_by_pages_not_one_at_a_time() {
+    for is_shared in [false, true] {
+        let mut calls = Vec::new();
+        for events in EVENTS {
+            let log = if is_shared {
+                Arc::new(Log::default().shared())
+            } else {
+                Arc::new(Log::default())
+            };
+            let context = handlers(&log);
+            grown(&context, events).await;
+            let sessions = sessions_of(&context);
+            let before = log.reads();
+            let none = ListEventsRequest {
+                kinds: vec![EventKind::Compacted.into()],
+                descending: true,
+                ..ListEventsRequest::default()
+            };
+            assert_eq!(all(&sessions, &none).await, []);
+            let reads = log.reads();
+            calls.push(reads.calls - before.calls);
+            assert!(
+                reads.events - before.events < 3 * events as u64,
+                "{reads:?} after {before:?}"
+            );
+        }
+        assert!(calls.iter().all(|calls| *calls < 50), "{calls:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_latest_first_are_the_same_events_the_other_way_round() {
+    let log = Arc::new(Log::default());
+    let context = handlers(&log);
+    grown(&context, 150).await;
+    // Of so many bytes each that few of them fit one read.
+    for number in 0..12 {
+        let mut large = message(number);
+        large.id = uuid::Uuid::from_u128(number as u128 + 1).to_string();
+        if let Some(palimpsest_proto::context::v1::message_input::Content::Payload(payload)) =
+            &mut large.content
+        {
+            let noise: Vec<String> = (0..60_000_usize)
+                .map(|word| (word * 7_919 + number * 104_729).to_string())
+                .collect();
+            let text = noise.join(" ");
+            payload.json = format!(r#"{{"role":"user","content":"{text}"}}"#).into();
+        }
+        let request = AppendMessagesRequest {
+            session: "projects/p/sessions/s".into(),
+            messages: vec![large],
+            ..AppendMessagesRequest::default()
+        };
+        let appended = context.append_messages(Request::new(request)).await;
+        appended.unwrap();
+    }
+    grown(&context, 20).await;
+    let sessions = sessions_of(&context);
+    let kinds = vec![EventKind::MessagesAppended.into()];
+    for (kinds, after_revision) in [(vec![], 0), (kinds, 0), (vec![], 40)] {
+        for page_size in [1, 7, 1_000] {
+            let ascending = ListEventsRequest {
+                kinds: kinds.clone(),
+                after_revision,
+                page_size,
+                ..ListEventsRequest::default()
+            };
+            let descending = ListEventsRequest {
+                descending: true,
+                ..ascending.clone()
+            };
+            let mut backwards = all(&sessions, &descending).await;
+            backwards.reverse();
+            let forwards = all(&sessions, &ascending).await;
+            assert!(forwards.len() > 20);
+            assert!(backwards == forwards, "by {page_size}");
+        }
+    }
+}
+
+/// Puts sessions into the log, with the rows that they have there.
+async fn rows(log: &Log, count: usize, row: impl Fn(usize) -> bytes::Bytes) {
+    for number in 0..count {
+        let name = format!("projects/p/sessions/s{number:05}");
+        let batch = Batch {
+            expected: Position::START,
+            events: NonZeroU32::MIN,
+            frame: bytes::Bytes::from_static(b"never read"),
+            summary: row(number),
+            due: DueChange::Keep,
+            blob_bytes: 0,
+            settles: Vec::new(),
+        };
+        let key = SessionKey::parse(&name).unwrap();
+        log.append(&key, batch).await.unwrap();
+    }
+}
+
+fn about() -> bytes::Bytes {
+    encode_about(&About::default())
+}
+
+async fn list(
+    handlers: &SessionHandlers,
+    page_size: u32,
+) -> Result<ListSessionsResponse, tonic::Status> {
+    let request = ListSessionsRequest {
+        parent: "projects/p".into(),
+        page_size,
+        ..ListSessionsRequest::default()
+    };
+    let listed = handlers.list_sessions(Request::new(request)).await;
+    listed.map(tonic::Response::into_inner)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_make_one_step_at_a_time_however_many_there_are() {
+    const ROWS: usize = 2_500;
+    let log = Arc::new(Log::default());
+    rows(&log, ROWS, |_| about()).await;
+    let sessions = sessions_of(&handlers(&log));
+    let before = log.reads();
+    let page = list(&sessions, 50).await.unwrap();
+    assert_eq!(page.sessions.len(), 50);
+    let reads = log.reads();
+    // Each row once, a thousand at a time.
+    assert_eq!(reads.rows - before.rows, ROWS as u64);
+    assert_eq!(reads.calls - before.calls, 3);
+    for page in join_all((0..20).map(|_| list(&sessions, 50))).await {
+        assert_eq!(page.unwrap().sessions.len(), 50);
+    }
+    assert_eq!(log.most_at_once(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_nobody_waits_for_any_more_reads_nothing() {
+    let log = Arc::new(Log::default());
+    rows(&log, 100, |_| about()).await;
+    let sessions = sessions_of(&handlers(&log));
+    let before = log.reads();
+    let late = Deadline::after(Duration::ZERO).scope(list(&sessions, 50));
+    assert_eq!(late.await.unwrap_err().code(), Code::DeadlineExceeded);
+    assert_eq!(log.reads().rows, before.rows);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_cannot_be_read_hides_no_other_and_is_reported() {
+    const ROWS: usize = 1_100;
+    let log = Arc::new(Log::default());
+    let row = |number: usize| match number {
+        // As a later version writes it, as nobody does, and nothing.
+        7 => bytes::Bytes::from_static(b"\xff\xff\xff"),
+        8 => bytes::Bytes::from_static(b"junk"),
+        1_050 => bytes::Bytes::new(),
+        _ => about(),
+    };
+    rows(&log, ROWS, row).await;
+    let context = handlers(&log);
+    let sessions = sessions_of(&context);
+    let page = list(&sessions, 1_000).await.unwrap();
+    assert_eq!((page.sessions.len(), page.unreadable_sessions), (1_000, 3));
+    let small = list(&sessions, 10).await.unwrap();
+    assert_eq!((small.sessions.len(), small.unreadable_sessions), (10, 3));
+
+    // Another session of the project can be deleted.
+    grown(&context, 1).await;
+    let request = DeleteSessionRequest {
+        session: "projects/p/sessions/s".into(),
+        ..DeleteSessionRequest::default()
+    };
+    let deleted = sessions.delete_session(Request::new(request)).await;
+    assert_eq!(deleted.unwrap().into_inner().deleted_sessions, 1);
+}

@@ -1,0 +1,65 @@
+//! The doubt about the clock, an object beside the marker: the time that it was expected to be when a clock was found
+//! too far ahead of it. What that clock wrote into the log is no proof of the time after a restart.
+
+use bytes::Bytes;
+use palimpsest_core::ids::Timestamp;
+
+use super::{BlobError, Blobs};
+
+/// No project's name begins so.
+const PATH: &str = "_palimpsest/clock.txt";
+
+impl Blobs {
+    /// The time after which no event proves anything; none while no clock is doubted. An object that is no time
+    /// doubts all of them.
+    pub async fn clock_doubt(&self) -> Result<Option<Timestamp>, BlobError> {
+        let bytes = match self.get(PATH).await {
+            Ok(bytes) => bytes,
+            Err(BlobError::NotFound(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let millis = str::from_utf8(&bytes).ok();
+        let millis = millis.and_then(|text| text.trim().parse().ok());
+        Ok(Some(Timestamp::from_millis(millis.unwrap_or_default())))
+    }
+
+    /// Doubts every event after a time, until [`Self::trust_clock`].
+    pub async fn doubt_clock(&self, after: Timestamp) -> Result<(), BlobError> {
+        self.verify().await?;
+        let text = format!("{}\n", after.as_millis());
+        self.overwrite(PATH, Bytes::from(text)).await
+    }
+
+    /// Ends the doubt.
+    pub async fn trust_clock(&self) -> Result<(), BlobError> {
+        self.verify().await?;
+        self.delete(PATH).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_doubt_lasts_until_the_clock_is_trusted() {
+        let blobs = Blobs::in_memory();
+        assert_eq!(blobs.clock_doubt().await.unwrap(), None);
+        let time = Timestamp::from_millis(1_700_000_000_123);
+        blobs.doubt_clock(time).await.unwrap();
+        assert_eq!(blobs.clock_doubt().await.unwrap(), Some(time));
+        blobs.trust_clock().await.unwrap();
+        assert_eq!(blobs.clock_doubt().await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn a_doubt_that_cannot_be_read_is_of_all_times() {
+        let blobs = Blobs::in_memory();
+        blobs
+            .overwrite(PATH, Bytes::from_static(b"soon"))
+            .await
+            .unwrap();
+        let doubt = blobs.clock_doubt().await.unwrap();
+        assert_eq!(doubt, Some(Timestamp::from_millis(0)));
+    }
+}

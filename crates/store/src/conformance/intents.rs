@@ -1,0 +1,148 @@
+//! The store's identity, and the files that are announced before they are stored.
+
+use palimpsest_core::ids::SessionKey;
+
+use super::{ByName as _, Harness, Log, batch, bytes, key, time};
+use crate::{Batch, FileIntent, StoreError};
+
+pub(super) async fn run(harness: &dyn Harness) {
+    an_identity_is_the_logs_own(harness).await;
+    an_append_settles_its_intents(harness).await;
+    a_doomed_intent_is_settled_by_nobody(harness).await;
+    intents_outlive_their_session(harness).await;
+    lists(harness).await;
+}
+
+fn naming(expected: u64, files: &[&str]) -> Batch {
+    Batch {
+        settles: files.iter().map(|file| (*file).into()).collect(),
+        ..batch(expected, 1, bytes(expected, 50))
+    }
+}
+
+async fn intend(log: &Log, key: &SessionKey, files: &[&str], at: i64) -> Result<(), StoreError> {
+    let files = files.iter().map(|file| (*file).into()).collect();
+    log.intend(key, files, time(at)).await
+}
+
+async fn found(log: &Log) -> Vec<(String, i64, bool)> {
+    let found = log.intents(None, 100).await.expect("lists");
+    let short = |it: FileIntent| (it.file.into(), it.at.as_millis(), it.is_doomed);
+    found.into_iter().map(short).collect()
+}
+
+async fn doom(log: &Log, key: &SessionKey, file: &str, before: i64) -> bool {
+    let doomed = log.doom_intent(key, file, time(before)).await;
+    doomed.expect("answers")
+}
+
+fn is_lost<T: std::fmt::Debug>(result: Result<T, StoreError>, file: &str) {
+    match result {
+        Err(StoreError::IntentLost(lost)) => assert_eq!(&*lost, file),
+        other => panic!("expected a lost intent, got {other:?}"),
+    }
+}
+
+async fn an_identity_is_the_logs_own(harness: &dyn Harness) {
+    let log = harness.fresh().await;
+    let id = log.store_id().await.expect("has one");
+    let log = harness.reopen(log).await;
+    assert_eq!(log.store_id().await.expect("has one"), id);
+    let other = harness.fresh().await;
+    assert_ne!(other.store_id().await.expect("has one"), id);
+}
+
+async fn an_append_settles_its_intents(harness: &dyn Harness) {
+    let log = harness.fresh().await;
+    let a = key("p/a");
+    is_lost(log.append_to(&a, naming(0, &["f"])).await, "f");
+    assert!(log.head(&a).await.expect("reads").is_none());
+    intend(&log, &a, &["f", "g", "h"], 5)
+        .await
+        .expect("intends");
+    let log = harness.reopen(log).await;
+    // All of an append or nothing.
+    is_lost(log.append_to(&a, naming(0, &["f", "x"])).await, "x");
+    assert!(log.head(&a).await.expect("reads").is_none());
+    assert_eq!(found(&log).await.len(), 3);
+    let created = log.append_to(&a, naming(0, &["f"])).await;
+    created.expect("appends");
+    is_lost(log.append_to(&a, naming(1, &["f"])).await, "f");
+    // An append that is refused for another reason settles nothing.
+    super::conflict_at(log.append_to(&a, naming(7, &["g"])).await);
+    let appended = log.append_to(&a, naming(1, &["g"])).await;
+    appended.expect("appends");
+    let log = harness.reopen(log).await;
+    assert_eq!(found(&log).await, [("h".into(), 5, false)]);
+    assert_eq!(super::head(&log, &a).await.revision.get(), 2);
+    log.end_intent(&a, "h").await.expect("ends");
+    log.end_intent(&a, "h").await.expect("ends twice");
+    assert_eq!(found(&log).await, []);
+}
+
+async fn a_doomed_intent_is_settled_by_nobody(harness: &dyn Harness) {
+    let log = harness.fresh().await;
+    let (a, b) = (key("p/a"), key("p/b"));
+    let created = log.append_to(&a, batch(0, 1, bytes(1, 50))).await;
+    created.expect("appends");
+    intend(&log, &a, &["f"], 5).await.expect("intends");
+    intend(&log, &b, &["f"], 5).await.expect("intends");
+    assert!(!doom(&log, &a, "f", 5).await, "it is not older");
+    assert!(!doom(&log, &a, "none", 9).await);
+    // Announced again it is young again.
+    intend(&log, &a, &["f"], 8).await.expect("intends");
+    assert!(!doom(&log, &a, "f", 6).await);
+    assert!(doom(&log, &a, "f", 9).await);
+    assert!(doom(&log, &a, "f", 0).await, "for good");
+    let log = harness.reopen(log).await;
+    is_lost(log.append_to(&a, naming(1, &["f"])).await, "f");
+    is_lost(intend(&log, &a, &["e", "f"], 10).await, "f");
+    let other = log.append_to(&b, naming(0, &["f"])).await;
+    other.expect("is another session's");
+    log.end_intent(&a, "f").await.expect("ends");
+    intend(&log, &a, &["f"], 11).await.expect("intends");
+    let appended = log.append_to(&a, naming(1, &["f"])).await;
+    appended.expect("appends");
+}
+
+async fn intents_outlive_their_session(harness: &dyn Harness) {
+    let log = harness.fresh().await;
+    let a = key("p/a");
+    let created = log.append_to(&a, batch(0, 1, bytes(1, 50))).await;
+    created.expect("appends");
+    intend(&log, &a, &["late"], 5).await.expect("intends");
+    assert!(super::erase(&log, &a).await);
+    assert_eq!(found(&log).await, [("late".into(), 5, false)]);
+}
+
+async fn lists(harness: &dyn Harness) {
+    let log = harness.fresh().await;
+    let mut names = Vec::new();
+    for session in ["a/x", "a/x.y", "a-b/x", "b/0", "A/x"].map(key) {
+        for file in ["c1-0.txt", "c10-0.txt", "c1-0.json"] {
+            intend(&log, &session, &[file], 1).await.expect("intends");
+            names.push((session.clone(), file.to_owned()));
+        }
+    }
+    names.sort();
+    for limit in [1, 4, 99] {
+        let mut listed: Vec<(SessionKey, String)> = Vec::new();
+        loop {
+            let after = listed.last().map(|(key, file)| (key, file.as_str()));
+            let page = log.intents(after, limit).await.expect("lists");
+            assert!(page.len() <= limit);
+            if page.is_empty() {
+                break;
+            }
+            let short = |it: FileIntent| (it.key, it.file.into_string());
+            listed.extend(page.into_iter().map(short));
+        }
+        assert_eq!(listed, names);
+    }
+    let oversized = "x".repeat(crate::MAX_FILE_BYTES + 1);
+    let session = key("a/x");
+    for bad in [oversized.as_str(), ""] {
+        let refused = intend(&log, &session, &[bad], 1).await;
+        assert!(matches!(refused, Err(StoreError::TooLarge { .. })));
+    }
+}

@@ -1,0 +1,41 @@
+//! Durability of acknowledged writes. Each transaction sets `synchronous_commit` for itself (`statements`). `fsync` and
+//! `full_page_writes` are the server's own configuration, which may change while it runs and may differ on a standby: they
+//! are checked on each new connection and with each canary.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::StoreError;
+
+/// The settings that are off on the server and without which a crash may lose what was acknowledged, as last seen.
+#[derive(Debug, Default)]
+pub(super) struct Durability(Mutex<Option<String>>);
+
+impl Durability {
+    /// Records the names of the settings that were found off.
+    pub(super) fn note(&self, found: Option<String>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &found {
+            Some(settings) if *known != found => tracing::error!(
+                settings,
+                "the database would lose acknowledged writes in a crash: writes are refused until these settings are on"
+            ),
+            None if known.is_some() => {
+                tracing::info!("the database keeps what it acknowledges: writes are taken again");
+            }
+            _ => {}
+        }
+        *known = found;
+    }
+
+    /// Refuses a write that would be acknowledged and not be durable.
+    pub(super) fn check(&self) -> Result<(), StoreError> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*known {
+            None => Ok(()),
+            Some(settings) => Err(StoreError::Setup(format!(
+                "{settings} is off there, and a crash could lose what it acknowledges. Turn {settings} on in its \
+                 configuration and reload it"
+            ))),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The identity of the store, and the files that it is about to have. Each call is one statement that may be repeated.
+
+use palimpsest_core::ids::{SessionKey, Timestamp};
+
+use super::pool::Pool;
+use super::read::{get, limited};
+use super::retry::{Budget, retry};
+use super::{error, names};
+use crate::{FileIntent, StoreError, StoreId};
+
+/// The store's identity, which was made with the tables.
+pub(super) async fn store_id(pool: &Pool, budget: Budget) -> Result<StoreId, StoreError> {
+    let row = retry!(budget, _, {
+        let client = pool.client().await?;
+        let statement = &pool.statements().store_id;
+        client.query_opt(statement, &[]).await
+    })?;
+    let row = row.ok_or_else(|| {
+        StoreError::Setup(
+            "its table `identity` is empty: put the row back that it had, from a backup of the database"
+                .into(),
+        )
+    })?;
+    let id: Vec<u8> = get(&row, "id")?;
+    let id = <[u8; 16]>::try_from(id);
+    let id = id.map_err(|_| StoreError::Read("the store's identity has the wrong size".into()))?;
+    Ok(StoreId::from_bytes(id))
+}
+
+/// See [`crate::SessionLog::intend`].
+pub(super) async fn intend(
+    pool: &Pool,
+    budget: Budget,
+    (key, files): (&SessionKey, &[Box<str>]),
+    at: Timestamp,
+) -> Result<(), StoreError> {
+    let stored = names::key(key);
+    // One statement cannot change a row twice.
+    let mut files: Vec<&str> = files.iter().map(|file| &**file).collect();
+    files.sort_unstable();
+    files.dedup();
+    let at = at.as_millis();
+    let lost = retry!(budget, _, {
+        let client = pool.writer().await?;
+        let statements = pool.statements();
+        let made = client
+            .execute(&statements.intend, &[&stored, &files, &at])
+            .await?;
+        if made == files.len() as u64 {
+            return Ok(None);
+        }
+        client
+            .query_opt(&statements.doomed, &[&stored, &files])
+            .await
+    })?;
+    match lost {
+        Some(row) => Err(StoreError::IntentLost(get::<String>(&row, "file")?.into())),
+        None => Ok(()),
+    }
+}
+
+/// The first of some files that has no intent which an append could settle.
+pub(super) async fn lost(
+    pool: &Pool,
+    budget: Budget,
+    (key, files): (&SessionKey, &[Box<str>]),
+) -> Result<Option<Box<str>>, StoreError> {
+    let stored = names::key(key);
+    let wanted: Vec<&str> = files.iter().map(|file| &**file).collect();
+    let rows = retry!(budget, _, {
+        let client = pool.client().await?;
+        let statement = &pool.statements().live;
+        client.query(statement, &[&stored, &wanted]).await
+    })?;
+    let live: Result<Vec<String>, _> = rows.iter().map(|row| get(row, "file")).collect();
+    let live = live?;
+    let lost = files
+        .iter()
+        .find(|file| !live.iter().any(|it| **it == ***file));
+    Ok(lost.cloned())
+}
+
+/// See [`crate::SessionLog::intents`].
+pub(super) async fn intents(
+    pool: &Pool,
+    budget: Budget,
+    after: Option<(&SessionKey, &str)>,
+    limit: usize,
+) -> Result<Vec<FileIntent>, StoreError> {
+    let (key, file) = after.map_or((String::new(), ""), |(key, file)| (names::key(key), file));
+    let limit = limited(limit);
+    let rows = retry!(budget, _, {
+        let client = pool.client().await?;
+        let statement = &pool.statements().intents;
+        client.query(statement, &[&key, &file, &limit]).await
+    })?;
+    let intent = |row| {
+        Ok(FileIntent {
+            key: names::parse(get(row, "key")?)?,
+            file: get::<String>(row, "file")?.into(),
+            at: Timestamp::from_millis(get(row, "at")?),
+            is_doomed: get(row, "is_doomed")?,
+        })
+    };
+    rows.iter().map(intent).collect()
+}
+
+/// See [`crate::SessionLog::doom_intent`].
+pub(super) async fn doom(
+    pool: &Pool,
+    budget: Budget,
+    (key, file): (&SessionKey, &str),
+    before: Timestamp,
+) -> Result<bool, StoreError> {
+    let (stored, before) = (names::key(key), before.as_millis());
+    let doomed = retry!(budget, _, {
+        let client = pool.writer().await?;
+        let statement = &pool.statements().doom_intent;
+        client.execute(statement, &[&stored, &file, &before]).await
+    })?;
+    Ok(error::number(doomed)? == 1)
+}
+
+/// See [`crate::SessionLog::end_intent`].
+pub(super) async fn end(
+    pool: &Pool,
+    budget: Budget,
+    (key, file): (&SessionKey, &str),
+) -> Result<(), StoreError> {
+    let stored = names::key(key);
+    retry!(budget, _, {
+        let client = pool.writer().await?;
+        let statement = &pool.statements().end_intent;
+        client.execute(statement, &[&stored, &file]).await
+    })?;
+    Ok(())
+}

@@ -1,0 +1,215 @@
+//! The folder of a store among those beside it: one takes another's place in one step, none begins empty beside an
+//! older one, and a copy is read where nothing may be written.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::open::{io_error, lock_for_reading, wait_until_closed};
+use super::space;
+use crate::fs as durable;
+use crate::{StoreError, crash_point};
+
+/// Puts the folder `new` in the place of `current`, whose former content is kept as `old`. There is a whole store at
+/// `current` at every moment where the file system can exchange two folders. Where it cannot, a crash between two renames
+/// leaves none there, and the next start refuses to begin one.
+///
+/// `current` need not exist, and may be an empty folder. Nothing is kept as `old` then.
+pub fn put_in_place(new: &Path, current: &Path, old: Option<&Path>) -> Result<(), StoreError> {
+    put_in_place_by(new, current, old, durable::exchange)
+}
+
+fn put_in_place_by(
+    new: &Path,
+    current: &Path,
+    old: Option<&Path>,
+    exchange: impl Fn(&Path, &Path) -> io::Result<()>,
+) -> Result<(), StoreError> {
+    // Threads of sled may outlive a store that was closed by a moment, and write to its paths.
+    for folder in [new, current] {
+        wait_until_closed(folder)?;
+    }
+    let moved = |from: &Path, to: &Path| {
+        fs::rename(from, to).map_err(io_error("put in its place", from))?;
+        durable::sync_dir(durable::parent(to)).map_err(io_error("sync the folder of", to))
+    };
+    let Some(old) = old else {
+        // A rename replaces an empty folder, and no other.
+        return moved(new, current);
+    };
+    match exchange(new, current) {
+        Ok(()) => {
+            crash_point("place.exchanged");
+            let parent = durable::parent(current);
+            durable::sync_dir(parent).map_err(io_error("sync the folder of", current))?;
+            moved(new, old)
+        }
+        Err(error) if durable::cannot_exchange(&error) => {
+            moved(current, old)?;
+            crash_point("place.aside");
+            moved(new, current)
+        }
+        Err(error) => Err(io_error("put in its place", new)(error)),
+    }
+}
+
+/// Refuses a folder that does not exist while folders named after it do: `log.compacting` beside a missing `log`.
+pub(super) fn refuse_beside_others(dir: &Path) -> Result<(), StoreError> {
+    if dir.exists() {
+        return Ok(());
+    }
+    let mut others = beside(dir).map_err(io_error("look for older stores beside", dir))?;
+    if others.is_empty() {
+        return Ok(());
+    }
+    others.sort();
+    let is = |folder: &Path, ending: &str| {
+        folder
+            .extension()
+            .is_some_and(|found| found.eq_ignore_ascii_case(ending))
+    };
+    // The one that is whole for certain, if there is such a one.
+    let best = others.iter().find(|it| is(it, "before-compaction"));
+    let found = best.unwrap_or(&others[0]).clone();
+    let move_back = format!("mv {} {}", found.display(), dir.display());
+    let advice = if is(&found, "before-compaction") {
+        format!("A compaction was cut off: put the store back ({move_back}) and run it again.")
+    } else if is(&found, "restoring") {
+        "A restoration was cut off: run `palimpsest restore` again.".to_owned()
+    } else if is(&found, "compacting") {
+        "It may be half a copy: put the store or a backup back in its place, or move the copy away if there was none."
+            .to_owned()
+    } else {
+        format!(
+            "If it is the store, put it back ({move_back}). If it is not, move it out of this folder."
+        )
+    };
+    Err(StoreError::Missing {
+        dir: dir.to_owned(),
+        found,
+        others: others.len() - 1,
+        advice,
+    })
+}
+
+fn beside(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    let prefix = format!("{name}.");
+    let entries = match fs::read_dir(durable::parent(dir)) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let is_ours = entry.file_name().to_string_lossy().starts_with(&prefix);
+        if is_ours && entry.file_type()?.is_dir() {
+            found.push(entry.path());
+        }
+    }
+    Ok(found)
+}
+
+/// Copies the files of a closed store into `to`, an empty folder, and changes nothing of the store: opening one writes,
+/// and recovers what a crash left. A store that is in use is refused.
+pub fn copy_for_reading(from: &Path, to: &Path) -> Result<(), StoreError> {
+    if !from.is_dir() {
+        return Err(io_error("find a store in", from)(
+            io::ErrorKind::NotFound.into(),
+        ));
+    }
+    let _lock = lock_for_reading(from)?;
+    let bytes = size(from).map_err(io_error("read the folder", from))?;
+    if space::room(to, bytes.saturating_add(space::TO_OPEN)).is_err() {
+        let needed = io::Error::other(format!("{} MiB are needed there", (bytes >> 20) + 3));
+        return Err(io_error("copy the store for reading into", to)(needed));
+    }
+    copy(from, to).map_err(io_error("copy the store", from))
+}
+
+/// What is not needed to read a store: room that was set aside, and the lock.
+fn is_left_out(name: &std::ffi::OsStr) -> bool {
+    name == "spare" || name == "lock"
+}
+
+fn size(dir: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            bytes += size(&entry.path())?;
+        } else if !is_left_out(&entry.file_name()) {
+            bytes += entry.metadata()?.len();
+        }
+    }
+    Ok(bytes)
+}
+
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            fs::create_dir(&target)?;
+            copy(&entry.path(), &target)?;
+        } else if !is_left_out(&entry.file_name()) {
+            io::copy(&mut File::open(entry.path())?, &mut File::create(&target)?)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(root: &Path, name: &str) -> PathBuf {
+        let path = root.join(name);
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("db"), name).unwrap();
+        path
+    }
+
+    fn held(path: &Path) -> String {
+        fs::read_to_string(path.join("db")).unwrap()
+    }
+
+    #[test]
+    fn folders_change_places_with_and_without_an_exchange() {
+        let unsupported = |_: &Path, _: &Path| Err(io::ErrorKind::Unsupported.into());
+        for can_exchange in [true, false] {
+            let root = tempfile::tempdir().unwrap();
+            let (current, new) = (folder(root.path(), "log"), folder(root.path(), "log.new"));
+            let old = root.path().join("log.old");
+            if can_exchange {
+                put_in_place(&new, &current, Some(&old)).unwrap();
+            } else {
+                put_in_place_by(&new, &current, Some(&old), unsupported).unwrap();
+            }
+            assert_eq!(
+                (held(&current), held(&old)),
+                ("log.new".into(), "log".into())
+            );
+            assert!(!new.exists());
+        }
+    }
+
+    #[test]
+    fn no_store_begins_beside_an_older_one() {
+        let root = tempfile::tempdir().unwrap();
+        let log = root.path().join("log");
+        refuse_beside_others(&log).unwrap();
+        fs::write(root.path().join("log.txt"), "a file is no store").unwrap();
+        fs::create_dir(root.path().join("logs")).unwrap();
+        refuse_beside_others(&log).unwrap();
+        for name in ["log.restoring", "log.compacting", "log.before-compaction"] {
+            let older = root.path().join(name);
+            fs::create_dir(&older).unwrap();
+            let refused = refuse_beside_others(&log).unwrap_err();
+            assert!(refused.to_string().contains(name), "{refused}");
+        }
+        fs::create_dir(&log).unwrap();
+        refuse_beside_others(&log).unwrap();
+    }
+}

@@ -1,0 +1,270 @@
+//! Acknowledged writes survive a crash of the database whatever its settings are and become. Where they could not survive,
+//! they are refused.
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers outside of a test function fail by panicking too"
+)]
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
+use palimpsest_store::postgres::{PostgresLog, PostgresOptions};
+use palimpsest_store::{Batch, DueChange, Lease, Position, SessionLog, StoreError};
+use palimpsest_test_servers::{Cluster, Options};
+
+/// The log is written out so seldom that only a commit that waits for it is durable.
+const LAZY: &str = "wal_writer_delay = 10s";
+
+fn key(name: &str) -> SessionKey {
+    SessionKey::parse(&format!("projects/p/sessions/{name}")).unwrap()
+}
+
+fn batch(expected: Position, due: DueChange) -> Batch {
+    Batch {
+        expected,
+        events: NonZeroU32::MIN,
+        frame: Bytes::from_static(b"frame"),
+        summary: Bytes::from_static(b"s"),
+        due,
+        blob_bytes: 0,
+        settles: Vec::new(),
+    }
+}
+
+fn options(url: String) -> PostgresOptions {
+    PostgresOptions {
+        wait: Duration::from_mins(1),
+        retry: Duration::from_mins(1),
+        ..PostgresOptions::new(url)
+    }
+}
+
+fn lazy() -> Cluster {
+    Cluster::with(&Options {
+        settings: vec![LAZY.to_owned()],
+        ..Options::default()
+    })
+}
+
+async fn append(log: &PostgresLog, of: &SessionKey, at: Position) -> Result<Position, StoreError> {
+    log.append(of, batch(at, DueChange::Keep)).await
+}
+
+/// Appends so often, and says where the session stands then.
+async fn grow(log: &PostgresLog, of: &SessionKey, mut at: Position, by: u32) -> Position {
+    for _ in 0..by {
+        at = append(log, of, at).await.unwrap();
+    }
+    at
+}
+
+async fn position(log: &PostgresLog, of: &SessionKey) -> Position {
+    log.head(of).await.unwrap().unwrap().position()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_acknowledged_is_lost_where_commits_become_lazy_later() {
+    let mut cluster = lazy();
+    let log = PostgresLog::open(&options(cluster.url())).await.unwrap();
+    let of = key("s");
+    let mut at = grow(&log, &of, Position::START, 7).await;
+    for weaker in ["off", "local"] {
+        cluster.psql(&format!("ALTER SYSTEM SET synchronous_commit = {weaker}"));
+        cluster.psql(&format!(
+            "ALTER ROLE palimpsest SET synchronous_commit = {weaker}"
+        ));
+        cluster.reload();
+        at = grow(&log, &of, at, 16).await;
+        // Over connections that are made by then, too.
+        cluster.end_connections();
+        at = grow(&log, &of, at, 4).await;
+        cluster.stop("immediate");
+        cluster.start_again();
+        assert_eq!(position(&log, &of).await, at);
+    }
+    // Everything else that is acknowledged is as durable.
+    let gone = key("gone");
+    let there = grow(&log, &gone, Position::START, 1).await;
+    let deleted = log.delete(&gone, there, Timestamp::from_millis(7)).await;
+    deleted.unwrap();
+    cluster.stop("immediate");
+    cluster.start_again();
+    assert!(log.tombstone(&gone).await.unwrap().is_some());
+    let snapshot = log.put_snapshot(&of, at, Bytes::from_static(b"all")).await;
+    snapshot.unwrap();
+    cluster.stop("immediate");
+    cluster.start_again();
+    let kept = log.snapshot(&of, at.incarnation).await.unwrap();
+    assert_eq!(kept.unwrap().at, at.revision);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_begun_under_lazy_commits_keeps_what_it_acknowledges() {
+    let mut cluster = lazy();
+    cluster.psql("ALTER ROLE palimpsest SET synchronous_commit = off");
+    let log = PostgresLog::open(&options(cluster.url())).await.unwrap();
+    let of = key("s");
+    let at = grow(&log, &of, Position::START, 5).await;
+    cluster.stop("immediate");
+    cluster.start_again();
+    assert_eq!(position(&log, &of).await, at);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_synchronous_standby_has_to_have_is_waited_for_in_spite_of_local() {
+    let primary = Cluster::start();
+    let log = PostgresLog::open(&options(primary.url())).await.unwrap();
+    let of = key("s");
+    let at = grow(&log, &of, Position::START, 1).await;
+    primary.psql("ALTER SYSTEM SET synchronous_standby_names = 'standby'");
+    primary.psql("ALTER SYSTEM SET synchronous_commit = local");
+    primary.reload();
+    let waiting = tokio::spawn(async move { append(&log, &of, at).await });
+    // There is no such standby yet, so that a commit which waits for one is seen waiting.
+    primary.until("SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'SyncRep'");
+    assert!(!waiting.is_finished());
+    primary.psql("ALTER SYSTEM SET synchronous_standby_names = ''");
+    primary.reload();
+    assert_eq!(waiting.await.unwrap().unwrap().revision.get(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_promoted_standby_with_other_settings_loses_nothing_and_takes_nothing_it_could_lose() {
+    let mut primary = lazy();
+    let mut standby = primary.replica("standby");
+    primary.psql("ALTER SYSTEM SET synchronous_standby_names = 'standby'");
+    primary.reload();
+    standby.stop("fast");
+    standby.append_to(
+        "postgresql.conf",
+        "synchronous_commit = off\nsynchronous_standby_names = ''\n",
+    );
+    standby.start_again();
+    let own = format!("127.0.0.1:{}", primary.port());
+    let both = format!("{own},127.0.0.1:{}", standby.port());
+    let log = PostgresLog::open(&options(primary.url().replace(&own, &both)))
+        .await
+        .unwrap();
+    let of = key("s");
+    let at = grow(&log, &of, Position::START, 3).await;
+    primary.stop("immediate");
+    standby.promote();
+    // What it took over in its own configuration is not what the primary said by `ALTER SYSTEM`.
+    standby.psql("ALTER SYSTEM RESET ALL");
+    standby.reload();
+    let at = grow(&log, &of, at, 20).await;
+    standby.stop("immediate");
+    standby.start_again();
+    assert_eq!(position(&log, &of).await, at);
+
+    for setting in ["fsync", "full_page_writes"] {
+        standby.psql(&format!("ALTER SYSTEM SET {setting} = off"));
+        standby.reload();
+        standby.until(&format!(
+            "SELECT setting = 'off' FROM pg_settings WHERE name = '{setting}'"
+        ));
+        // Found by the next canary, or by the next connection.
+        let canary = log.check().await.unwrap_err().to_string();
+        assert!(canary.contains(setting), "{canary}");
+        let refused = append(&log, &of, at).await.unwrap_err().to_string();
+        assert!(refused.contains(setting), "{refused}");
+        assert_eq!(position(&log, &of).await, at, "reads go on");
+        let other = PostgresLog::open(&options(standby.url())).await;
+        let other = other.unwrap_err().to_string();
+        assert!(other.contains(setting), "{other}");
+        standby.psql(&format!("ALTER SYSTEM RESET {setting}"));
+        standby.reload();
+        standby.until(&format!(
+            "SELECT setting = 'on' FROM pg_settings WHERE name = '{setting}'"
+        ));
+        log.check().await.unwrap();
+    }
+    assert_eq!(grow(&log, &of, at, 1).await.revision, at.revision.plus(1));
+}
+
+/// With one connection for which others wait, whoever loses cannot get it again to learn why.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_loses_a_race_is_told_over_the_connection_that_it_has() {
+    let cluster = Cluster::start();
+    let options = PostgresOptions {
+        connections: 1,
+        wait: Duration::from_secs(10),
+        ..options(cluster.url())
+    };
+    let log = Arc::new(PostgresLog::open(&options).await.unwrap());
+    let (of, other) = (key("s"), key("other"));
+    let at = grow(&log, &of, Position::START, 1).await;
+    let at_other = grow(&log, &other, Position::START, 1).await;
+    let wins = cluster.holding(
+        "UPDATE palimpsest.sessions SET revision = revision + 1, token = 5 WHERE key = 'p!s'",
+    );
+    let holds =
+        cluster.holding("SELECT 1 FROM palimpsest.sessions WHERE key = 'p!other' FOR UPDATE");
+    let append_to = |of: SessionKey, at: Position| {
+        let log = Arc::clone(&log);
+        tokio::spawn(async move { append(&log, &of, at).await })
+    };
+    let loses = append_to(of, at);
+    cluster.until("SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'");
+    let waits = append_to(other, at_other);
+    while log.connections().waiting == 0 {
+        tokio::task::yield_now().await;
+    }
+    wins.commit();
+    let lost = loses.await.unwrap();
+    assert!(
+        matches!(&lost, Err(StoreError::Conflict { current }) if current.get() == 2),
+        "{lost:?}"
+    );
+    holds.commit();
+    // Whether its turn came in time is another matter.
+    drop(waits.await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::disallowed_methods, reason = "the database's own clock counts")]
+async fn a_process_whose_clock_is_ahead_takes_nothing_from_the_others() {
+    const HOUR: u64 = 60 * 60 * 1000;
+    let cluster = Cluster::start();
+    let log = PostgresLog::open(&options(cluster.url())).await.unwrap();
+    let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = Timestamp::from_millis(i64::try_from(since_1970.unwrap().as_millis()).unwrap());
+    let ahead = now.plus_millis(12 * HOUR);
+    let lease = |owner: &str, from: Timestamp| Lease {
+        owner: owner.into(),
+        until: from.plus_millis(HOUR / 2),
+    };
+    let of = key("s");
+    let due = batch(Position::START, DueChange::At(now));
+    let at = log.append(&of, due).await.unwrap();
+    assert!(log.claim(&of, lease("right", now), now).await.unwrap());
+    assert!(
+        log.claim_duty("sweep", lease("right", now), now)
+            .await
+            .unwrap()
+    );
+
+    let claims = async |of: &SessionKey| log.claim(of, lease("ahead", ahead), ahead).await.unwrap();
+    assert_eq!(log.due(ahead, 9).await.unwrap(), []);
+    assert!(!claims(&of).await);
+    let duty = log.claim_duty("sweep", lease("ahead", ahead), ahead).await;
+    assert!(!duty.unwrap());
+    log.delete(&of, at, now).await.unwrap();
+    let removal = log.claim_removal(&of, at.incarnation, lease("ahead", ahead), ahead);
+    assert!(!removal.await.unwrap(), "a worker may still write its file");
+
+    // What it takes itself is over when everybody's clock says so.
+    let other = key("other");
+    let due = batch(Position::START, DueChange::At(now));
+    log.append(&other, due).await.unwrap();
+    assert!(claims(&other).await);
+    let held = log.head(&other).await.unwrap().unwrap().lease.unwrap();
+    assert!(held.until < now.plus_millis(HOUR), "{:?}", held.until);
+    let later = held.until.plus_millis(1);
+    assert!(held.holds(now) && !held.holds(later));
+    let revision = log.head(&other).await.unwrap().unwrap().revision;
+    assert_eq!(revision, Revision::new(1));
+}

@@ -1,0 +1,306 @@
+//! Private keys as text: PEM, OpenSSH, PGP, SSH2 and `PuTTY`, however they were carried.
+//!
+//! A transcript holds them indented, quoted, numbered by a tool that shows files, with CRLF, as text in
+//! JSON (also JSON within JSON), on one line, split into strings of a program, and cut off at either end.
+//! So a block is read as what it is made of: long runs of base64, and whatever separates them.
+
+use std::ops::Range;
+
+/// The kind in a placeholder.
+pub(super) const KIND: &str = "private key";
+
+/// The words that begin and end a block hold this.
+const WORDS: &str = "PRIVATE KEY";
+/// The longest line that begins or ends a block.
+const MARKER: usize = 96;
+/// The longest block that is taken whole, whatever it holds. Keys of 16,384 bits have 13 KB.
+const WHOLE: usize = 32 * 1024;
+/// The shortest run of base64 that belongs to a key. The last line of one may be shorter.
+const RUN: usize = 24;
+
+const PUTTY_LINES: &str = "Private-Lines:";
+const PUTTY_MAC: &str = "Private-MAC:";
+
+/// The private keys of a text, in order and without overlaps.
+pub(super) fn spans(text: &str) -> Vec<Range<usize>> {
+    let mut spans = Vec::new();
+    let (mut keys, mut putties) = (Places::of(text, WORDS), Places::of(text, PUTTY_LINES));
+    let mut from = 0;
+    loop {
+        let (at, is_putty) = match (keys.next_from(from), putties.next_from(from)) {
+            (Some(key), Some(putty)) if putty < key => (putty, true),
+            (Some(key), _) => (key, false),
+            (None, Some(putty)) => (putty, true),
+            (None, None) => return spans,
+        };
+        let span = if is_putty {
+            putty(text, at)
+        } else {
+            block(text, at, from)
+        };
+        from = span.as_ref().map_or(at + 1, |span| span.end);
+        spans.extend(span);
+    }
+}
+
+/// The places of some words. Each part of the text is searched once, whatever is asked.
+struct Places<'t> {
+    text: &'t str,
+    words: &'static str,
+    next: Option<usize>,
+}
+
+impl<'t> Places<'t> {
+    fn of(text: &'t str, words: &'static str) -> Self {
+        let next = text.find(words);
+        Self { text, words, next }
+    }
+
+    fn next_from(&mut self, from: usize) -> Option<usize> {
+        if self.next? < from {
+            let from = self.text.ceil_char_boundary(from);
+            let found = self.text[from..].find(self.words);
+            self.next = found.map(|at| from + at);
+        }
+        self.next
+    }
+}
+
+/// A line of dashes with words between them.
+struct Marker {
+    range: Range<usize>,
+    begins: bool,
+}
+
+/// The marker around the words at `at`: `-----BEGIN RSA PRIVATE KEY-----`, `---- END SSH2 ENCRYPTED PRIVATE
+/// KEY ----`, `-----BEGIN PGP PRIVATE KEY BLOCK-----`.
+fn marker(text: &str, at: usize, least: usize) -> Option<Marker> {
+    let bytes = text.as_bytes();
+    let before = &bytes[at.saturating_sub(MARKER).max(least)..at];
+    let word = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b' ';
+    let words = before.iter().rev().take_while(|byte| word(byte)).count();
+    let dashes = before[..before.len() - words].iter().rev();
+    let dashes = dashes.take_while(|byte| **byte == b'-').count();
+    let label = text[at - words..at].trim_start();
+    let begins = label.starts_with("BEGIN ");
+    if dashes < 4 || !(begins || label.starts_with("END ")) {
+        return None;
+    }
+    let mut end = at + WORDS.len();
+    let rest = &text[end..];
+    let after = rest.strip_prefix(" BLOCK").unwrap_or(rest);
+    let after = after
+        .strip_prefix(' ')
+        .filter(|it| it.starts_with("--"))
+        .unwrap_or(after);
+    let closing = after.bytes().take_while(|byte| *byte == b'-').count();
+    if closing >= 4 {
+        end = text.len() - after.len() + closing;
+    } else if !after.trim_start_matches('-').is_empty() {
+        // The words of a sentence, unless the text was cut off within the marker.
+        return None;
+    } else {
+        end = text.len();
+    }
+    Some(Marker {
+        range: at - words - dashes..end,
+        begins,
+    })
+}
+
+fn block(text: &str, at: usize, least: usize) -> Option<Range<usize>> {
+    let marker = marker(text, at, least)?;
+    if !marker.begins {
+        // Only its end is here: the lines before it are the key's.
+        let start = material_before(text, marker.range.start, least);
+        return (start < marker.range.start).then_some(start..marker.range.end);
+    }
+    let begin = marker.range.end;
+    let near = &text[begin..text.floor_char_boundary(begin + WHOLE)];
+    let mut from = 0;
+    while let Some(found) = near[from..].find(WORDS) {
+        let end = self::marker(text, begin + from + found, begin);
+        match end {
+            Some(end) if end.begins => break,
+            Some(end) => return Some(marker.range.start..end.range.end),
+            None => from += found + WORDS.len(),
+        }
+    }
+    Some(marker.range.start..material_after(text, begin))
+}
+
+/// The length of what may stand between two lines of a key: blanks, line breaks and their escapes, quotes,
+/// signs of quoting and joining, the numbers of lines.
+fn separator(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        let rest = &bytes[at..];
+        let step = match byte {
+            b' ' | b'\t' | b'\r' | b'\n' | b'"' | b'\'' | b'`' | b',' | b'>' | b'|' | b'#'
+            | b'*' | b';' | b'(' | b')' | b':' => 1,
+            b'+' | b'-'
+                if matches!(
+                    rest.get(1),
+                    Some(b' ' | b'"' | b'\'' | b'\r' | b'\n' | b'\\')
+                ) =>
+            {
+                1
+            }
+            // A diff marks lines so. One plus sign cannot be told from base64, and belongs to either.
+            b'+' | b'-' if at > 0 && bytes[at - 1] == b'\n' => 1,
+            b'\\' => {
+                1 + rest[1..]
+                    .iter()
+                    .take(8)
+                    .take_while(|byte| **byte == b'\\')
+                    .count()
+            }
+            b'n' | b'r' | b't' if at > 0 && bytes[at - 1] == b'\\' => 1,
+            b'<' if rest.starts_with(b"<br>") || rest.starts_with(b"<br/>") => {
+                rest.iter().position(|byte| *byte == b'>').unwrap_or(0) + 1
+            }
+            b'0'..=b'9' if at == 0 || !bytes[at - 1].is_ascii_alphanumeric() => numbered(text, at),
+            _ if text[at..].starts_with('→') || text[at..].starts_with('│') => 3,
+            _ => 0,
+        };
+        if step == 0 {
+            break;
+        }
+        at += step;
+    }
+    at
+}
+
+/// The number of a line, as tools show it: up to six digits before a tab, a blank, an arrow or a colon.
+fn numbered(text: &str, at: usize) -> usize {
+    let digits = text[at..].bytes().take_while(u8::is_ascii_digit).count();
+    let rest = &text[at + digits..];
+    let ends = rest.starts_with(['\t', ' ', '→', '│', ':', '|']);
+    if digits <= 6 && ends { digits } else { 0 }
+}
+
+const fn is_base64(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=')
+}
+
+fn run(text: &str) -> usize {
+    text.bytes().take_while(|byte| is_base64(*byte)).count()
+}
+
+/// The end of what looks like a key from `from` on: headers, then runs of base64.
+fn material_after(text: &str, from: usize) -> usize {
+    let (mut at, mut end) = (from, from);
+    loop {
+        at += separator(&text[at..]);
+        let rest = &text[at..];
+        let len = run(rest);
+        let header = header(rest);
+        if header > 0 {
+            at += header;
+            end = at;
+        } else if len >= RUN || (len > 0 && end > from && at + len == text.len()) {
+            at += len;
+            end = at;
+        } else if len > 0 && end > from && is_last(rest, len) {
+            return at + len;
+        } else {
+            break;
+        }
+    }
+    end
+}
+
+/// True if a short run ends a key: it is padded, or nothing of a sentence follows it.
+fn is_last(text: &str, len: usize) -> bool {
+    let padded = text[..len].ends_with('=');
+    let after = text[len..].bytes().next();
+    let mixed = text[..len].bytes().any(|byte| byte.is_ascii_digit())
+        && text[..len].bytes().any(|byte| byte.is_ascii_uppercase());
+    padded
+        || (mixed && after.is_none_or(|byte| matches!(byte, b'\r' | b'\n' | b'"' | b'\\' | b'\'')))
+}
+
+/// The length of a header within a key: `Proc-Type: 4,ENCRYPTED`, `DEK-Info: …`, `Comment: …`.
+fn header(text: &str) -> usize {
+    let name = text
+        .bytes()
+        .take(24)
+        .take_while(|byte| byte.is_ascii_alphabetic() || *byte == b'-')
+        .count();
+    if name < 2 || !text[name..].starts_with(": ") {
+        return 0;
+    }
+    let line = &text[..text.floor_char_boundary(name + 110)];
+    line.find(['\n', '\r', '\\', '"']).unwrap_or(0)
+}
+
+/// The beginning of what looks like a key before `to`.
+fn material_before(text: &str, to: usize, least: usize) -> usize {
+    let bytes = text.as_bytes();
+    let least = least.max(to.saturating_sub(WHOLE));
+    let mut start = to;
+    let mut at = to;
+    loop {
+        // From the end it cannot be told what an escape is, so lines are looked for instead.
+        let gap = bytes[least..at]
+            .iter()
+            .rev()
+            .take(32)
+            .take_while(|byte| {
+                !is_base64(**byte) && !byte.is_ascii_control()
+                    || **byte == b'\r'
+                    || **byte == b'\n'
+                    || **byte == b'\t'
+            })
+            .count();
+        let mut line_end = at - gap;
+        // The `n` of an escaped line break is a letter of base64 too.
+        if line_end > least + 1 && bytes[line_end - 1] == b'n' && bytes[line_end - 2] == b'\\' {
+            line_end -= 2;
+            while line_end > least && bytes[line_end - 1] == b'\\' {
+                line_end -= 1;
+            }
+        }
+        let len = bytes[least..line_end]
+            .iter()
+            .rev()
+            .take_while(|byte| is_base64(**byte))
+            .count();
+        let mut from = line_end - len;
+        // The letter of the escape before the line is none of the line's.
+        if from > least && bytes[from - 1] == b'\\' && bytes.get(from) == Some(&b'n') {
+            from += 1;
+        }
+        let is_first = start == to;
+        let run = &bytes[from.min(line_end)..line_end];
+        if run.len() >= RUN || (is_first && run.ends_with(b"=")) {
+            start = from;
+            at = from;
+        } else if !is_first && (1..=6).contains(&run.len()) && run.iter().all(u8::is_ascii_digit) {
+            // The number of a line.
+            at = from;
+        } else {
+            return start;
+        }
+    }
+}
+
+/// The private part of a `PuTTY` key: the lines after `Private-Lines`, and the MAC.
+fn putty(text: &str, at: usize) -> Option<Range<usize>> {
+    let start = at + PUTTY_LINES.len();
+    let count = text[start..].bytes().take(8);
+    let count = count
+        .take_while(|byte| byte.is_ascii_digit() || *byte == b' ')
+        .count();
+    let begin = start + count;
+    let mut end = material_after(text, begin);
+    let rest = &text[end..];
+    let gap = separator(rest);
+    if rest[gap..].starts_with(PUTTY_MAC) {
+        end += gap + PUTTY_MAC.len() + 1;
+        end = text.ceil_char_boundary(end.min(text.len()));
+        end += run(&text[end..]);
+    }
+    (end > begin).then_some(at..end)
+}

@@ -1,0 +1,224 @@
+//! Every block of code in the README and the docs is parsed or run, by its language.
+//!
+//! A block without a language is a command line when its first word is a program that the docs use, and else
+//! something that a program prints. A language that is not checked here fails the test. `tests/clients` runs
+//! the README's clients.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use palimpsest_tests::palimpsest;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// A block, and where it stands.
+struct Block {
+    place: String,
+    language: String,
+    text: String,
+}
+
+/// The pages that people read.
+fn pages() -> Vec<PathBuf> {
+    let mut pages = vec![
+        root().join("README.md"),
+        root().join("CONTRIBUTING.md"),
+        root().join("SECURITY.md"),
+        root().join("clients/README.md"),
+    ];
+    for folder in ["docs", "docs/decisions"] {
+        let entries = fs::read_dir(root().join(folder)).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        pages.extend(paths.filter(|path| path.extension().is_some_and(|it| it == "md")));
+    }
+    pages
+}
+
+fn blocks() -> Vec<Block> {
+    let mut blocks = Vec::new();
+    for page in pages() {
+        let text = fs::read_to_string(&page).unwrap();
+        let mut open: Option<(usize, Block)> = None;
+        for (number, line) in text.lines().enumerate() {
+            let fence = line.trim_start().strip_prefix("```");
+            match (&mut open, fence) {
+                (Some((_, _)), Some(_)) => blocks.extend(open.take().map(|(_, block)| block)),
+                (Some((indent, block)), None) => {
+                    block.text.push_str(line.get(*indent..).unwrap_or_default());
+                    block.text.push('\n');
+                }
+                (None, Some(language)) => {
+                    let block = Block {
+                        place: format!("{}:{}", page.display(), number + 1),
+                        language: language.trim().to_owned(),
+                        text: String::new(),
+                    };
+                    open = Some((line.len() - line.trim_start().len(), block));
+                }
+                (None, None) => {}
+            }
+        }
+        assert!(open.is_none(), "{}: a block has no end", page.display());
+    }
+    blocks
+}
+
+const PROGRAMS: [&str; 13] = [
+    "cargo",
+    "make",
+    "palimpsest",
+    "export",
+    "helm",
+    "kubectl",
+    "docker",
+    "python3",
+    "curl",
+    "scripts/",
+    "target/",
+    "tests/",
+    "UPDATE_EXPECT=1",
+];
+
+fn is_shell(text: &str) -> bool {
+    PROGRAMS.iter().any(|program| text.starts_with(program))
+}
+
+/// What a program says of a text that it reads from standard input.
+#[track_caller]
+fn accepted(block: &Block, program: &str, args: &[&str]) {
+    let mut child = Command::new(program)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(block.text.as_bytes()).unwrap();
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {stderr}", block.place);
+}
+
+/// The words of a line for a shell, without what it pipes or writes to.
+fn words(line: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quote = None;
+    for c in line.chars() {
+        match (quote, c) {
+            (Some(open), _) if open == c => quote = None,
+            (None, '"' | '\'') => quote = Some(c),
+            (None, '|' | '>' | '<' | '&' | ';') => break,
+            (None, '#') if words.last().is_some_and(String::is_empty) => break,
+            (None, _) if c.is_whitespace() => words.push(String::new()),
+            _ => words.last_mut().unwrap().push(c),
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// The arguments of the binary, when a line runs it.
+fn arguments(line: &str) -> Option<Vec<String>> {
+    let words = words(line);
+    let is_variable = |word: &&String| {
+        word.split_once('=').is_some_and(|(name, _)| {
+            !name.is_empty() && name.chars().all(|c| c.is_ascii_uppercase() || c == '_')
+        })
+    };
+    let variables = words.iter().take_while(is_variable).count();
+    let words = &words[variables..];
+    let run = ["cargo", "run", "--release", "--"];
+    if words.iter().take(run.len()).eq(run) {
+        return Some(words[run.len()..].to_vec());
+    }
+    let program = words.first()?;
+    let is_it = program == "palimpsest" || program == "target/release/palimpsest";
+    is_it.then(|| words[1..].to_vec())
+}
+
+/// Checks a command line: its syntax, the program's arguments, make's targets and the files that it runs.
+fn check_shell(block: &Block, targets: &BTreeSet<String>) {
+    accepted(block, "bash", &["-n"]);
+    for line in block.text.replace("\\\n", " ").lines() {
+        if let Some(args) = arguments(line) {
+            // With `--help` at its end a command line is checked up to there and then explained.
+            let mut args: Vec<&str> = args.iter().map(String::as_str).collect();
+            args.push("--help");
+            let output = palimpsest(&args);
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{}: {line}: {stderr}", block.place);
+            continue;
+        }
+        let words = words(line);
+        match words.first().map(String::as_str) {
+            Some("make") => assert!(targets.contains(&words[1]), "{}: {line}", block.place),
+            Some(script) if script.starts_with("scripts/") || script.starts_with("tests/") => {
+                assert!(root().join(script).exists(), "{}: {line}", block.place);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn check_toml(block: &Block) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("palimpsest.toml");
+    fs::write(&file, &block.text).unwrap();
+    let output = palimpsest(&["config", "--config", file.to_str().unwrap()]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {stderr}", block.place);
+}
+
+#[test]
+fn every_block_of_the_readme_and_the_docs_is_what_it_says() {
+    let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
+    let targets = makefile.lines().filter_map(|line| line.split_once(':'));
+    let targets: BTreeSet<String> = targets.map(|(name, _)| name.to_owned()).collect();
+    let mut checked = BTreeSet::new();
+    for block in blocks() {
+        let text = block.text.trim();
+        let what = match block.language.as_str() {
+            "" if is_shell(text) => "shell",
+            "" => "output",
+            "sh" | "bash" | "shell" => "shell",
+            other => other,
+        };
+        match what {
+            "shell" => check_shell(&block, &targets),
+            "toml" => check_toml(&block),
+            "python" => {
+                let read = "import ast, sys; ast.parse(sys.stdin.read())";
+                accepted(&block, "python3", &["-c", read]);
+            }
+            "json" => {
+                let parsed: Result<serde_json::Value, _> = serde_json::from_str(text);
+                assert!(parsed.is_ok(), "{}: {parsed:?}", block.place);
+            }
+            "yaml" => {
+                let parsed: Result<serde_json::Value, _> = serde_saphyr::from_str(text);
+                assert!(parsed.is_ok(), "{}: {parsed:?}", block.place);
+            }
+            "mermaid" => {
+                let kinds = ["sequenceDiagram", "flowchart", "stateDiagram", "graph"];
+                let is_known = kinds.iter().any(|kind| text.starts_with(kind));
+                assert!(is_known, "{}: not a diagram", block.place);
+            }
+            "sql" => assert!(text.ends_with(';'), "{}: not whole", block.place),
+            "output" | "text" => {}
+            other => panic!("{}: nothing checks the language {other}", block.place),
+        }
+        checked.insert(what.to_owned());
+    }
+    for language in ["shell", "toml", "python", "json", "mermaid"] {
+        assert!(
+            checked.contains(language),
+            "no block of {language} was found"
+        );
+    }
+}

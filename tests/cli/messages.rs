@@ -1,0 +1,244 @@
+//! Messages for people who got something wrong: what failed, why, and what to do.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use palimpsest_tests::command::palimpsest_with;
+use palimpsest_tests::{Server, binary, palimpsest};
+
+/// The error of a command that must fail.
+#[track_caller]
+fn error(args: &[&str]) -> String {
+    let output = palimpsest(args);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success(), "{args:?}: {text}");
+    text
+}
+
+#[track_caller]
+fn says(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> String {
+    let path = folder.join(name);
+    fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_wrong_setting_is_named_with_what_to_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases: [(&str, &[&str]); 8] = [
+        (
+            "log.format = pretty\n",
+            &["text needs quotes, such as log.format = "],
+        ),
+        (
+            "[policy]\npreset = claude-code\n",
+            &[":2: ", "needs quotes, such as preset = "],
+        ),
+        (
+            "[policy]\npreset = \"claude\"\n",
+            &[
+                "\"claude-code\" or \"claude-code-2.1.19\" or \"opencode\"",
+                "is \"claude\"",
+            ],
+        ),
+        ("[quota]\nsessions = 1\n", &["did you mean quotas?"]),
+        (
+            "[policy]\nfoo = 1\n",
+            &["policy.foo is not a setting", "policy has "],
+        ),
+        (
+            "[policy.autocompact]\ntreshold = 1\n",
+            &["policy.autocompact has ", "warn_buffer_tokens"],
+        ),
+        (
+            "[autocompact]\nenabled = true\n",
+            &["did you mean policy.autocompact?"],
+        ),
+        (
+            "data_dir = /var/lib/x\n",
+            &["needs quotes, such as data_dir = "],
+        ),
+    ];
+    for (number, (text, parts)) in cases.into_iter().enumerate() {
+        let file = write(folder.path(), &format!("{number}.toml"), text);
+        says(&error(&["config", "--check", "--config", &file]), parts);
+    }
+    says(
+        &error(&["config", "--set", "autocompact.treshold=1"]),
+        &["policy.autocompact has "],
+    );
+}
+
+#[test]
+fn a_summariser_without_its_key_does_not_pass_the_check() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = write(
+        folder.path(),
+        "model.toml",
+        "[summarizer]\nprovider = \"anthropic\"\nmodel = \"m\"\napi_key_env = \"NO_SUCH_KEY\"\n",
+    );
+    let check = ["config", "--check", "--config", &file];
+    says(
+        &error(&check),
+        &["summarizer.api_key_env", "NO_SUCH_KEY", "not set"],
+    );
+    let passed = palimpsest_with(&check, &[("NO_SUCH_KEY", "x")]);
+    assert!(passed.status.success(), "{passed:?}");
+}
+
+#[test]
+fn a_place_that_cannot_be_used_is_named_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = write(folder.path(), "file", "");
+    says(
+        &error(&["serve", "--data-dir", &file, "--listen", "127.0.0.1:0"]),
+        &[&file, "a file is in its place", "--data-dir"],
+    );
+    let missing = folder.path().join("missing.jsonl");
+    let missing = missing.to_str().unwrap();
+    says(
+        &error(&["verify", "--format", "openai", missing]),
+        &["cannot read", missing, "No such file"],
+    );
+    let inner = folder.path().join("projects/one");
+    fs::create_dir_all(&inner).unwrap();
+    write(&inner, "a.jsonl", "{}");
+    let outer = folder.path().join("projects");
+    says(
+        &error(&["verify", "--format", "openai", outer.to_str().unwrap()]),
+        &["only folders of them", inner.to_str().unwrap()],
+    );
+    says(
+        &error(&["replay", "--format", "openai", "--window", "4k", &file]),
+        &["64000 or 64k"],
+    );
+    let key = write(
+        folder.path(),
+        "ca.pem",
+        "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+    );
+    says(
+        &error(&["sessions", "--server", "localhost:1", "--tls-ca", &key]),
+        &[
+            "--tls-ca",
+            "holds a private key where a certificate is needed",
+        ],
+    );
+}
+
+#[test]
+fn the_address_is_taken_as_the_server_logs_it_and_a_wrong_one_is_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&folder.path().join("data"), &[]);
+    let listed = palimpsest(&["sessions", "--server", server.address()]);
+    assert!(listed.status.success(), "{listed:?}");
+    says(
+        &error(&["inspect", "lost", "--server", server.address()]),
+        &[
+            "there is no session projects/default/sessions/lost",
+            "palimpsest sessions",
+        ],
+    );
+    says(
+        &error(&["sessions", "--server", "grpc://localhost:1"]),
+        &["`grpc`", "host:port"],
+    );
+    says(
+        &error(&["sessions", "--server", "127.0.0.1:9"]),
+        &[
+            "no server answers at http://127.0.0.1:9",
+            "connection refused",
+        ],
+    );
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let program = binary().display();
+    for command in ["completions bash", "config"] {
+        let piped = format!("set -o pipefail; '{program}' {command} | head -1");
+        // A variable of this environment may be one that the program refuses.
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &piped]).env_clear().env("PATH", path);
+        let output = shell.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            !text.contains("panicked") && text.is_empty(),
+            "{command}: {text}"
+        );
+    }
+}
+
+#[test]
+fn a_file_of_another_format_is_refused_with_what_it_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let claude = r#"{"type":"user","uuid":"00000000-0000-4000-8000-000000000001","message":{"role":"user","content":"hi"}}"#;
+    let file = write(folder.path(), "a.jsonl", claude);
+    let program: PathBuf = binary().to_owned();
+    let program = program.to_str().unwrap();
+    for command in ["import", "verify", "replay"] {
+        // No server is needed to see that a file is no text.
+        says(
+            &all_of(&[command, "--format", "claude-code", program]),
+            &["binary", "an ELF program"],
+        );
+    }
+    for command in ["verify", "replay"] {
+        for format in ["openai", "anthropic", "palimpsest"] {
+            says(
+                &all_of(&[command, "--format", format, &file]),
+                &["It looks like claude-code: try --format claude-code"],
+            );
+        }
+    }
+    let server = Server::start(&folder.path().join("data"), &[]);
+    let args = [
+        "import",
+        "--format",
+        "openai",
+        &file,
+        "--server",
+        server.address(),
+    ];
+    says(
+        &all_of(&args),
+        &["Seen: 1 lines", "try --format claude-code"],
+    );
+    // The shape is right, and nothing in it is a message.
+    let empty = write(
+        folder.path(),
+        "b.json",
+        r#"{"messages":[{"foo":1},{"foo":2}]}"#,
+    );
+    let args = [
+        "import",
+        "--format",
+        "openai",
+        &empty,
+        "--server",
+        server.address(),
+    ];
+    says(&all_of(&args), &["none of its messages was accepted"]);
+    says(
+        &all_of(&["verify", "--format", "openai", &empty]),
+        &["no message was found"],
+    );
+}
+
+/// Everything that a command prints that must fail.
+#[track_caller]
+fn all_of(args: &[&str]) -> String {
+    let output = palimpsest(args);
+    let all = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8(all).unwrap();
+    assert!(!output.status.success(), "{args:?}: {text}");
+    text
+}

@@ -1,0 +1,43 @@
+//! The README's first client, run as it is printed against a server.
+
+use std::process::Command;
+
+use palimpsest_proto::context::v1::ListMessagesRequest;
+use palimpsest_tests::Server;
+
+use crate::language::Language;
+
+/// The first block of Python in the README.
+fn snippet() -> String {
+    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    let (_, rest) = readme.split_once("```python\n").unwrap();
+    rest.split_once("```").unwrap().0.to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_readmes_client_runs_against_a_server() {
+    palimpsest_tests::binary();
+    let built = Language::Python.build().await;
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&folder.path().join("data"), &[]);
+    let text = snippet();
+    assert!(text.contains("127.0.0.1:50051"), "{text}");
+    let program = text.replace("127.0.0.1:50051", server.address());
+    let program = format!("{program}\nprint(len(array), array[0][\"role\"], len(etag) > 0)\n");
+    let output = Command::new(built.join("venv/bin/python"))
+        .args(["-c", &program])
+        .env("PYTHONPATH", built.join("gen"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "1 user True\n");
+    let asked = ListMessagesRequest {
+        session: "projects/demo/sessions/42".into(),
+        ..ListMessagesRequest::default()
+    };
+    let listed = server.sessions().await.list_messages(asked).await.unwrap();
+    assert_eq!(listed.into_inner().messages.len(), 1);
+}

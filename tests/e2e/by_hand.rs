@@ -1,0 +1,274 @@
+//! Compaction by hand over real gRPC: it sees every visible message, served or not, and leaves the smallest
+//! view that is at hand.
+
+use std::time::Duration;
+
+use palimpsest_proto::context::v1::{
+    CompactRequest, CompactResponse, CompactionMode, CompactionState, CompactionStrategy,
+    GetSessionMemoryRequest, GetSessionRequest, Level, ListMessagesRequest, MessageInput,
+    RestoreContextRequest, SkipReason, StageAction, Target, Visibility,
+};
+use palimpsest_tests::say::{append, assistant, assistant_calls, prepare, result, user};
+use palimpsest_tests::server::Context;
+use palimpsest_tests::{Server, name, refused};
+use tonic::Code;
+
+use crate::SERVER;
+
+const ALONE: [&str; 2] = ["--set", "worker.enabled=false"];
+/// Only a hang takes as long.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// A turn of work of about 4,000 tokens.
+fn work(number: usize) -> Vec<MessageInput> {
+    let id = format!("w{number}");
+    let lines: Vec<String> = (0..420)
+        .map(|line| format!("{number} line {line} of a listing"))
+        .collect();
+    vec![
+        user(&format!("please do the step {number} of the plan")),
+        assistant_calls(&[&id]),
+        result(&id, &lines.join("\n")),
+        assistant(&format!(
+            "the step {number} is done, and all its checks pass"
+        )),
+    ]
+}
+
+async fn bring_in(client: &mut Context, session: &str, turns: std::ops::Range<usize>) {
+    let messages = turns.flat_map(work).collect();
+    let request = append(&name(session), messages);
+    client.append_messages(request).await.unwrap();
+}
+
+fn wanted(session: &str) -> CompactRequest {
+    CompactRequest {
+        session: name(session),
+        ..CompactRequest::default()
+    }
+}
+
+async fn revision(server: &Server, session: &str) -> u64 {
+    let request = GetSessionRequest {
+        session: name(session),
+        ..GetSessionRequest::default()
+    };
+    let reply = server.sessions().await.get_session(request).await;
+    reply.unwrap().into_inner().session.unwrap().revision
+}
+
+/// The tokens before and after.
+#[track_caller]
+fn tokens(reply: &CompactResponse) -> (u32, u32) {
+    let boundary = reply.compaction.as_ref().unwrap().boundary.as_ref();
+    let boundary = boundary.unwrap();
+    (boundary.before_tokens, boundary.after_tokens)
+}
+
+#[tokio::test]
+async fn what_was_never_prepared_is_compacted() {
+    let shared = SERVER.get();
+    let (mut client, session) = (shared.0.context().await, "by-hand-never-prepared");
+    bring_in(&mut client, session, 0..30).await;
+    let dry = CompactRequest {
+        dry_run: true,
+        ..wanted(session)
+    };
+    let foreseen = client.compact(dry).await.unwrap().into_inner();
+    assert_eq!(
+        foreseen.compaction.as_ref().unwrap().state(),
+        CompactionState::DryRun
+    );
+    let reply = client.compact(wanted(session)).await.unwrap().into_inner();
+    let (before, after) = tokens(&reply);
+    assert!(before > 100_000 && after < 20_000, "{before} → {after}");
+    assert_eq!(tokens(&foreseen), (before, after));
+    // The next view is the one that was promised, and nothing is counted twice.
+    let view = prepare(&name(session), vec![]);
+    let view = client.prepare_context(view).await.unwrap().into_inner();
+    assert_eq!(view.tokens.unwrap().total_tokens, after);
+    let shown = String::from_utf8(view.messages_json.concat()).unwrap();
+    assert!(shown.contains("<conversation-summary>"), "{shown}");
+    assert!(!shown.contains("0 line 17 of a listing"));
+}
+
+#[tokio::test]
+async fn messages_since_the_last_prepare_are_compacted_too() {
+    let shared = SERVER.get();
+    let (mut client, session) = (shared.0.context().await, "by-hand-since");
+    let first = prepare(&name(session), work(0));
+    client.prepare_context(first).await.unwrap();
+    bring_in(&mut client, session, 1..8).await;
+    let reply = client.compact(wanted(session)).await.unwrap().into_inner();
+    let boundary = reply.compaction.unwrap().boundary.unwrap();
+    // All but what the user said last.
+    assert_eq!(boundary.summarized_messages, 31);
+}
+
+#[tokio::test]
+async fn little_is_compacted_by_hand_and_a_refused_call_serves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &ALONE);
+    let (mut client, session) = (server.context().await, "by-hand-little");
+    client
+        .append_messages(append(&name(session), vec![user("hello")]))
+        .await
+        .unwrap();
+    let before = revision(&server, session).await;
+    let status = client.compact(wanted(session)).await.unwrap_err();
+    let about = refused(&status, Code::FailedPrecondition, "NOTHING_TO_COMPACT");
+    assert_eq!(about["skip_reason"], "NOTHING_ELIGIBLE", "{about:?}");
+    assert_eq!(revision(&server, session).await, before);
+    // The least that an automatic compaction needs does not bind this one.
+    bring_in(&mut client, session, 0..1).await;
+    let reply = client.compact(wanted(session)).await.unwrap().into_inner();
+    let (before, after) = tokens(&reply);
+    assert!(before < 10_000 && after < before, "{before} → {after}");
+}
+
+#[tokio::test]
+async fn a_running_summary_that_is_far_behind_does_not_stand_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    let (mut client, session) = (server.context().await, "by-hand-behind");
+    bring_in(&mut client, session, 0..4).await;
+    let began = tokio::time::Instant::now();
+    loop {
+        let request = GetSessionMemoryRequest {
+            session: name(session),
+            ..GetSessionMemoryRequest::default()
+        };
+        let memory = client.get_session_memory(request).await.unwrap();
+        let memory = memory.into_inner().memory.unwrap();
+        if !memory.last_summarized_message_id.is_empty() {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "{memory:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    server.kill();
+    // Nobody keeps it up from here on.
+    let server = Server::start(folder.path(), &ALONE);
+    let mut client = server.context().await;
+    bring_in(&mut client, session, 4..30).await;
+    let with = |strategy: CompactionStrategy| CompactRequest {
+        dry_run: true,
+        strategy: strategy.into(),
+        ..wanted(session)
+    };
+    let memory = client
+        .compact(with(CompactionStrategy::SessionMemory))
+        .await;
+    let (_, lagging) = tokens(&memory.unwrap().into_inner());
+    assert!(lagging > 80_000, "{lagging}");
+    let structure = client.compact(with(CompactionStrategy::Extractive)).await;
+    let (_, best) = tokens(&structure.unwrap().into_inner());
+    let reply = client.compact(wanted(session)).await.unwrap().into_inner();
+    assert_eq!(
+        reply.compaction.as_ref().unwrap().strategy(),
+        CompactionStrategy::Extractive
+    );
+    assert_eq!(tokens(&reply).1, best);
+    assert!(best < 20_000, "{best}");
+}
+
+/// The preset `threshold` in a window of 250,000: a compaction is due at 200,000.
+async fn threshold(turns: usize) -> (Server, Context, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let preset = ["--set", "policy.preset=threshold"];
+    let server = Server::start(folder.path(), &[&ALONE[..], &preset].concat());
+    let mut client = server.context().await;
+    bring_in(&mut client, "s", 0..turns).await;
+    (server, client, folder)
+}
+
+async fn kept(server: &Server) -> usize {
+    let mut visible = 0;
+    let mut page_token = String::new();
+    loop {
+        let list = ListMessagesRequest {
+            session: name("s"),
+            page_size: 1_000,
+            page_token,
+            ..ListMessagesRequest::default()
+        };
+        let listed = server.sessions().await.list_messages(list).await;
+        let listed = listed.unwrap().into_inner();
+        let is_kept = |visibility: Visibility| visibility == Visibility::Visible;
+        visible += listed
+            .messages
+            .iter()
+            .filter(|message| is_kept(message.visibility()) && message.turn_id.is_empty())
+            .count();
+        page_token = listed.next_page_token;
+        if page_token.is_empty() {
+            return visible;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_threshold_preset_summarises_50000_tokens_a_round_and_keeps_five_messages() {
+    let (_server, mut client, _folder) = threshold(34).await;
+    let reply = client.compact(wanted("s")).await.unwrap().into_inner();
+    let applied = reply.stages.iter();
+    let applied = applied.filter(|stage| stage.action() == StageAction::Applied);
+    let effects: Vec<_> = applied.map(|stage| stage.effect.clone().unwrap()).collect();
+    // 136,000 tokens are more than two rounds and less than four.
+    assert_eq!(effects.len(), 3, "{effects:?}");
+    for effect in &effects {
+        assert!(effect.freed_tokens <= 50_000, "{effect:?}");
+    }
+    let boundary = reply.compaction.unwrap().boundary.unwrap();
+    // The last five: a result that brings its call and what the user asked, which is always kept.
+    assert_eq!(boundary.kept_message_ids.len(), 5);
+    let view = prepare(&name("s"), vec![]);
+    let view = client.prepare_context(view).await.unwrap().into_inner();
+    assert_eq!(view.tokens.unwrap().total_tokens, boundary.after_tokens);
+}
+
+#[tokio::test]
+async fn a_critical_view_is_truncated_where_the_policy_wants_it_and_comes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = [
+        "worker.enabled=false",
+        "policy.autocompact.truncate_when_critical=true",
+        // Nothing is worth a summary.
+        "policy.autocompact.min_input_tokens=1000000",
+    ];
+    let args: Vec<&str> = settings.iter().flat_map(|one| ["--set", one]).collect();
+    let server = Server::start(folder.path(), &args);
+    let mut client = server.context().await;
+    // A compaction is due at 17,000, and so the view is critical.
+    let target = Target {
+        window_tokens: Some(50_000),
+        ..Target::default()
+    };
+    for number in 0..6 {
+        let mut request = prepare(&name("s"), work(number));
+        request.target = Some(target.clone());
+        request.set_compaction_mode(CompactionMode::Never);
+        client.prepare_context(request).await.unwrap();
+    }
+    let mut request = prepare(&name("s"), vec![user("and now the rest")]);
+    request.target = Some(target.clone());
+    let reply = client.prepare_context(request).await.unwrap().into_inner();
+    let of_level = reply.stages.iter();
+    let of_level = of_level.filter(|stage| stage.level() == Level::Autocompact);
+    let stages: Vec<_> = of_level.collect();
+    assert_eq!(stages[0].skip_reason(), SkipReason::TooLittleInput);
+    assert_eq!(stages[1].action(), StageAction::Applied, "{stages:?}");
+    let budget = reply.budget.unwrap();
+    assert!(budget.used_tokens < budget.warn_at_tokens.max(1) || budget.warn_at_tokens == 0);
+    assert!(budget.used_tokens < budget.compact_at_tokens, "{budget:?}");
+    assert!(reply.sendable);
+    let back = &reply.fidelity.unwrap().items[0];
+    let restore = RestoreContextRequest {
+        session: name("s"),
+        to_revision: back.restore_to_revision,
+        force: true,
+        ..RestoreContextRequest::default()
+    };
+    client.restore_context(restore).await.unwrap();
+    assert_eq!(kept(&server).await, 18, "all that the user did not say");
+}

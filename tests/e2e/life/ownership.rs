@@ -1,0 +1,164 @@
+//! A log owns its folder and its files: none begins empty beside an older one, and none touches another's files.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use palimpsest_tests::server::binary;
+use palimpsest_tests::{Server, name, palimpsest};
+
+use super::{SETTINGS, fails, files, fill, succeeds};
+
+/// A stopped server's data with one session and two stored results.
+async fn filled(data: &Path) {
+    let server = Server::start(data, SETTINGS);
+    fill(&server, &name("s"), 2).await;
+    server.stop();
+}
+
+/// Every file below a folder, with what it holds.
+fn content(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(&next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                found.insert(path.clone(), fs::read(&path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+fn serve(data: &Path, extra: &[&str]) -> String {
+    let args = [
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--data-dir",
+        data.to_str().unwrap(),
+        "--admin-listen",
+        "127.0.0.1:0",
+    ];
+    fails(&[&args[..], extra].concat())
+}
+
+#[tokio::test]
+async fn an_empty_log_does_not_start_on_the_files_of_another() {
+    if palimpsest_tests::is_on_a_database() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let first = root.path().join("first");
+    filled(&first).await;
+    let before = content(&first.join("blobs"));
+    assert_eq!(files(&first, "s").len(), 2);
+    let place = format!("blobs.url=file://{}", first.join("blobs").display());
+    // Another server with an empty folder of its own, and the same place for files.
+    let second = root.path().join("second");
+    let refused = serve(&second, &["--set", &place]);
+    assert!(refused.contains("belong to the store"), "{refused}");
+    // Without the marker of the first it is refused too: the files are nobody's that it knows.
+    let marker = first.join("blobs/_palimpsest/store.json");
+    let identity = fs::read(&marker).unwrap();
+    fs::remove_file(&marker).unwrap();
+    let refused = serve(&second, &["--set", &place]);
+    assert!(
+        refused.contains("the store") && refused.contains("has no session"),
+        "{refused}"
+    );
+    assert!(!marker.exists(), "it wrote nothing");
+    // The log whose files they are takes them for its own, as those of an earlier release.
+    Server::start(&first, SETTINGS).stop();
+    assert_eq!(fs::read(&marker).unwrap(), identity);
+    assert_eq!(content(&first.join("blobs")), before);
+}
+
+#[tokio::test]
+async fn a_log_that_went_missing_is_not_begun_anew() {
+    if palimpsest_tests::is_on_a_database() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let data = root.path();
+    filled(data).await;
+    for older in ["before-compaction", "compacting", "restoring", "old"] {
+        let aside = data.join(format!("log.{older}"));
+        fs::rename(data.join("log"), &aside).unwrap();
+        let refused = serve(data, &[]);
+        assert!(refused.contains(&format!("log.{older}")), "{refused}");
+        assert!(!data.join("log").exists(), "{older}");
+        fs::rename(&aside, data.join("log")).unwrap();
+    }
+    assert_eq!(files(data, "s").len(), 2);
+    let server = Server::start(data, SETTINGS);
+    fill(&server, &name("t"), 1).await;
+    server.stop();
+}
+
+#[tokio::test]
+async fn a_compaction_that_is_cut_off_anywhere_leaves_a_whole_store() {
+    if palimpsest_tests::is_on_a_database() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let data = root.path();
+    filled(data).await;
+    let to = data.to_str().unwrap();
+    for point in ["compact.copied", "place.exchanged", "compact.placed"] {
+        let cut_off = Command::new(binary())
+            .args(["compact-store", "--data-dir", to])
+            .env("CRASH_AT", point)
+            .output()
+            .unwrap();
+        assert!(!cut_off.status.success(), "{point}: {cut_off:?}");
+        let told = succeeds(&["verify-store", "--json", "--contents", "--data-dir", to]);
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(
+            (&told["sessions"], &told["results"]),
+            (&1.into(), &2.into()),
+            "{point}"
+        );
+        Server::start(data, SETTINGS).stop();
+        let _ = fs::remove_dir_all(data.join("log.before-compaction"));
+    }
+    succeeds(&["compact-store", "--data-dir", to]);
+    assert!(data.join("log.before-compaction").exists());
+    Server::start(data, SETTINGS).stop();
+}
+
+#[tokio::test]
+async fn verifying_changes_no_byte_of_a_store_whole_or_damaged() {
+    if palimpsest_tests::is_on_a_database() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let data = root.path();
+    filled(data).await;
+    let args = ["verify-store", "--data-dir", data.to_str().unwrap()];
+    let whole = content(data);
+    succeeds(&args);
+    assert_eq!(content(data), whole);
+    // A copy of it never stays behind.
+    let scratch = tempfile::tempdir().unwrap();
+    let elsewhere = ["--scratch", scratch.path().to_str().unwrap()];
+    succeeds(&[&args[..], &elsewhere].concat());
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
+    // What was acknowledged is missing.
+    let db = data.join("log/db");
+    let mut bytes = fs::read(&db).unwrap();
+    let half = bytes.len() / 2;
+    bytes[..half].fill(0x5a);
+    fs::write(&db, bytes).unwrap();
+    let damaged = content(data);
+    let output = palimpsest(&args);
+    assert!(!output.status.success());
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("corrupt"), "{told}");
+    assert!(content(data) == damaged, "it is left as it was found");
+    assert!(!data.join("log.quarantined-1").exists());
+}

@@ -1,0 +1,104 @@
+//! Secrets leave before anything is quoted in a summary, and a session cannot keep them there.
+
+use palimpsest_proto::context::v1::{
+    CompactRequest, CompactionStrategy, CreateSessionRequest, Policy, Session, SummaryPolicy,
+};
+use palimpsest_tests::say::{assistant, assistant_calls, prepare, result, user};
+use palimpsest_tests::{Server, name, refused};
+use tonic::Code;
+
+fn key_lines() -> Vec<String> {
+    (0..20)
+        .map(|line| format!("{line:02}{}", "aB3dE5fG7hJ9kLmN".repeat(4)))
+        .collect()
+}
+
+fn private_key(separator: &str) -> String {
+    let label = ["RSA", "PRIVATE", "KEY"].join(" ");
+    let mut lines = vec![format!("-----BEGIN {label}-----")];
+    lines.extend(key_lines());
+    lines.push(format!("-----END {label}-----"));
+    lines.join(separator)
+}
+
+#[tokio::test]
+async fn a_private_key_does_not_survive_in_a_summary_made_from_structure() {
+    let folder = tempfile::tempdir().unwrap();
+    let off = ["--set", "worker.enabled=false"];
+    let server = Server::start(&folder.path().join("data"), &off);
+    let mut context = server.context().await;
+    let padding = "one more line of a long listing\n".repeat(200);
+    let messages = vec![
+        user(&format!(
+            "use this key:\n{}\nfor the deployment",
+            private_key("\n")
+        )),
+        assistant_calls(&["a"]),
+        result(
+            "a",
+            &format!("error: cannot read\n{}\n{padding}", private_key("\r\n    ")),
+        ),
+        assistant(&format!("I see {}", private_key("\\n"))),
+        user(&format!("and this one: {}", private_key(" "))),
+        assistant("done"),
+        user("what next?"),
+        assistant("nothing"),
+    ];
+    let request = prepare(&name("key"), messages);
+    context.prepare_context(request).await.unwrap();
+    let compact = CompactRequest {
+        session: name("key"),
+        ..CompactRequest::default()
+    };
+    let done = context.compact(compact).await.unwrap().into_inner();
+    let compaction = done.compaction.unwrap_or_default();
+    assert_eq!(compaction.strategy(), CompactionStrategy::Extractive);
+    let summary = compaction.summary;
+    assert!(summary.contains("deployment"), "{summary}");
+    for line in key_lines() {
+        assert!(
+            !summary.contains(&line[..16]),
+            "{line} is left in {summary}"
+        );
+    }
+}
+
+fn unredacted() -> Policy {
+    Policy {
+        summary: Some(SummaryPolicy {
+            redact_secrets: Some(false),
+            ..SummaryPolicy::default()
+        }),
+        ..Policy::default()
+    }
+}
+
+#[tokio::test]
+async fn a_session_cannot_switch_off_what_the_server_requires() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = ["--set", "worker.enabled=false"];
+    let server = Server::start(&folder.path().join("data"), &open);
+    let mut sessions = server.sessions().await;
+    let create = CreateSessionRequest {
+        parent: "projects/demo".into(),
+        session_id: "own".into(),
+        session: Some(Session {
+            policy_overrides: Some(unredacted()),
+            ..Session::default()
+        }),
+        ..CreateSessionRequest::default()
+    };
+    let status = sessions.create_session(create.clone()).await.unwrap_err();
+    refused(&status, Code::InvalidArgument, "INVALID_FIELD");
+    assert!(status.message().contains("redact_secrets"), "{status}");
+    drop(server);
+    // Where the configuration leaves it to sessions, they may.
+    let left = ["--set", "policy.summary.redact_secrets=false"];
+    let server = Server::start(&folder.path().join("other"), &left);
+    server
+        .sessions()
+        .await
+        .create_session(create)
+        .await
+        .unwrap();
+}

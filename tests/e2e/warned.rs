@@ -1,0 +1,226 @@
+//! Warnings about the window, and what a prepare does with its own wishes for a compaction.
+
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::time::Duration;
+
+use palimpsest_fake_provider::Behaviour;
+use palimpsest_proto::context::v1::{
+    BudgetState, CompactionMode, CompactionOverrides, MessageInput, PrepareContextRequest,
+    PrepareContextResponse, Target, Warning, WarningCode,
+};
+use palimpsest_tests::say::{
+    append, assistant, assistant_calls, prepare, result, summary, user, uuid,
+};
+use palimpsest_tests::{name, refused, refused_field};
+use tonic::Code;
+
+use crate::SERVER;
+use crate::repeats::World;
+
+/// Only a hang takes as long.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// A compaction is due at 17,000 and a view is blocked from 27,000 on.
+fn small() -> Target {
+    Target {
+        window_tokens: Some(50_000),
+        ..Target::default()
+    }
+}
+
+/// A turn of work of about 4,000 tokens.
+fn work(number: usize) -> Vec<MessageInput> {
+    let id = format!("w{number}");
+    let lines: Vec<String> = (0..420)
+        .map(|line| format!("{number} line {line} of a listing"))
+        .collect();
+    vec![
+        user(&format!("please do the step {number} of the plan")),
+        assistant_calls(&[&id]),
+        result(&id, &lines.join("\n")),
+        assistant(&format!("the step {number} is done")),
+    ]
+}
+
+fn request(messages: Vec<MessageInput>) -> PrepareContextRequest {
+    PrepareContextRequest {
+        target: Some(small()),
+        ..prepare(&name("s"), messages)
+    }
+}
+
+impl World {
+    async fn served(&mut self, request: PrepareContextRequest) -> PrepareContextResponse {
+        let reply = self.client.prepare_context(request).await;
+        reply.unwrap().into_inner()
+    }
+
+    async fn work(&mut self, turns: usize) {
+        for number in 0..turns {
+            let mut request = request(work(number));
+            request.set_compaction_mode(CompactionMode::Never);
+            self.served(request).await;
+        }
+    }
+}
+
+fn codes(reply: &PrepareContextResponse) -> BTreeSet<WarningCode> {
+    reply.warnings.iter().map(Warning::code).collect()
+}
+
+#[tokio::test]
+async fn a_window_that_nobody_named_is_warned_of() {
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
+    let request = prepare(&name("warned-window"), vec![user("hello")]);
+    let reply = client.prepare_context(request.clone()).await.unwrap();
+    assert_eq!(
+        codes(&reply.into_inner()),
+        [WarningCode::WindowAssumed].into()
+    );
+    let known = PrepareContextRequest {
+        target: Some(small()),
+        ..request
+    };
+    let reply = client.prepare_context(known).await.unwrap().into_inner();
+    assert!(codes(&reply).is_empty(), "{:?}", reply.warnings);
+}
+
+#[tokio::test]
+async fn a_view_over_the_block_threshold_says_so() {
+    let mut world = World::new(&["policy.autocompact.enabled=false"]).await;
+    world.work(9).await;
+    let reply = world.served(request(vec![user("go on")])).await;
+    assert!(reply.sendable);
+    assert_eq!(
+        reply.budget.as_ref().unwrap().state(),
+        BudgetState::Exhausted
+    );
+    assert_eq!(codes(&reply), [WarningCode::OverBlockThreshold].into());
+}
+
+#[tokio::test]
+async fn what_cannot_be_made_smaller_is_warned_of() {
+    let mut world = World::new(&["policy.autocompact.min_input_tokens=1000000"]).await;
+    world.work(5).await;
+    let reply = world.served(request(vec![user("go on")])).await;
+    assert_eq!(codes(&reply), [WarningCode::Irreducible].into());
+}
+
+#[tokio::test]
+async fn failed_compactions_are_warned_of_and_so_is_the_pause_after_them() {
+    // A hook that nobody answers, and without whose word nothing is compacted.
+    let nobody = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let endpoint = format!("hooks.endpoints.own.url=http://{nobody}");
+    let settings = [
+        endpoint.as_str(),
+        "hooks.default_endpoint=own",
+        "policy.hooks.pre_compact.on_failure=stop",
+    ];
+    let mut world = World::new(&settings).await;
+    world.work(5).await;
+    for attempt in 1..=3 {
+        let reply = world.served(request(vec![])).await;
+        let codes = codes(&reply);
+        assert!(codes.contains(&WarningCode::CompactionFailed), "{codes:?}");
+        assert_eq!(codes.contains(&WarningCode::AutoPaused), attempt == 3);
+    }
+    let reply = world.served(request(vec![])).await;
+    assert!(codes(&reply).contains(&WarningCode::AutoPaused));
+    assert!(reply.budget.unwrap().auto_paused);
+}
+
+#[tokio::test]
+async fn the_wishes_of_a_prepare_reach_the_compaction_that_it_runs() {
+    for mode in [CompactionMode::Wait, CompactionMode::Background] {
+        let mut world = World::new(&[]).await;
+        world.work(5).await;
+        let said = Behaviour::Say(summary("Name the lamp maker"));
+        world.provider.script("claude-other", [said]);
+        let mut wishes = request(vec![user("go on")]);
+        wishes.set_compaction_mode(mode);
+        wishes.compaction_overrides = Some(CompactionOverrides {
+            model: "claude-other".into(),
+            instructions: "Keep the name of the lamp maker.".into(),
+        });
+        world.served(wishes).await;
+        let began = tokio::time::Instant::now();
+        let asked = loop {
+            let asked = world.provider.requests();
+            if !asked.is_empty() {
+                break asked;
+            }
+            assert!(began.elapsed() < PATIENCE, "nobody was asked");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
+        assert_eq!(asked[0].body["model"], "claude-other");
+        let body = asked[0].body.to_string();
+        assert!(body.contains("Keep the name of the lamp maker."), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_wish_of_a_prepare_that_cannot_be_honoured_is_refused_by_name() {
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
+    let request = PrepareContextRequest {
+        compaction_overrides: Some(CompactionOverrides {
+            model: "claude-other".into(),
+            ..CompactionOverrides::default()
+        }),
+        ..prepare(&name("warned-wish"), vec![user("hello")])
+    };
+    let status = client.prepare_context(request).await.unwrap_err();
+    refused_field(&status, "compaction_overrides.model");
+}
+
+#[tokio::test]
+async fn a_prepare_compacts_at_the_proactive_share() {
+    let mut world = World::new(&[
+        "policy.autocompact.reactive_only=true",
+        "policy.autocompact.proactive_percent=30",
+    ])
+    .await;
+    // 15,000 of 50,000: under the usual threshold of 17,000.
+    world.work(4).await;
+    let reply = world.served(request(vec![user("go on")])).await;
+    let budget = reply.budget.as_ref().unwrap();
+    let boundary = |stage: &palimpsest_proto::context::v1::StageReport| {
+        stage.effect.as_ref().map(|effect| effect.before_tokens)
+    };
+    let before: Vec<u32> = reply.stages.iter().filter_map(boundary).collect();
+    assert_eq!(before.len(), 1, "{:?}", reply.stages);
+    assert!((15_000..17_000).contains(&before[0]), "{before:?}");
+    assert!(budget.used_tokens < 15_000, "{budget:?}");
+}
+
+#[tokio::test]
+async fn a_parent_that_is_not_there_is_refused_with_its_path() {
+    let shared = SERVER.get();
+    let mut client = shared.0.context().await;
+    let session = name("warned-parent");
+    let follows = |id: u64, parent: u64| {
+        let mut message = user("hello");
+        message.id = uuid(id);
+        message.metadata = Some(palimpsest_proto::context::v1::MessageMetadata {
+            parent_id: uuid(parent),
+            ..Default::default()
+        });
+        message
+    };
+    let mut first = user("begin");
+    first.id = uuid(1);
+    let broken = append(&session, vec![first.clone(), follows(2, 99)]);
+    let status = client.append_messages(broken).await.unwrap_err();
+    let about = refused(&status, Code::NotFound, "MESSAGE_NOT_FOUND");
+    assert_eq!(about["field"], "messages[1].metadata.parent_id");
+    // One of the same call will do, and one that is there.
+    let whole = append(&session, vec![first, follows(2, 1)]);
+    client.append_messages(whole).await.unwrap();
+    let later = append(&session, vec![follows(3, 2)]);
+    client.append_messages(later).await.unwrap();
+}

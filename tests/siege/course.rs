@@ -1,0 +1,242 @@
+//! The course of a siege: before, during and after, and then the check of everything that was acknowledged.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use palimpsest_tests::Server;
+use palimpsest_tests::turns::Turns;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Endpoint;
+
+use crate::SOFT_HANDLES;
+use crate::attack::{Attack, Running, Scale, Seed, Tally};
+use crate::attackers::{Attackers, check_handles};
+use crate::attacks::{ATTACKS, sessions_that_exist};
+use crate::honest::{Honest, newcomers};
+use crate::latency::Latencies;
+use crate::sample::{Most, watch};
+use crate::target::House;
+
+/// Memory of the chart's limit.
+const MEMORY: u64 = 2 << 30;
+/// The time after which an attack that makes no call is broken, and how often it is looked at.
+const PATIENCE: Duration = Duration::from_mins(1);
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The size and the phases of a siege.
+pub(crate) struct Plan {
+    pub(crate) scale: Scale,
+    /// The name of the one attack to run. Default: all.
+    pub(crate) only: Option<String>,
+    pub(crate) limits: &'static str,
+    pub(crate) before: Duration,
+    pub(crate) during: Duration,
+    /// Time without attacks after which everything has to be normal again.
+    pub(crate) calm: Duration,
+    pub(crate) after: Duration,
+}
+
+/// The results of a siege.
+pub(crate) struct Outcome {
+    house: House,
+    server: Arc<Server>,
+    promised: Vec<Turns>,
+    pub(crate) attacks: Vec<(&'static str, Arc<Tally>)>,
+    pub(crate) latencies: Arc<Latencies>,
+    pub(crate) before: Range<Instant>,
+    pub(crate) during: Range<Instant>,
+    pub(crate) after: Range<Instant>,
+    /// Refusals of the honest tenant's attempts while attacks ran and after.
+    pub(crate) refusals: BTreeMap<String, u64>,
+    pub(crate) most: Most,
+    /// Sessions of the project whose quota was raced for; none when the server did not answer.
+    pub(crate) race: Option<usize>,
+    pub(crate) panics: usize,
+}
+
+/// The honest tenant at work on a server that is watched.
+struct Scene {
+    house: House,
+    server: Arc<Server>,
+    latencies: Arc<Latencies>,
+    honest: Honest,
+    newcomers: JoinSet<()>,
+    samples: JoinSet<Most>,
+    stop_samples: CancellationToken,
+    ended: CancellationToken,
+    began: Instant,
+}
+
+impl Scene {
+    async fn open(scale: Scale, limits: &str, attacks: &[&Attack]) -> Self {
+        let mut seeds: Vec<Seed> = Vec::new();
+        for attack in attacks {
+            let new = attack.needs.iter().filter(|seed| !seeds.contains(seed));
+            seeds.extend(new.copied().collect::<Vec<_>>());
+        }
+        let house = House::new(scale, &seeds).await;
+        let server = Arc::new(house.serve(limits, &[]));
+        let endpoint = Endpoint::from_shared(format!("http://{}", server.address())).unwrap();
+        let endpoint = endpoint
+            .tcp_nodelay(true)
+            .connect_timeout(Duration::from_secs(5));
+        let latencies = Arc::<Latencies>::default();
+        let honest = Honest::start(&endpoint, &house.honest, &latencies);
+        let mut visitors = JoinSet::new();
+        let admin = server.admin().to_owned();
+        let key = house.honest.clone();
+        visitors.spawn(newcomers(endpoint, admin, key, Arc::clone(&latencies)));
+        let (stop_samples, ended) = (CancellationToken::new(), CancellationToken::new());
+        let mut samples = JoinSet::new();
+        let looked_at = (Arc::clone(&server), stop_samples.clone(), ended.clone());
+        samples.spawn(watch(looked_at.0, MEMORY, looked_at.1, looked_at.2));
+        Self {
+            house,
+            server,
+            latencies,
+            honest,
+            newcomers: visitors,
+            samples,
+            stop_samples,
+            ended,
+            began: Instant::now(),
+        }
+    }
+
+    /// Waits, or less where the server ends.
+    async fn pass(&self, time: Duration) {
+        self.ended.run_until_cancelled(sleep(time)).await;
+    }
+
+    async fn close(
+        mut self,
+        attacks: Vec<(&'static str, Arc<Tally>)>,
+        [before, during, after]: [Range<Instant>; 3],
+    ) -> Outcome {
+        let refusals = self.latencies.take_refusals();
+        self.newcomers.shutdown().await;
+        let promised = self.honest.stop().await;
+        self.stop_samples.cancel();
+        let most = self.samples.join_next().await.unwrap().unwrap();
+        let race = if most.ended.is_none() {
+            sessions_that_exist(&self.server, &self.house.race).await
+        } else {
+            None
+        };
+        let log = self.server.log();
+        let panics = log.iter().filter(|line| line.contains("panicked")).count();
+        Outcome {
+            house: self.house,
+            server: self.server,
+            promised,
+            attacks,
+            latencies: self.latencies,
+            before,
+            during,
+            after,
+            refusals,
+            most,
+            race,
+            panics,
+        }
+    }
+}
+
+/// All attacks together, or one of them.
+pub(crate) async fn siege(plan: &Plan) -> Outcome {
+    check_handles();
+    let meant: Vec<&Attack> = ATTACKS
+        .iter()
+        .filter(|attack| plan.only.as_deref().is_none_or(|only| only == attack.name))
+        .collect();
+    assert!(!meant.is_empty(), "there is no attack {:?}", plan.only);
+    let scene = Scene::open(plan.scale, plan.limits, &meant).await;
+    scene.pass(plan.before).await;
+    let attackers = Attackers::start();
+    let target = scene.house.target(&scene.server);
+    scene.latencies.take_refusals();
+    let before = scene.began..Instant::now();
+    let stop = CancellationToken::new();
+    let running: Vec<Running> = meant
+        .into_iter()
+        .map(|attack| Running::start(attack, &target, plan.scale, &stop, &attackers.handle()))
+        .collect();
+    scene.pass(plan.during).await;
+    stop.cancel();
+    let mut attacks = Vec::new();
+    for one in running {
+        attacks.push(one.ended().await);
+    }
+    let during = before.end..Instant::now();
+    scene.pass(plan.calm).await;
+    let calm = Instant::now();
+    scene.pass(plan.after).await;
+    let after = calm..Instant::now();
+    scene.close(attacks, [before, during, after]).await
+}
+
+/// One attack after another on the same server, each until it has reached the server, and for a time at least.
+pub(crate) async fn one_by_one(scale: Scale, each: Duration) -> Outcome {
+    let scene = Scene::open(scale, SOFT_HANDLES, &ATTACKS.iter().collect::<Vec<_>>()).await;
+    scene.pass(each).await;
+    let attackers = Attackers::start();
+    let target = scene.house.target(&scene.server);
+    let before = scene.began..Instant::now();
+    let mut attacks = Vec::new();
+    for attack in ATTACKS {
+        let stop = CancellationToken::new();
+        let one = Running::start(attack, &target, scale, &stop, &attackers.handle());
+        scene.pass(each).await;
+        let reached = timeout(PATIENCE, async {
+            while one.tally.calls() == 0 {
+                sleep(LOOK).await;
+            }
+        });
+        assert!(reached.await.is_ok(), "{} did nothing", attack.name);
+        stop.cancel();
+        attacks.push(one.ended().await);
+    }
+    let during = before.end..Instant::now();
+    scene.pass(each).await;
+    let after = during.end..Instant::now();
+    scene.close(attacks, [before, during, after]).await
+}
+
+/// Checks that everything that was acknowledged is there: on the server as it is, where it still serves, and after it
+/// was killed and started again.
+pub(crate) async fn verify(outcome: Outcome) {
+    let Outcome {
+        house,
+        server,
+        mut promised,
+        most,
+        latencies,
+        after,
+        ..
+    } = outcome;
+    let served = latencies.by_kind(&after);
+    let appended = served
+        .get("append")
+        .is_some_and(|it| it.calls > it.given_up);
+    if most.ended.is_none() && appended {
+        check(&server, &house.honest, &mut promised).await;
+    }
+    server.signal("KILL");
+    drop(server);
+    let again = house.serve(SOFT_HANDLES, &[]);
+    check(&again, &house.honest, &mut promised).await;
+    let acknowledged: usize = promised.iter().map(|turns| turns.there().len()).sum();
+    eprintln!("{acknowledged} acknowledged turns are there, also after a restart");
+    assert!(acknowledged > 0, "nothing was acknowledged");
+}
+
+async fn check(server: &Server, key: &str, promised: &mut [Turns]) {
+    let mut client = server.sessions().await;
+    for turns in promised {
+        turns.check(&mut client, Some(key)).await;
+    }
+}

@@ -1,0 +1,120 @@
+//! Latencies of the honest tenant, by the time at which each call began.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Span over which a p99 is taken: enough calls for it, and short enough that a stall of seconds shows.
+pub(crate) const WINDOW: Duration = Duration::from_secs(10);
+
+/// One call of the honest tenant.
+#[derive(Debug, Clone)]
+struct Served {
+    what: String,
+    began: Instant,
+    took: Duration,
+    is_done: bool,
+}
+
+/// All calls of the honest tenant.
+#[derive(Debug, Default)]
+pub(crate) struct Latencies {
+    calls: Mutex<Vec<Served>>,
+    refusals: Mutex<BTreeMap<String, u64>>,
+}
+
+/// The figures of a span of time.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Figures {
+    pub(crate) calls: usize,
+    pub(crate) given_up: usize,
+    pub(crate) p50: Duration,
+    pub(crate) p99: Duration,
+    pub(crate) max: Duration,
+}
+
+impl Latencies {
+    /// Records a call that was served.
+    pub(crate) fn served(&self, what: &str, began: Instant) {
+        self.add(what, began, true);
+    }
+
+    /// Records a call that was never served.
+    pub(crate) fn given_up(&self, what: &str, began: Instant) {
+        self.add(what, began, false);
+    }
+
+    /// Records an attempt that was refused and is repeated.
+    pub(crate) fn refused(&self, outcome: &str) {
+        let mut refusals = self.refusals.lock().unwrap();
+        *refusals.entry(outcome.to_owned()).or_default() += 1;
+    }
+
+    /// The refusals since the last look.
+    pub(crate) fn take_refusals(&self) -> BTreeMap<String, u64> {
+        std::mem::take(&mut *self.refusals.lock().unwrap())
+    }
+
+    fn add(&self, what: &str, began: Instant, is_done: bool) {
+        self.calls.lock().unwrap().push(Served {
+            what: what.to_owned(),
+            began,
+            took: began.elapsed(),
+            is_done,
+        });
+    }
+
+    /// The figures of the calls that began in a span of time.
+    pub(crate) fn figures(&self, span: &Range<Instant>) -> Figures {
+        self.figures_of(span, |_| true)
+    }
+
+    /// The figures of each kind of call.
+    pub(crate) fn by_kind(&self, span: &Range<Instant>) -> BTreeMap<String, Figures> {
+        let calls = self.calls.lock().unwrap();
+        let mut kinds: Vec<String> = calls.iter().map(|call| call.what.clone()).collect();
+        drop(calls);
+        kinds.sort();
+        kinds.dedup();
+        let with_figures = |kind: String| {
+            let figures = self.figures_of(span, |what| what == kind);
+            (kind, figures)
+        };
+        kinds.into_iter().map(with_figures).collect()
+    }
+
+    fn figures_of(&self, span: &Range<Instant>, is_meant: impl Fn(&str) -> bool) -> Figures {
+        let calls = self.calls.lock().unwrap();
+        let meant = calls
+            .iter()
+            .filter(|call| span.contains(&call.began) && is_meant(&call.what));
+        let mut times = Vec::new();
+        let mut given_up = 0;
+        for call in meant {
+            times.push(call.took);
+            given_up += usize::from(!call.is_done);
+        }
+        times.sort_unstable();
+        let at = |percent: usize| times.get(times.len() * percent / 100).copied();
+        Figures {
+            calls: times.len(),
+            given_up,
+            p50: at(50).unwrap_or_default(),
+            p99: at(99).unwrap_or_default(),
+            max: times.last().copied().unwrap_or_default(),
+        }
+    }
+
+    /// The windows of a span, each with its figures. A window in which hardly any call began is one in which the tenant
+    /// waited for calls that began before.
+    pub(crate) fn windows(&self, span: &Range<Instant>) -> Vec<Figures> {
+        let mut windows = Vec::new();
+        let mut from = span.start;
+        while from + WINDOW <= span.end {
+            windows.push(self.figures(&(from..from + WINDOW)));
+            from += WINDOW;
+        }
+        windows
+    }
+}

@@ -1,0 +1,75 @@
+//! Everybody attacks at once, with keys of other projects or with none, and an honest tenant is served all the same.
+//!
+//! `make siege` runs a release under the limits of the chart: memory of 2 GiB, 1,024 file handles. The honest tenant
+//! works before, during and after; its latency before is the measure of the other two. Everything that was acknowledged
+//! to it has to be there at the end, also after the process was killed. The attackers are threads of low priority:
+//! elsewhere they would be other machines. All of it stays on the loopback address.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should fail")]
+#![expect(clippy::print_stderr, reason = "the figures are what a siege is for")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "latency is measured by the machine's clock"
+)]
+
+mod attack;
+mod attackers;
+mod attacks;
+mod course;
+mod honest;
+mod latency;
+mod report;
+mod sample;
+mod silent_tls;
+mod target;
+mod verdict;
+mod wire;
+
+use std::time::Duration;
+
+use attack::Scale;
+use course::Plan;
+
+/// The limits of the process, as the arguments of a shell's `ulimit`: the usual soft limit of handles, or a hard one.
+const SOFT_HANDLES: &str = "-Sn 1024";
+const HARD_HANDLES: &str = "-n 1024";
+
+/// A variable of `make siege`; none when it is empty.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "`make siege` runs it: minutes, and the machine for itself"]
+async fn an_honest_tenant_is_served_while_everybody_attacks() {
+    let only = variable("SIEGE_ONLY");
+    if only.as_deref() == Some(silent_tls::NAME) {
+        return;
+    }
+    let minutes = variable("SIEGE_MINUTES").map_or(5.0, |text| text.parse().unwrap());
+    let hard = variable("SIEGE_HANDLES").is_some_and(|kind| kind == "hard");
+    let plan = Plan {
+        scale: Scale(variable("SIEGE_PERCENT").map_or(100, |text| text.parse().unwrap())),
+        only,
+        limits: if hard { HARD_HANDLES } else { SOFT_HANDLES },
+        before: Duration::from_secs(20),
+        during: Duration::from_secs_f64(minutes * 60.0),
+        calm: Duration::from_secs(10),
+        after: Duration::from_secs(10),
+    };
+    let outcome = course::siege(&plan).await;
+    let wrong = verdict::wrong(&outcome);
+    report::print(&outcome, Some(&wrong));
+    course::verify(outcome).await;
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Seconds of each attack by itself, at a small share of its size: each of them reaches the server, and nothing that was
+/// acknowledged meanwhile is lost. Latencies are printed and not judged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_acknowledged_is_lost_under_each_attack() {
+    let outcome = course::one_by_one(Scale(2), Duration::from_millis(1_500)).await;
+    report::print(&outcome, None);
+    assert_eq!(outcome.most.ended, None);
+    course::verify(outcome).await;
+}

@@ -1,0 +1,219 @@
+//! The judgement of a siege.
+
+use std::time::Duration;
+
+use crate::course::Outcome;
+use crate::latency::Figures;
+use crate::target::RACE_SESSIONS;
+
+/// Latencies that are never too long, whatever they were before.
+const ALWAYS_FINE: Duration = Duration::from_secs(1);
+const ALWAYS_NORMAL: Duration = Duration::from_millis(250);
+/// The latency before the attacks above which a run says nothing.
+const TOO_SLOW: Duration = Duration::from_millis(500);
+/// Times the latency before, which allows for a machine that is slow by itself.
+const DURING: u32 = 20;
+const AFTER: u32 = 5;
+/// Times the limit of p99 that no single call of any kind exceeds.
+const LONGEST: u32 = 5;
+/// Share of the calls of a window before that a window has to have: fewer are a tenant that waits.
+const STALLED: usize = 10;
+/// Lines of level WARN in a second.
+const WARNINGS: u64 = 30;
+
+/// The limits of a run, which follow from the latency before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) during: Duration,
+    pub(crate) after: Duration,
+    /// Calls of a window.
+    pub(crate) calls: usize,
+}
+
+impl Limits {
+    /// Those of a tenant with these figures in the time before, which had so many windows.
+    pub(crate) fn of(before: &Figures, windows: usize) -> Self {
+        Self {
+            during: ALWAYS_FINE.max(before.p99 * DURING),
+            after: ALWAYS_NORMAL.max(before.p99 * AFTER),
+            calls: before.calls / windows.max(1) / STALLED,
+        }
+    }
+}
+
+/// The limits of a siege.
+pub(crate) fn limits(outcome: &Outcome) -> Limits {
+    let windows = outcome.latencies.windows(&outcome.before).len();
+    Limits::of(&outcome.latencies.figures(&outcome.before), windows)
+}
+
+/// All that is wrong; empty when the server survived.
+pub(crate) fn wrong(outcome: &Outcome) -> Vec<String> {
+    let limits = limits(outcome);
+    let windows = outcome.latencies.windows(&outcome.during);
+    let mut wrong = wrong_before(&outcome.latencies.figures(&outcome.before));
+    wrong.extend(wrong_during(&windows, limits));
+    for (kind, figures) in outcome.latencies.by_kind(&outcome.during) {
+        wrong.extend(wrong_at_longest(&kind, &figures, limits));
+    }
+    wrong.extend(wrong_after(
+        &outcome.latencies.figures(&outcome.after),
+        limits,
+    ));
+    if let Some(end) = &outcome.most.ended {
+        wrong.push(end.clone());
+    }
+    if let Some(sessions) = outcome.race.filter(|sessions| *sessions > RACE_SESSIONS) {
+        wrong.push(format!(
+            "{sessions} sessions under a quota of {RACE_SESSIONS}"
+        ));
+    }
+    let lines = outcome.most.warnings_a_second;
+    if lines > WARNINGS {
+        wrong.push(format!("{lines} lines of level WARN in a second"));
+    }
+    if outcome.panics > 0 {
+        wrong.push(format!("{} panics in the log", outcome.panics));
+    }
+    for (name, tally) in &outcome.attacks {
+        if tally.calls() == 0 {
+            wrong.push(format!("{name} did nothing"));
+        }
+    }
+    wrong
+}
+
+/// A machine that is busy with something else makes limits that nothing would exceed.
+fn wrong_before(before: &Figures) -> Vec<String> {
+    if before.p99 <= TOO_SLOW {
+        return Vec::new();
+    }
+    let p99 = before.p99;
+    vec![format!(
+        "the machine is too busy to judge: honest p99 of {p99:.1?} before the attacks"
+    )]
+}
+
+fn wrong_during(windows: &[Figures], limits: Limits) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (number, window) in windows.iter().enumerate() {
+        let Figures {
+            calls,
+            given_up,
+            p99,
+            ..
+        } = window;
+        let from = number * 10;
+        if *calls < limits.calls {
+            wrong.push(format!(
+                "from second {from}: {calls} honest calls began in 10 s"
+            ));
+        } else if *p99 > limits.during {
+            wrong.push(format!("from second {from}: honest p99 of {p99:.1?}"));
+        }
+        if *given_up > 0 {
+            wrong.push(format!(
+                "from second {from}: {given_up} honest calls were never served"
+            ));
+        }
+    }
+    wrong
+}
+
+/// A kind of call that is rare, such as a new connection, hardly moves the p99 of all calls.
+fn wrong_at_longest(kind: &str, figures: &Figures, limits: Limits) -> Option<String> {
+    let longest = figures.max;
+    (longest > limits.during * LONGEST).then(|| format!("{kind}: one waited {longest:.1?}"))
+}
+
+fn wrong_after(after: &Figures, limits: Limits) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if after.calls < limits.calls {
+        wrong.push(format!(
+            "afterwards: {} honest calls began in 10 s",
+            after.calls
+        ));
+    } else if after.p99 > limits.after {
+        wrong.push(format!("afterwards: honest p99 of {:.1?}", after.p99));
+    }
+    if after.given_up > 0 {
+        wrong.push(format!(
+            "afterwards: {} honest calls were never served",
+            after.given_up
+        ));
+    }
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        during: Duration::from_secs(1),
+        after: Duration::from_millis(250),
+        calls: 40,
+    };
+
+    fn figures(calls: usize, given_up: usize, p99_ms: u64) -> Figures {
+        Figures {
+            calls,
+            given_up,
+            p99: Duration::from_millis(p99_ms),
+            ..Figures::default()
+        }
+    }
+
+    #[test]
+    fn limits_follow_the_latency_before() {
+        let slow = Limits::of(&figures(800, 0, 100), 2);
+        assert_eq!(
+            (slow.during, slow.after, slow.calls),
+            (Duration::from_secs(2), Duration::from_millis(500), 40)
+        );
+        assert_eq!(Limits::of(&figures(800, 0, 10), 2), LIMITS);
+    }
+
+    #[test]
+    fn a_busy_machine_is_not_judged() {
+        assert!(wrong_before(&figures(400, 0, 500)).is_empty());
+        assert_eq!(wrong_before(&figures(400, 0, 501)).len(), 1);
+    }
+
+    #[test]
+    fn slow_stalled_and_unserved_windows_are_wrong() {
+        let windows = [
+            figures(400, 0, 900),
+            figures(400, 0, 1_100),
+            figures(3, 0, 20),
+            figures(400, 1, 20),
+        ];
+        let wrong = wrong_during(&windows, LIMITS);
+        assert_eq!(
+            wrong,
+            [
+                "from second 10: honest p99 of 1.1s",
+                "from second 20: 3 honest calls began in 10 s",
+                "from second 30: 1 honest calls were never served",
+            ]
+        );
+    }
+
+    #[test]
+    fn one_call_of_a_rare_kind_must_not_wait_for_long() {
+        let waited = |ms| Figures {
+            max: Duration::from_millis(ms),
+            ..Figures::default()
+        };
+        assert_eq!(wrong_at_longest("watch", &waited(5_000), LIMITS), None);
+        let wrong = wrong_at_longest("watch", &waited(18_600), LIMITS);
+        assert_eq!(wrong.as_deref(), Some("watch: one waited 18.6s"));
+    }
+
+    #[test]
+    fn latency_has_to_be_normal_afterwards() {
+        assert!(wrong_after(&figures(400, 0, 240), LIMITS).is_empty());
+        assert_eq!(wrong_after(&figures(400, 0, 260), LIMITS).len(), 1);
+        assert_eq!(wrong_after(&figures(0, 2, 0), LIMITS).len(), 2);
+    }
+}
