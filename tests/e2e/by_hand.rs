@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use palimpsest_proto::context::v1::{
     CompactRequest, CompactResponse, CompactionMode, CompactionState, CompactionStrategy,
-    GetSessionMemoryRequest, GetSessionRequest, Level, ListMessagesRequest, MessageInput,
-    RestoreContextRequest, SkipReason, StageAction, Target, Visibility,
+    GetSessionMemoryRequest, GetSessionRequest, Level, ListMessagesRequest, RestoreContextRequest,
+    SkipReason, StageAction, Target, Visibility,
 };
-use palimpsest_tests::say::{append, assistant, assistant_calls, prepare, result, user};
+use palimpsest_tests::say::{append, prepare, user, work};
 use palimpsest_tests::server::Context;
 use palimpsest_tests::{Server, name, refused};
 use tonic::Code;
@@ -18,22 +18,6 @@ use crate::SERVER;
 const ALONE: [&str; 2] = ["--set", "worker.enabled=false"];
 /// Only a hang takes as long.
 const PATIENCE: Duration = Duration::from_mins(2);
-
-/// A turn of work of about 4,000 tokens.
-fn work(number: usize) -> Vec<MessageInput> {
-    let id = format!("w{number}");
-    let lines: Vec<String> = (0..420)
-        .map(|line| format!("{number} line {line} of a listing"))
-        .collect();
-    vec![
-        user(&format!("please do the step {number} of the plan")),
-        assistant_calls(&[&id]),
-        result(&id, &lines.join("\n")),
-        assistant(&format!(
-            "the step {number} is done, and all its checks pass"
-        )),
-    ]
-}
 
 async fn bring_in(client: &mut Context, session: &str, turns: std::ops::Range<usize>) {
     let messages = turns.flat_map(work).collect();

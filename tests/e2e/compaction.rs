@@ -5,10 +5,12 @@ use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{
     CompactRequest, CompactionMode, CompactionState, CompactionStrategy, EventKind, Level,
     ListMessagesRequest, MessageInput, PrepareContextRequest, PrepareContextResponse,
-    RestoreContextRequest, RewindSessionRequest, SkipReason, StageAction, Target,
-    TranscriptMessage, Trigger, Visibility, compact_request,
+    RestoreContextRequest, RewindSessionRequest, SkipReason, StageAction, TranscriptMessage,
+    Trigger, Visibility, compact_request,
 };
-use palimpsest_tests::say::{assistant, assistant_calls, prepare, result, user};
+use palimpsest_tests::say::{
+    assistant, assistant_calls, prepare, result, small_window, user, work,
+};
 use palimpsest_tests::server::Context;
 use palimpsest_tests::{Array, Server, name, refused};
 use serde_json::Value;
@@ -17,17 +19,9 @@ use tonic::Code;
 /// Without a running summary, one is made from structure.
 const ALONE: [&str; 2] = ["--set", "worker.enabled=false"];
 
-/// A window in which a few turns of work are too much: a compaction is due at 17,000.
-fn small() -> Target {
-    Target {
-        window_tokens: Some(50_000),
-        ..Target::default()
-    }
-}
-
 fn request(session: &str, messages: Vec<MessageInput>) -> PrepareContextRequest {
     PrepareContextRequest {
-        target: Some(small()),
+        target: Some(small_window()),
         ..prepare(&name(session), messages)
     }
 }
@@ -43,22 +37,6 @@ async fn turn(
     let reply = client.prepare_context(request).await.unwrap().into_inner();
     array.take(&reply);
     reply
-}
-
-/// A turn of work: words, a call, its result of about 4,000 tokens, an answer.
-fn work(number: usize) -> Vec<MessageInput> {
-    let id = format!("w{number}");
-    let lines: Vec<String> = (0..420)
-        .map(|line| format!("{number} line {line} of a listing"))
-        .collect();
-    vec![
-        user(&format!("please do the step {number} of the plan")),
-        assistant_calls(&[&id]),
-        result(&id, &lines.join("\n")),
-        assistant(&format!(
-            "the step {number} is done, and all its checks pass"
-        )),
-    ]
 }
 
 async fn grown(client: &mut Context, session: &str, array: &mut Array, turns: usize) {
@@ -168,7 +146,7 @@ async fn p13_a_compaction_is_taken_back_byte_for_byte_even_after_a_restart() {
     let earlier = array.messages.clone();
     let wanted = CompactRequest {
         session: name(session),
-        target: Some(small()),
+        target: Some(small_window()),
         ..CompactRequest::default()
     };
     let reply = client.compact(wanted).await.unwrap().into_inner();
@@ -197,7 +175,7 @@ async fn p13_a_compaction_is_taken_back_byte_for_byte_even_after_a_restart() {
         session: name(session),
         to_revision: whole.revision - 4,
         force: true,
-        target: Some(small()),
+        target: Some(small_window()),
         ..RestoreContextRequest::default()
     };
     let back = client.restore_context(restore).await.unwrap().into_inner();
@@ -223,7 +201,7 @@ async fn a_dry_run_compacts_nothing_and_too_little_is_refused() {
     grown(&mut client, session, &mut array, 5).await;
     let wanted = |dry_run| CompactRequest {
         session: name(session),
-        target: Some(small()),
+        target: Some(small_window()),
         dry_run,
         ..CompactRequest::default()
     };
@@ -255,7 +233,7 @@ async fn parts_are_compacted_up_to_and_from_a_message() {
     let listed = listed(&server, session).await;
     let up_to = CompactRequest {
         session: name(session),
-        target: Some(small()),
+        target: Some(small_window()),
         range: Some(compact_request::Range::UpToMessageId(listed[15].id.clone())),
         ..CompactRequest::default()
     };
@@ -266,7 +244,7 @@ async fn parts_are_compacted_up_to_and_from_a_message() {
     assert_eq!(boundary.last_summarized_message_id, listed[15].id);
     let from = CompactRequest {
         session: name(session),
-        target: Some(small()),
+        target: Some(small_window()),
         range: Some(compact_request::Range::FromMessageId(listed[16].id.clone())),
         ..CompactRequest::default()
     };
@@ -287,7 +265,7 @@ async fn a_request_that_only_a_summary_told_of_is_in_force_again_after_a_rewind(
     // The fourth request leaves; the work upon it stays, and so does the fifth.
     let up_to = CompactRequest {
         session: name(session),
-        target: Some(small()),
+        target: Some(small_window()),
         range: Some(compact_request::Range::UpToMessageId(id(12))),
         ..CompactRequest::default()
     };

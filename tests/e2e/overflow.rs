@@ -6,42 +6,18 @@ use std::time::Duration;
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{
     Compaction, CompactionMode, CompactionStrategy, Level, MessageInput, PrepareContextRequest,
-    PrepareContextResponse, PromptTooLong, SkipReason, StageAction, StageReport, Target, Trigger,
+    PrepareContextResponse, PromptTooLong, SkipReason, StageAction, StageReport, Trigger,
     stage_report::Detail,
 };
-use palimpsest_tests::say::{append, assistant, assistant_calls, prepare, result, user};
+use palimpsest_tests::say::{append, assistant, prepare, small_window, user, work};
 use palimpsest_tests::{name, refused};
 use tonic::{Code, Status};
 
 use crate::repeats::World;
 
-/// A compaction is due at 17,000.
-fn small() -> Target {
-    Target {
-        window_tokens: Some(50_000),
-        ..Target::default()
-    }
-}
-
-/// A turn of work of about 4,000 tokens.
-fn work(number: usize) -> Vec<MessageInput> {
-    let id = format!("w{number}");
-    let lines: Vec<String> = (0..420)
-        .map(|line| format!("{number} line {line} of a listing"))
-        .collect();
-    vec![
-        user(&format!("please do the step {number} of the plan")),
-        assistant_calls(&[&id]),
-        result(&id, &lines.join("\n")),
-        assistant(&format!(
-            "the step {number} is done, and all its checks pass"
-        )),
-    ]
-}
-
 fn request(messages: Vec<MessageInput>) -> PrepareContextRequest {
     PrepareContextRequest {
-        target: Some(small()),
+        target: Some(small_window()),
         ..prepare(&name("s"), messages)
     }
 }

@@ -95,6 +95,13 @@ fn said_goodbye(status: &Status) -> bool {
     format!("{status:?}").contains("GoAway(b\"\", NO_ERROR, Remote)")
 }
 
+/// True if the client met the end of the listener while it connected: the kernel resets connections that wait to be
+/// accepted. tonic's client reports that as an unknown error.
+fn was_not_accepted(sent: &Sent) -> bool {
+    let text = format!("{:?}", sent.refused);
+    text.contains("Kind(ConnectionReset)")
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sigterm_under_load_fails_no_call_that_was_let_in() {
     let folder = tempfile::tempdir().unwrap();
@@ -147,7 +154,11 @@ async fn sigterm_under_load_fails_no_call_that_was_let_in() {
         assert_eq!(stored(&server, &sent.session).await, sent.acknowledged);
         let codes = [Code::Unavailable, Code::Cancelled];
         let code = sent.refused.code();
-        assert!(was_not_sent || codes.contains(&code), "{:?}", sent.refused);
+        assert!(
+            was_not_sent || was_not_accepted(sent) || codes.contains(&code),
+            "{:?}",
+            sent.refused
+        );
     }
     assert!(after > 0, "nothing was under way");
     assert!(start < NEXT_START, "{start:?}");

@@ -7,11 +7,9 @@ use std::time::Duration;
 use palimpsest_fake_provider::Behaviour;
 use palimpsest_proto::context::v1::{
     BudgetState, CompactionMode, CompactionOverrides, MessageInput, PrepareContextRequest,
-    PrepareContextResponse, Target, Warning, WarningCode,
+    PrepareContextResponse, Warning, WarningCode,
 };
-use palimpsest_tests::say::{
-    append, assistant, assistant_calls, prepare, result, summary, user, uuid,
-};
+use palimpsest_tests::say::{append, prepare, small_window, summary, user, uuid, work};
 use palimpsest_tests::{name, refused, refused_field};
 use tonic::Code;
 
@@ -21,31 +19,9 @@ use crate::repeats::World;
 /// Only a hang takes as long.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// A compaction is due at 17,000 and a view is blocked from 27,000 on.
-fn small() -> Target {
-    Target {
-        window_tokens: Some(50_000),
-        ..Target::default()
-    }
-}
-
-/// A turn of work of about 4,000 tokens.
-fn work(number: usize) -> Vec<MessageInput> {
-    let id = format!("w{number}");
-    let lines: Vec<String> = (0..420)
-        .map(|line| format!("{number} line {line} of a listing"))
-        .collect();
-    vec![
-        user(&format!("please do the step {number} of the plan")),
-        assistant_calls(&[&id]),
-        result(&id, &lines.join("\n")),
-        assistant(&format!("the step {number} is done")),
-    ]
-}
-
 fn request(messages: Vec<MessageInput>) -> PrepareContextRequest {
     PrepareContextRequest {
-        target: Some(small()),
+        target: Some(small_window()),
         ..prepare(&name("s"), messages)
     }
 }
@@ -80,7 +56,7 @@ async fn a_window_that_nobody_named_is_warned_of() {
         [WarningCode::WindowAssumed].into()
     );
     let known = PrepareContextRequest {
-        target: Some(small()),
+        target: Some(small_window()),
         ..request
     };
     let reply = client.prepare_context(known).await.unwrap().into_inner();

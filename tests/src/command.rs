@@ -11,7 +11,10 @@ pub fn palimpsest(args: &[&str]) -> Output {
 
 /// The same with variables.
 pub fn palimpsest_with(args: &[&str], vars: &[(&str, &str)]) -> Output {
-    Command::new(binary())
+    // A command that hangs is killed, so that its test fails with what it has printed.
+    Command::new("timeout")
+        .args(["--signal=KILL", "600"])
+        .arg(binary())
         .args(args)
         .env_clear()
         .envs(vars.iter().copied())

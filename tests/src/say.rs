@@ -129,6 +129,14 @@ pub fn target(provider: Provider, model: &str) -> Target {
     }
 }
 
+/// A target whose window a few turns of [`work`] fill: a compaction is due at 17,000 tokens.
+pub fn small_window() -> Target {
+    Target {
+        window_tokens: Some(50_000),
+        ..Target::default()
+    }
+}
+
 /// A summary as a model writes one, with a line of its own in every section.
 pub fn summary(line: &str) -> String {
     let titles = ["Primary request and intent", "Current work", "Next step"];
@@ -138,4 +146,20 @@ pub fn summary(line: &str) -> String {
         "<analysis>hm</analysis>\n<summary>\n{}\n</summary>",
         sections.join("\n")
     )
+}
+
+/// A turn of about 4,000 tokens: a user's request, a call, its long result and the answer.
+pub fn work(number: usize) -> Vec<MessageInput> {
+    let id = format!("w{number}");
+    let lines: Vec<String> = (0..420)
+        .map(|line| format!("{number} line {line} of a listing"))
+        .collect();
+    vec![
+        user(&format!("please do the step {number} of the plan")),
+        assistant_calls(&[&id]),
+        result(&id, &lines.join("\n")),
+        assistant(&format!(
+            "the step {number} is done, and all its checks pass"
+        )),
+    ]
 }

@@ -19,7 +19,7 @@ pub type Context = ContextServiceClient<Channel>;
 pub type Sessions = SessionServiceClient<Channel>;
 
 /// How long a server may take to be ready, or to go down.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(3);
 /// A port that is free.
 const ANY_PORT: &str = "127.0.0.1:0";
 /// What clients let in and out: more than any limit, so that the refusal is the server's.

@@ -240,12 +240,12 @@ fn location(config: &Config) -> String {
 pub async fn open_blobs(config: &Config, owner: Owner) -> Result<Blobs, BoxError> {
     let (location, blobs) = (location(config), blobs(config)?.bind(owner));
     let checked = async {
-        // Whose the files are is seen before anything is written to try the place.
-        let verified = blobs.verify().await.map_err(BlobError::or_refused);
-        if verified.as_ref().is_err_and(BlobError::is_final) {
-            return verified;
+        // The owner of the files is verified before `check` writes a probe. A marker that cannot be read now is no
+        // answer: the probe finds out whether this process is let in at all.
+        match blobs.verify().await {
+            Err(error) if error.is_final() => Err(error),
+            _ => blobs.check(&process_name()).await,
         }
-        blobs.check(&process_name()).await
     };
     match timeout(CHECK, checked).await {
         Ok(Ok(())) => {}

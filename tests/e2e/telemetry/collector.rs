@@ -73,13 +73,20 @@ async fn what_is_left_is_sent_when_the_server_goes_down() {
 
 #[tokio::test]
 async fn a_slow_collector_slows_no_call_and_is_told_once() {
-    let mut world = World::new(&["worker.enabled=false"]).await;
+    let settings = ["otlp.timeout_ms=10000", "worker.enabled=false"];
+    let mut world = World::new(&settings).await;
     world.receiver.delay(Duration::from_hours(1));
     let slowest = slowest(&mut world.client, 2_000).await;
-    // An export takes a second until it is given up.
-    assert!(slowest < Duration::from_millis(900), "{slowest:?}");
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    // Traces and metrics are told each.
+    // An export times out after ten seconds; no call waits for that.
+    assert!(slowest < Duration::from_secs(9), "{slowest:?}");
+    let began = Instant::now();
+    while complaints(&world.server) < 2 {
+        assert!(began.elapsed() < Duration::from_mins(2), "no complaint");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    // Longer than the next export takes.
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    // One for traces and one for metrics.
     assert_eq!(complaints(&world.server), 2, "{:?}", world.server.log());
     let began = Instant::now();
     tokio::task::spawn_blocking(move || world.server.stop())
@@ -102,6 +109,11 @@ async fn a_collector_that_is_down_is_told_once() {
     let settings = [endpoint.as_str(), "worker.enabled=false"];
     let mut world = World::new(&settings).await;
     slowest(&mut world.client, 200).await;
+    let began = Instant::now();
+    while complaints(&world.server) < 2 {
+        assert!(began.elapsed() < Duration::from_mins(2), "no complaint");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(complaints(&world.server), 2, "{:?}", world.server.log());
     let scraped = world.server.scrape();

@@ -214,19 +214,20 @@ async fn answer<S>(
             Err(impossible) => match impossible {},
         },
     };
-    let (head, mut body) = response.into_parts();
-    let is_all = body.is_end_stream();
-    let Ok(mut stream) = respond.send_response(Response::from_parts(head, ()), is_all) else {
-        return;
-    };
-    if !is_all {
-        send(&mut body, &mut stream, stall).await;
+    let (head, body) = response.into_parts();
+    let head = Response::from_parts(head, ());
+    if body.is_end_stream() {
+        // The call is counted before its caller can read the end of the reply.
+        drop(body);
+        let _ = respond.send_response(head, true);
+    } else if let Ok(mut stream) = respond.send_response(head, false) {
+        send(body, &mut stream, stall).await;
     }
 }
 
 /// Sends a body, as fast as its caller takes it. One that is taken too slowly ends with an error, which needs no
 /// window.
-async fn send(body: &mut Answer, stream: &mut SendStream<Bytes>, stall: Duration) {
+async fn send(mut body: Answer, stream: &mut SendStream<Bytes>, stall: Duration) {
     loop {
         let frame = tokio::select! {
             biased;
@@ -235,6 +236,7 @@ async fn send(body: &mut Answer, stream: &mut SendStream<Bytes>, stall: Duration
         };
         let frame = match frame {
             None => {
+                drop(body);
                 let _ = stream.send_data(Bytes::new(), true);
                 return;
             }
@@ -244,6 +246,7 @@ async fn send(body: &mut Answer, stream: &mut SendStream<Bytes>, stall: Duration
         let data = match frame.into_data() {
             Ok(data) => data,
             Err(frame) => {
+                drop(body);
                 if let Ok(trailers) = frame.into_trailers() {
                     let _ = stream.send_trailers(trailers);
                 }
@@ -254,7 +257,9 @@ async fn send(body: &mut Answer, stream: &mut SendStream<Bytes>, stall: Duration
             Pushed::Taken => {}
             Pushed::Gone => return,
             Pushed::Stalled => {
-                if let Some(trailers) = body.stalled() {
+                let trailers = body.stalled();
+                drop(body);
+                if let Some(trailers) = trailers {
                     let _ = stream.send_trailers(trailers);
                 }
                 return;

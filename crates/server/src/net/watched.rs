@@ -15,6 +15,11 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::Place;
 
+/// Bytes that a peer may send after this side has closed, before it learns of that. The windows of its calls are smaller.
+const MAX_DISCARDED: usize = 4 << 20;
+/// The longest silence of a peer after this side has closed.
+const LAST_SILENCE: Duration = Duration::from_secs(10);
+
 /// A connection with its place, which is given back with it.
 #[derive(Debug)]
 pub(crate) struct Watched<T> {
@@ -26,6 +31,8 @@ pub(crate) struct Watched<T> {
     /// The end of a silence, where there is one.
     idle: Option<(Duration, Pin<Box<Sleep>>)>,
     heard: Heard,
+    /// Bytes discarded since this side closed. None while it is open.
+    discarded: Option<usize>,
     place: Place,
     handle: OwnedSemaphorePermit,
 }
@@ -68,6 +75,7 @@ impl<T> Watched<T> {
                 began: Instant::now(),
                 at: Arc::default(),
             },
+            discarded: None,
             place,
             handle,
         }
@@ -103,6 +111,7 @@ impl<T> Watched<T> {
             stalls: None,
             idle: self.idle,
             heard: self.heard,
+            discarded: None,
             place: self.place,
             handle: self.handle,
         })
@@ -145,6 +154,33 @@ impl<T> Watched<T> {
     }
 }
 
+impl<T: AsyncRead + Unpin> Watched<T> {
+    /// Discards input until the peer closes its side too.
+    ///
+    /// The kernel resets a socket that is closed with unread input, or that receives data after it was closed. A reset
+    /// drops the part of the last replies that the peer has not received yet.
+    fn poll_peer_closed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut discarded = self.discarded.unwrap_or_default();
+        let mut scratch = [0; 4096];
+        let polled = loop {
+            let mut buf = ReadBuf::new(&mut scratch);
+            match Pin::new(&mut self.inner).poll_read(cx, &mut buf) {
+                Poll::Pending => break Poll::Pending,
+                // The peer is gone: nothing is left that a reset could drop.
+                Poll::Ready(Err(_)) => break Poll::Ready(Ok(())),
+                Poll::Ready(Ok(())) if buf.filled().is_empty() => break Poll::Ready(Ok(())),
+                Poll::Ready(Ok(())) => self.heard.note(),
+            }
+            discarded += buf.filled().len();
+            if discarded > MAX_DISCARDED {
+                break Poll::Ready(Ok(()));
+            }
+        };
+        self.discarded = Some(discarded);
+        polled
+    }
+}
+
 impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -161,7 +197,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -190,7 +226,56 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let polled = Pin::new(&mut self.inner).poll_shutdown(cx);
+        if self.discarded.is_none() {
+            let polled = Pin::new(&mut self.inner).poll_shutdown(cx);
+            let Poll::Ready(Ok(())) = polled else {
+                return self.written(polled, cx);
+            };
+            self.discarded = Some(0);
+            self.heard.note();
+            let end = Box::pin(sleep(LAST_SILENCE));
+            self.idle.get_or_insert((LAST_SILENCE, end));
+        }
+        let polled = self.poll_peer_closed(cx);
         self.written(polled, cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::net::{Connections, Door};
+
+    #[tokio::test]
+    async fn the_last_bytes_arrive_while_the_peer_still_sends() {
+        const BYTES: usize = 32 << 20;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let door = Door::new(listener, Connections::new(1), None);
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let accepted = door.accept().await;
+        let minute = Duration::from_mins(1);
+        let mut io = Watched::new(accepted.stream, minute, accepted.place, accepted.handle);
+        let server = tokio::spawn(async move {
+            io.write_all(&vec![1; BYTES]).await.unwrap();
+            io.shutdown().await.unwrap();
+        });
+        let mut bytes = 0;
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            let read = client.read(&mut buffer).await.unwrap();
+            if read == 0 {
+                break;
+            }
+            bytes += read;
+            // HTTP/2 clients send WINDOW_UPDATE frames while they read.
+            client.write_all(&[1; 13]).await.unwrap();
+        }
+        assert_eq!(bytes, BYTES);
+        drop(client);
+        server.await.unwrap();
     }
 }

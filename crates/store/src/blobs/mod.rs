@@ -128,7 +128,7 @@ impl BlobError {
 impl BlobError {
     /// The same error, or [`Self::Refused`] for a place that lets nobody in with these credentials or is missing.
     #[must_use]
-    pub fn or_refused(self) -> Self {
+    fn or_refused(self) -> Self {
         match self {
             Self::Store(
                 error @ (object_store::Error::PermissionDenied { .. }
