@@ -30,7 +30,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// The size and the phases of a siege.
 pub(crate) struct Plan {
     pub(crate) scale: Scale,
-    /// The name of the one attack to run. Default: all.
+    /// The names of the attacks to run, separated by commas. Default: all.
     pub(crate) only: Option<String>,
     pub(crate) limits: &'static str,
     pub(crate) before: Duration,
@@ -151,7 +151,11 @@ pub(crate) async fn siege(plan: &Plan) -> Outcome {
     check_handles();
     let meant: Vec<&Attack> = ATTACKS
         .iter()
-        .filter(|attack| plan.only.as_deref().is_none_or(|only| only == attack.name))
+        .filter(|attack| {
+            plan.only
+                .as_deref()
+                .is_none_or(|only| only.split(',').any(|name| name == attack.name))
+        })
         .collect();
     assert!(!meant.is_empty(), "there is no attack {:?}", plan.only);
     let scene = Scene::open(plan.scale, plan.limits, &meant).await;

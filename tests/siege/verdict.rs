@@ -18,8 +18,9 @@ const AFTER: u32 = 5;
 const LONGEST: u32 = 5;
 /// Share of the calls of a window before that a window has to have: fewer are a tenant that waits.
 const STALLED: usize = 10;
-/// Lines of level WARN in a second.
-const WARNINGS: u64 = 30;
+/// Lines of level WARN in a second. The log lets 20 lines of one place in the code through in ten seconds, and several
+/// places may begin in the same second.
+const WARNINGS: u64 = 100;
 
 /// The limits of a run, which follow from the latency before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! The command line: one file for each command.
 
+mod allocator;
 mod backup;
 mod client;
 mod compact_store;

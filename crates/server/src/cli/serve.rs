@@ -7,6 +7,7 @@ use palimpsest_server::config::Loaded;
 use palimpsest_server::serve::Server;
 use palimpsest_server::{app, net, signals, telemetry};
 
+use super::allocator::return_free_memory_at_once;
 use super::settings::Settings;
 
 /// How long tasks may take to end once everything is closed: nothing depends on them any more.
@@ -30,6 +31,7 @@ pub(super) struct Serve {
 
 impl Serve {
     pub(super) fn run(self) -> anyhow::Result<()> {
+        return_free_memory_at_once();
         run(self.settings.load()?)
     }
 }

@@ -22,6 +22,7 @@ use super::context::Replies;
 use super::messages::place;
 use crate::convert::{self, Cursor};
 use crate::errors::ServiceError;
+use crate::grpc::Turn;
 use crate::sessions::{Change, READ_BYTES, SessionsError};
 
 const DEFAULT_PAGE: u32 = 100;
@@ -29,6 +30,10 @@ const DEFAULT_PAGE: u32 = 100;
 const MIN_STRETCH: u64 = 32;
 const MAX_STRETCH: u64 = 1_024;
 const STRETCH_BYTES: usize = 1024 * 1024;
+/// Bytes of log that a watch converts at a time. The converted events stay in memory until the caller has read them.
+const WATCH_BYTES: usize = 64 * 1024;
+/// Event batches that are read and converted at the same time, over all calls.
+pub(super) const MAX_BATCHES: usize = 4;
 /// How often a watcher hears that the stream still lives.
 const HEARTBEAT: Duration = Duration::from_secs(30);
 
@@ -100,12 +105,10 @@ async fn ascend(
     page: &mut Page,
 ) -> Result<Option<Revision>, ServiceError> {
     loop {
-        let recorded = service.sessions.events(key, after, READ_BYTES).await?;
-        let Some((last, _)) = recorded.last() else {
+        let Some((batch, last)) = batch(service, key, (after, READ_BYTES), kinds).await? else {
             return Ok(None);
         };
-        let last = *last;
-        for (revision, events) in public(service, key, recorded, kinds).await? {
+        for (revision, events) in batch {
             if !page.add(events) {
                 return Ok(Some(after));
             }
@@ -113,6 +116,25 @@ async fn ascend(
         }
         after = last;
     }
+}
+
+/// Events as callers see them, each run with its revision.
+type Batch = Vec<(Revision, Vec<SessionEvent>)>;
+
+/// The next events after a revision, up to so many bytes of log, and the last revision among them. None at the end.
+async fn batch(
+    service: &Service,
+    key: &SessionKey,
+    (after, bytes): (Revision, usize),
+    kinds: &[EventKind],
+) -> Result<Option<(Batch, Revision)>, ServiceError> {
+    let _turn = Turn::wait(service.event_batches.next(&key.project)).await;
+    let recorded = service.sessions.events(key, after, bytes).await?;
+    let Some(last) = recorded.last().map(|(revision, _)| *revision) else {
+        return Ok(None);
+    };
+    let events = public(service, key, recorded, kinds).await?;
+    Ok(Some((events, last)))
 }
 
 /// Events from `range.1` down to after `range.0`, latest first; returns from which revision to go on.
@@ -128,6 +150,7 @@ async fn descend(
     let mut longest = MAX_STRETCH;
     while from > floor {
         let begin = from.get().saturating_sub(stretch).max(floor.get());
+        let turn = Turn::wait(service.event_batches.next(&key.project)).await;
         let (recorded, fits) = before(service, key, (Revision::new(begin), from)).await?;
         if recorded.is_empty() {
             return Ok(None);
@@ -137,6 +160,7 @@ async fn descend(
         }
         stretch = (stretch * 2).min(longest);
         let events = public(service, key, recorded, kinds).await?;
+        drop(turn);
         for (revision, mut events) in events.into_iter().rev() {
             events.reverse();
             if !page.add(events) {
@@ -176,7 +200,7 @@ async fn public(
     key: &SessionKey,
     recorded: Vec<(Revision, Recorded)>,
     kinds: &[EventKind],
-) -> Result<Vec<(Revision, Vec<SessionEvent>)>, ServiceError> {
+) -> Result<Batch, ServiceError> {
     let earlier = earlier_policies(service, key, &recorded, kinds).await?;
     let tell = |session: &Session| {
         let tell = |(revision, recorded): &(Revision, Recorded)| {
@@ -270,15 +294,11 @@ pub(super) async fn watch(
                 Err(status(SessionsError::NotFound(key.clone())))?;
             }
             while seen < now.revision {
-                let recorded = service.sessions.events(&key, seen, READ_BYTES).await.map_err(status)?;
-                let Some((last, _)) = recorded.last() else {
+                let next = batch(&service, &key, (seen, WATCH_BYTES), &kinds).await;
+                let Some((events, last)) = next.map_err(Status::from)? else {
                     break;
                 };
-                let last = *last;
-                for (revision, events) in public(&service, &key, recorded, &kinds)
-                    .await
-                    .map_err(Status::from)?
-                {
+                for (revision, events) in events {
                     for event in events {
                         yield WatchSessionResponse {
                             event: Some(event),

@@ -40,6 +40,7 @@ mod snip;
 mod staging;
 mod stream;
 mod tools;
+mod turns;
 mod within;
 mod working;
 
@@ -55,6 +56,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::{Response, Status};
 
+use self::turns::FairTurns;
 use crate::clock::IdSource;
 use crate::errors::ServiceError;
 use crate::grpc::Mutations;
@@ -91,6 +93,8 @@ pub struct Service {
     metrics: Metrics,
     /// The turn of one list of sessions at a time.
     lists: Arc<Semaphore>,
+    /// The turns of event batches that are read and converted. Their memory is not counted anywhere else.
+    event_batches: Arc<FairTurns>,
     searches: Arc<searching::Searches>,
 }
 
@@ -119,6 +123,7 @@ impl Service {
             quotas: None,
             metrics: Metrics::default(),
             lists: Arc::new(Semaphore::new(1)),
+            event_batches: Arc::new(FairTurns::new(events::MAX_BATCHES)),
             searches: Arc::default(),
         }
     }

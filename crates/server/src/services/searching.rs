@@ -5,17 +5,16 @@
 //! cancelled, that its deadline has passed, or that it has done as much as one call may. A step runs on
 //! one of a few threads, and a project has one of them at a time, so that no pattern starves other calls.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::available_parallelism;
 
 use palimpsest_core::ids::ProjectId;
 use regex::Regex;
-use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
+use super::turns::FairTurns;
 use crate::errors::ServiceError;
 use crate::grpc::Deadline;
 
@@ -26,14 +25,11 @@ pub(super) const MAX_MATCH_BYTES: usize = 64 * 1024;
 /// The most bytes that one call searches, each counted as often as a step begins before it. A message of
 /// the largest size with the most hits takes less, so that every call gets past one message.
 const MAX_SEARCHED_BYTES: u64 = 512 * 1024 * 1024;
-/// Projects whose places are remembered. Places that nobody holds are forgotten beyond that.
-const MAX_PROJECTS: usize = 1_024;
 
 /// The threads of searches.
 #[derive(Debug)]
 pub(super) struct Searches {
-    threads: Arc<Semaphore>,
-    projects: Mutex<HashMap<ProjectId, Arc<Semaphore>>>,
+    threads: FairTurns,
 }
 
 impl Default for Searches {
@@ -41,8 +37,7 @@ impl Default for Searches {
         // Half of the cores at most: the others answer calls.
         let threads = available_parallelism().map_or(1, usize::from) / 2;
         Self {
-            threads: Arc::new(Semaphore::new(threads.clamp(1, 4))),
-            projects: Mutex::default(),
+            threads: FairTurns::new(threads.clamp(1, 4)),
         }
     }
 }
@@ -56,33 +51,18 @@ impl Searches {
         mut work: Work,
         part: impl FnOnce(&mut Work) -> T + Send + 'static,
     ) -> Result<(T, Work), ServiceError> {
-        let closed = |error| ServiceError::internal("wait for a search", error);
-        let own = self.of(project).acquire_owned().await.map_err(closed)?;
-        let threads = Arc::clone(&self.threads);
-        let thread = threads.acquire_owned().await.map_err(closed)?;
+        let turn = self.threads.next(project).await;
         let mut guard = StopOnDrop(Some(Arc::clone(&work.stopped)));
         let task = spawn_blocking(move || {
             let found = part(&mut work);
-            // The places are free when the thread is, whatever became of the call.
-            drop((own, thread));
+            // The turn ends with the thread's work, whatever became of the call.
+            drop(turn);
             (found, work)
         });
         let done = task.await;
         // The call goes on: its next part is not stopped.
         guard.0 = None;
         done.map_err(|error| ServiceError::internal("search", error))
-    }
-
-    fn of(&self, project: &ProjectId) -> Arc<Semaphore> {
-        let mut projects = self
-            .projects
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if projects.len() >= MAX_PROJECTS {
-            projects.retain(|_, places| Arc::strong_count(places) > 1);
-        }
-        let places = projects.entry(project.clone());
-        Arc::clone(places.or_insert_with(|| Arc::new(Semaphore::new(1))))
     }
 }
 

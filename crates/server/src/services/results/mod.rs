@@ -35,6 +35,8 @@ const DEFAULT_MAX_BYTES: u32 = 1024 * 1024;
 const MAX_BYTES: std::ops::RangeInclusive<u32> = 1024..=16 * 1024 * 1024;
 const CHUNK_BYTES: usize = 256 * 1024;
 const MAX_CONTEXT_LINES: u32 = 100;
+/// The usual number of bytes in a token.
+const BYTES_PER_TOKEN: u64 = 4;
 
 /// The original of a result.
 pub(super) struct Original {
@@ -66,8 +68,6 @@ pub(super) async fn read(
         .result
         .ok_or_else(|| ServiceError::invalid("call", "is required, or reference"))?;
     let original = original(service, &key, &whose).await?;
-    // The original, and what is cut out of it, stay until the caller has taken the last part.
-    Ticket::hold_reply(original.text.len().saturating_mul(2))?;
     let cut =
         move |work: &mut Work| answers(original, &selection, (from, max_bytes as usize), work);
     // A search takes its time, and a copy does not.
@@ -204,6 +204,8 @@ struct Found {
     call: CallRef,
     tool_name: String,
     reference: String,
+    /// The approximate size of the original.
+    bytes: u64,
     place: Place,
 }
 
@@ -219,10 +221,16 @@ pub(super) async fn original(
     };
     let found = service.sessions.read(key, find).await??;
     let (call, tool_name, reference) = (found.call, found.tool_name, found.reference);
+    // The original, and the part that is cut out of it, stay until the caller has taken the last part. Memory for the
+    // expected size is taken before the original is read: many calls at once must not read first and be refused then.
+    let expected = usize::try_from(found.bytes).unwrap_or(usize::MAX);
+    let expected = expected.saturating_mul(2);
+    Ticket::hold_reply(expected)?;
     let (text, is_json) = match found.place {
         Place::Message { entry, block } => in_message(service, key, entry, block).await?,
         Place::File { file, sha256 } => in_file(service, key, &file, &sha256).await?,
     };
+    Ticket::hold_reply(text.len().saturating_mul(2).saturating_sub(expected))?;
     let make = move || {
         let info = ToolResultInfo {
             call: Some(call),
@@ -388,6 +396,10 @@ fn in_place(session: &Session, call: CallKey, place: (Ordinal, u16)) -> Option<F
         reference: stored
             .map(|stored| convert::reference_to(session, &stored.file))
             .unwrap_or_default(),
+        bytes: stored.map_or(
+            u64::from(entry.size.result_tokens) * BYTES_PER_TOKEN,
+            |stored| stored.bytes,
+        ),
         place: match stored {
             Some(stored) if stored.only_file => Place::File {
                 file: stored.file.clone(),
@@ -408,6 +420,7 @@ fn offered(session: &Session, offer: &Offer) -> Option<Found> {
         call: convert::offered_call(session, offer),
         tool_name: offer.tool.to_string(),
         reference: convert::reference_to(session, &kept.file),
+        bytes: kept.bytes,
         place: Place::File {
             file: kept.file.clone(),
             sha256: kept.sha256,

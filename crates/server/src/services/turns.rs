@@ -1,0 +1,88 @@
+//! Turns at work that costs much memory or processor time, shared out fairly among projects.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use palimpsest_core::ids::ProjectId;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Projects whose turns are remembered. Turns that nobody holds are forgotten beyond that.
+const MAX_PROJECTS: usize = 1_024;
+
+/// A number of turns at the same time, of which one project has at most one.
+#[derive(Debug)]
+pub(super) struct FairTurns {
+    all: Arc<Semaphore>,
+    projects: Mutex<HashMap<ProjectId, Arc<Semaphore>>>,
+}
+
+/// The turn of a project. The next one waits until it is dropped.
+#[derive(Debug)]
+pub(super) struct FairTurn {
+    _project: OwnedSemaphorePermit,
+    _of_all: OwnedSemaphorePermit,
+}
+
+impl FairTurns {
+    /// Turns of which `max` are held at the same time.
+    pub(super) fn new(max: usize) -> Self {
+        Self {
+            all: Arc::new(Semaphore::new(max)),
+            projects: Mutex::default(),
+        }
+    }
+
+    /// Waits for the turn of a project. Projects alternate, however many calls of one of them wait.
+    pub(super) async fn next(&self, project: &ProjectId) -> FairTurn {
+        const NEVER_CLOSED: &str = "the semaphores are never closed";
+        let own = self.of(project).acquire_owned().await;
+        let of_all = Arc::clone(&self.all).acquire_owned().await;
+        FairTurn {
+            _project: own.expect(NEVER_CLOSED),
+            _of_all: of_all.expect(NEVER_CLOSED),
+        }
+    }
+
+    fn of(&self, project: &ProjectId) -> Arc<Semaphore> {
+        let mut projects = self.projects.lock().unwrap_or_else(PoisonError::into_inner);
+        if projects.len() >= MAX_PROJECTS {
+            projects.retain(|_, turns| Arc::strong_count(turns) > 1);
+        }
+        let turns = projects.entry(project.clone());
+        Arc::clone(turns.or_insert_with(|| Arc::new(Semaphore::new(1))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    fn project(name: &str) -> ProjectId {
+        name.parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_project_that_waits_often_keeps_nobody_else_waiting() {
+        let turns = FairTurns::new(2);
+        let (greedy, other) = (project("greedy"), project("other"));
+        let first = turns.next(&greedy).await;
+        let mut waiting: Vec<_> = (0..100).map(|_| Box::pin(turns.next(&greedy))).collect();
+        for next in &mut waiting {
+            assert!(next.now_or_never().is_none());
+        }
+        assert!(turns.next(&other).now_or_never().is_some());
+        drop(first);
+        assert!(waiting.remove(0).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn turns_that_nobody_holds_are_forgotten() {
+        let turns = FairTurns::new(1);
+        for number in 0..3 * MAX_PROJECTS {
+            drop(turns.next(&project(&format!("p{number}"))).await);
+        }
+        assert!(turns.projects.lock().unwrap().len() <= MAX_PROJECTS);
+    }
+}
