@@ -174,6 +174,8 @@ impl Work {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+
     use super::*;
 
     fn all(work: &mut Work, pattern: &str, text: &str, most: usize) -> Vec<(usize, usize)> {
@@ -253,7 +255,7 @@ mod tests {
             own.run(&of, Work::default(), part).await.map(drop)
         });
         has_begun.recv().await.unwrap();
-        assert_eq!(searches.of(&project).available_permits(), 0);
+        assert!(searches.threads.next(&project).now_or_never().is_none());
         call.abort();
         // The next one gets the place when the thread of the first has ended.
         let next = searches.run(&project, Work::default(), |_| 7).await;

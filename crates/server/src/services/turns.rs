@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     fn project(name: &str) -> ProjectId {
-        name.parse().unwrap()
+        ProjectId::new(name).unwrap()
     }
 
     #[tokio::test]
