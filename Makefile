@@ -34,15 +34,20 @@ bench:
 peers:
 	tests/peers/run "$(TRANSCRIPTS)"
 
-# Random schedules of faults and kills, and of full disks, against a release; prints what it counted. Tests of the
-# whole workspace are built as `make test` builds them, and not once more with other features.
+# Random schedules of faults and kills, and of full disks, against a release; prints the counts. Then the faults that
+# need a certain moment: kills between two renames, two servers on one bucket, PostgreSQL settings that change, a lagging
+# standby that takes over, clocks that are wrong. Tests of the whole workspace are built as `make test` builds them, and
+# not once more with other features.
 SCHEDULES ?= 1000
 FULL_DISKS ?= 200
-chaos:
+chaos: tools
 	cargo build --release --locked
 	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest CHAOS_SCHEDULES=$(SCHEDULES) \
 		cargo test --locked --workspace --test chaos -- --nocapture
 	DISK_SCHEDULES=$(FULL_DISKS) cargo test --locked --workspace --test disk_full -- --nocapture
+	cargo test --locked --workspace --test durable
+	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest \
+		cargo test --locked --workspace --test e2e --test scale -- life:: lost:: rows::
 
 # Every attack of tests/siege at once on a release under the limits of the chart, beside an honest tenant; then silent
 # TLS handshakes. `ONLY=window_zero` for one attack, `PERCENT=10` for a smaller size, `HANDLES=hard` for a limit of
