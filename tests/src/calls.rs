@@ -98,7 +98,7 @@ impl Rpc {
         name: &str,
     ) -> Result<Vec<u8>, Status> {
         let mut answer = self.open(channel, credential, name).await?;
-        let first = tokio::time::timeout(Duration::from_mins(1), answer.message());
+        let first = tokio::time::timeout(Duration::from_secs(30), answer.message());
         // A watch of an empty session says nothing.
         first
             .await
