@@ -171,6 +171,9 @@ async fn a_disk_that_is_full_all_the_same_is_survived() {
 
 #[tokio::test]
 async fn a_process_killed_on_a_full_disk_starts_for_reads_and_deletions() {
+    if palimpsest_tests::is_on_a_database() {
+        return;
+    }
     let Some(disk) = Mounted::new() else {
         eprintln!("skipped: nothing can be mounted here, which takes root");
         return;
