@@ -15,7 +15,7 @@ use crate::session::{Session, View};
 use crate::tokens::{Calibration, Counter, MESSAGE_TOKENS};
 use crate::validate::{Parsed, Violation, validate_parsed};
 use crate::view::{
-    Etag, Provider, RepairKind, Target, WireBlock, WireMessage, WireResult, WireRole,
+    Etag, Provider, RepairKind, Target, WireBlock, WireMessage, WireResult, WireRole, wire_tokens,
 };
 
 /// A block as it is shown: a number that stands for its role and its bytes.
@@ -204,7 +204,7 @@ impl Book {
         if known == next {
             self.blocks.push(Known {
                 role,
-                tokens: self.counter.wire(block),
+                tokens: wire_tokens(self.counter, block),
             });
         }
         self.block_at.insert(place, known);

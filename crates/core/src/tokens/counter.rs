@@ -8,12 +8,11 @@ use crate::message::{
     Block, Media, MediaKind, MediaSource, Message, ResultContent, Thinking, ToolResult,
 };
 use crate::policy::{TokenEstimator, TokenPolicy};
-use crate::view::{WireBlock, WireResult};
 
 /// What a message costs beside its content.
 pub(crate) const MESSAGE_TOKENS: u64 = 4;
 /// What the frame of a call or a result costs beside its content.
-pub(super) const CALL_TOKENS: u64 = 12;
+pub(crate) const CALL_TOKENS: u64 = 12;
 
 /// How a session counts. Every count is bounded: it takes a few milliseconds at most, however much is
 /// counted.
@@ -78,11 +77,6 @@ impl Counter {
     /// A block.
     pub fn block(self, block: &Block) -> u32 {
         short(self.tally(block.content_bytes()).block(block))
-    }
-
-    /// A block as a provider gets it.
-    pub fn wire(self, block: &WireBlock<'_>) -> u32 {
-        short(self.tally(wire_bytes(block)).wire(block, Nature::Prose))
     }
 
     /// One count of several things, which have so many bytes together.
@@ -177,39 +171,16 @@ impl Tally {
         }
     }
 
-    /// `words` is what words are, which are output of a program inside a result.
-    fn wire(&mut self, block: &WireBlock<'_>, words: Nature) -> u64 {
-        match block {
-            WireBlock::Text { text, .. } => self.text(text, words),
-            WireBlock::Media { media, .. } => self.media(media),
-            WireBlock::Call { name, input, .. } => {
-                let name = self.text(name, Nature::Prose);
-                CALL_TOKENS + name + self.text(input.as_str(), Nature::Code)
-            }
-            WireBlock::Result { content, .. } => {
-                let content = match content {
-                    WireResult::None => 0,
-                    WireResult::Text(text) => self.text(text, Nature::Code),
-                    WireResult::Blocks(blocks) => {
-                        let inner = blocks.iter().map(|block| self.wire(block, Nature::Code));
-                        inner.sum()
-                    }
-                };
-                CALL_TOKENS + content
-            }
-            WireBlock::Thinking { thinking, .. } => self.thinking(thinking),
-            WireBlock::Opaque(json) => self.text(json.as_str(), Nature::Code),
-        }
-    }
-
-    fn thinking(&mut self, thinking: &Thinking) -> u64 {
+    /// The tokens of a block of thinking.
+    pub(crate) fn thinking(&mut self, thinking: &Thinking) -> u64 {
         match thinking {
             Thinking::Plain { thinking, .. } => self.text(thinking, Nature::Prose),
             Thinking::Redacted { data, .. } => self.text(data, Nature::Prose),
         }
     }
 
-    fn media(&mut self, media: &Media) -> u64 {
+    /// The tokens of a picture or a document.
+    pub(crate) fn media(&mut self, media: &Media) -> u64 {
         let MediaSource::Base64 { media_type, data } = &media.source else {
             return self.media_tokens.into();
         };
@@ -223,7 +194,8 @@ impl Tally {
         self.media_tokens.into()
     }
 
-    fn text(&mut self, text: &str, nature: Nature) -> u64 {
+    /// The tokens of a text.
+    pub(crate) fn text(&mut self, text: &str, nature: Nature) -> u64 {
         match &mut self.by {
             By::Bytes => bytes::count(text, nature),
             By::Reading(reading) => reading.text(text, nature),
@@ -233,23 +205,4 @@ impl Tally {
 
 fn short(tokens: u64) -> u32 {
     u32::try_from(tokens).unwrap_or(u32::MAX)
-}
-
-/// The bytes of a block's words as a provider gets them.
-fn wire_bytes(block: &WireBlock<'_>) -> usize {
-    match block {
-        WireBlock::Text { text, .. } => text.len(),
-        WireBlock::Media { .. } => 0,
-        WireBlock::Call { input, .. } => input.as_str().len(),
-        WireBlock::Result { content, .. } => match content {
-            WireResult::None => 0,
-            WireResult::Text(text) => text.len(),
-            WireResult::Blocks(blocks) => blocks.iter().map(wire_bytes).sum(),
-        },
-        WireBlock::Thinking { thinking, .. } => match thinking {
-            Thinking::Plain { thinking, .. } => thinking.len(),
-            Thinking::Redacted { data, .. } => data.len(),
-        },
-        WireBlock::Opaque(json) => json.as_str().len(),
-    }
 }

@@ -15,6 +15,7 @@ mod places;
 mod seal;
 mod tail;
 mod target;
+mod tokens;
 mod wire;
 mod words;
 
@@ -30,6 +31,7 @@ pub use seal::{Seal, Sealed};
 pub(crate) use tail::side;
 pub use tail::{Side, Tail};
 pub use target::{Provider, Target};
+pub use tokens::wire_tokens;
 pub use wire::{WireBlock, WireMessage, WireResult, WireRole, flatten, wire};
 pub(crate) use words::{CLEARED, NO_OUTPUT};
 

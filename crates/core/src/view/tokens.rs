@@ -1,0 +1,98 @@
+//! The tokens of a block in the form that a provider gets.
+
+use super::{WireBlock, WireResult};
+use crate::message::Thinking;
+use crate::tokens::{CALL_TOKENS, Counter, Nature, Tally};
+
+/// Returns the tokens of a block in the form that a provider gets.
+pub fn wire_tokens(counter: Counter, block: &WireBlock<'_>) -> u32 {
+    let mut tally = counter.tally(wire_bytes(block));
+    let tokens = add_wire(&mut tally, block, Nature::Prose);
+    u32::try_from(tokens).unwrap_or(u32::MAX)
+}
+
+/// Counts a block. `words` is the nature of its text: inside a result, text is the output of a program.
+fn add_wire(tally: &mut Tally, block: &WireBlock<'_>, words: Nature) -> u64 {
+    match block {
+        WireBlock::Text { text, .. } => tally.text(text, words),
+        WireBlock::Media { media, .. } => tally.media(media),
+        WireBlock::Call { name, input, .. } => {
+            let name = tally.text(name, Nature::Prose);
+            CALL_TOKENS + name + tally.text(input.as_str(), Nature::Code)
+        }
+        WireBlock::Result { content, .. } => {
+            let content = match content {
+                WireResult::None => 0,
+                WireResult::Text(text) => tally.text(text, Nature::Code),
+                WireResult::Blocks(blocks) => {
+                    let inner = blocks
+                        .iter()
+                        .map(|block| add_wire(tally, block, Nature::Code));
+                    inner.sum()
+                }
+            };
+            CALL_TOKENS + content
+        }
+        WireBlock::Thinking { thinking, .. } => tally.thinking(thinking),
+        WireBlock::Opaque(json) => tally.text(json.as_str(), Nature::Code),
+    }
+}
+
+/// Returns the bytes of a block's words in the form that a provider gets.
+fn wire_bytes(block: &WireBlock<'_>) -> usize {
+    match block {
+        WireBlock::Text { text, .. } => text.len(),
+        WireBlock::Media { .. } => 0,
+        WireBlock::Call { input, .. } => input.as_str().len(),
+        WireBlock::Result { content, .. } => match content {
+            WireResult::None => 0,
+            WireResult::Text(text) => text.len(),
+            WireResult::Blocks(blocks) => blocks.iter().map(wire_bytes).sum(),
+        },
+        WireBlock::Thinking { thinking, .. } => match thinking {
+            Thinking::Plain { thinking, .. } => thinking.len(),
+            Thinking::Redacted { data, .. } => data.len(),
+        },
+        WireBlock::Opaque(json) => json.as_str().len(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::Extra;
+    use crate::message::{Block, ResultContent, ToolResult};
+    use crate::policy::{Policy, TokenEstimator};
+
+    const ALL: [TokenEstimator; 3] = [
+        TokenEstimator::Bytes,
+        TokenEstimator::O200k,
+        TokenEstimator::Cl100k,
+    ];
+
+    fn result(content: ResultContent) -> Block {
+        Block::ToolResult(ToolResult {
+            tool_use_id: "x".into(),
+            content,
+            is_error: None,
+            extra: Extra::default(),
+        })
+    }
+
+    #[test]
+    fn what_is_shown_as_it_came_counts_what_it_counted() {
+        for text in ["fn main() {}\n".repeat(40), "log line 17\n".repeat(9_000)] {
+            for block in [
+                Block::text(text.clone()),
+                result(ResultContent::Text(text.clone().into())),
+                result(ResultContent::Blocks(vec![Block::text(text.clone())])),
+            ] {
+                for estimator in ALL {
+                    let counter = Policy::default().counter().by(estimator);
+                    let wire = wire_tokens(counter, &WireBlock::plain(&block));
+                    assert_eq!(wire, counter.block(&block), "{counter:?}");
+                }
+            }
+        }
+    }
+}
