@@ -5,9 +5,11 @@ use serde_json::{Map, Value};
 use super::shell;
 use super::symbols::defined_in;
 use super::text::{clip, one_line};
-use crate::levels::clear::PATH_FIELDS;
 use crate::message::{ToolInput, ToolUse};
 
+/// The fields in which tools that read files name them.
+pub(crate) const PATH_FIELDS: [&str; 5] =
+    ["file_path", "filePath", "path", "notebook_path", "filename"];
 /// The fields in which tools name the command that they run.
 pub(crate) const COMMAND_FIELDS: [&str; 2] = ["command", "cmd"];
 const PATTERN_FIELDS: [&str; 5] = ["pattern", "query", "regex", "search_term", "q"];

@@ -2,14 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use crate::extract::call::PATH_FIELDS;
 use crate::ids::CallKey;
 use crate::message::{Block, ToolInput};
 use crate::policy::{ModelTool, Policy};
 use crate::session::{NotHeld, Session};
-
-/// The fields in which tools that read files name them.
-pub(crate) const PATH_FIELDS: [&str; 5] =
-    ["file_path", "filePath", "path", "notebook_path", "filename"];
 
 /// Whether the policy lets a call's result be cleared.
 pub(crate) fn is_clearable(session: &Session, call: CallKey) -> bool {

@@ -7,9 +7,9 @@ use serde_json::value::RawValue;
 
 use super::probes::ProbeKind;
 use crate::extract::call::COMMAND_FIELDS;
+use crate::extract::call::PATH_FIELDS;
 use crate::extract::user_words;
 use crate::json;
-use crate::levels::clear::PATH_FIELDS;
 use crate::message::{Block, Message, ResultContent, Role, ToolInput, ToolResult};
 use crate::view::{WireBlock, WireResult};
 

@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 
 use super::numbered::shown;
 use super::{Attached, AttachmentKind};
+use crate::extract::call::PATH_FIELDS;
 use crate::extract::call::{Act, fields, read_fields};
 use crate::ids::{CallKey, Ordinal, Timestamp};
-use crate::levels::clear::PATH_FIELDS;
 use crate::message::{Block, ResultContent, ToolResult, ToolUse};
 use crate::quoting::with_tags;
 use crate::session::{CallState, NotHeld, Session};
