@@ -8,6 +8,9 @@
 //! log ──fold──▶ Session ──view──▶ wire messages ──codec──▶ a provider's JSON
 //! ```
 
+pub use palimpsest_types::{ids, json, limits, memory, message, policy, summary, tokens};
+pub(crate) use palimpsest_types::quoting;
+
 pub mod codec;
 pub mod command;
 pub mod event;
@@ -21,20 +24,11 @@ pub mod extract;
     reason = "for tests alone"
 )]
 pub mod histories;
-pub mod ids;
 pub mod import;
-pub mod json;
 pub mod levels;
-pub mod limits;
-pub mod memory;
-pub mod message;
-pub mod policy;
-pub(crate) mod quoting;
 pub mod reading;
 pub mod replay;
 pub mod session;
-pub mod summary;
-pub mod tokens;
 pub mod validate;
 pub mod view;
 pub mod working;

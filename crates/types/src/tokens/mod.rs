@@ -13,8 +13,8 @@ mod tests;
 
 pub(crate) use bytes::Nature;
 pub use counter::Counter;
-pub(crate) use counter::{CALL_TOKENS, MESSAGE_TOKENS, Tally};
-pub(crate) use ledger::is_credible;
+pub use counter::{CALL_TOKENS, MESSAGE_TOKENS, Tally};
+pub use ledger::is_credible;
 pub use ledger::{Anchor, Basis, Calibration, Count, CountMethod, Ledger};
 pub use size::{Breakdown, Size};
 
@@ -25,7 +25,7 @@ pub fn estimate_text(text: &str) -> u32 {
 }
 
 /// The longest beginning of a text that has no more than so many tokens, by the same estimate.
-pub(crate) fn head_within(text: &str, max_tokens: u32) -> &str {
+pub fn head_within(text: &str, max_tokens: u32) -> &str {
     let max = u64::from(max_tokens).saturating_sub(CALL_TOKENS);
     &text[..bytes::within(text, Nature::Code, max)]
 }

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 /// Tags in which programs put words of their own into a user's message.
-pub(crate) const MACHINE_TAGS: [&str; 9] = [
+pub const MACHINE_TAGS: [&str; 9] = [
     "system-reminder",
     "local-command-stdout",
     "local-command-stderr",
@@ -23,7 +23,7 @@ const FRAME_TAGS: [&str; 2] = ["conversation-summary", "kept"];
 const BREAK: char = '\\';
 
 /// Breaks all tags that carry authority or that frame a summary.
-pub(crate) fn without_tags(text: &str) -> Cow<'_, str> {
+pub fn without_tags(text: &str) -> Cow<'_, str> {
     broken(text, |name| {
         MACHINE_TAGS.contains(&name) || FRAME_TAGS.contains(&name)
     })
@@ -35,7 +35,7 @@ pub(crate) fn without_frame_tags(text: &str) -> Cow<'_, str> {
 }
 
 /// The text as it was before [`without_tags`].
-pub(crate) fn with_tags(text: &str) -> Cow<'_, str> {
+pub fn with_tags(text: &str) -> Cow<'_, str> {
     if !text.contains("<\\") {
         return text.into();
     }
@@ -98,7 +98,7 @@ const fn is_invisible(c: char) -> bool {
 }
 
 /// A line of backticks that is longer than any in the content, so that nothing in it can be the end.
-pub(crate) fn fence(content: &str) -> String {
+pub fn fence(content: &str) -> String {
     let (mut longest, mut run) = (0, 0);
     for c in content.chars() {
         run = if c == '`' { run + 1 } else { 0 };
@@ -108,7 +108,7 @@ pub(crate) fn fence(content: &str) -> String {
 }
 
 /// A name on one line: one that could break out of its line or of the brackets around it is quoted.
-pub(crate) fn name(text: &str) -> Cow<'_, str> {
+pub fn name(text: &str) -> Cow<'_, str> {
     let is_plain = |c: char| {
         let is_bracket_or_quote = matches!(c, '[' | ']' | '<' | '>' | '"' | '`');
         let moves_the_text = matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

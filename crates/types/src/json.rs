@@ -82,7 +82,7 @@ impl RawJson {
     }
 
     /// Keeps a part of a text that was checked as a whole.
-    pub(crate) fn of(raw: &RawValue) -> Self {
+    pub fn of(raw: &RawValue) -> Self {
         Self(raw.get().into())
     }
 
@@ -240,16 +240,16 @@ fn surrogate(bytes: &[u8], at: usize) -> Option<u16> {
 }
 
 /// An object's fields, in order, each value still as text.
-pub(crate) struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+pub struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Fields<'a> {
     /// Reads an object; anything else is an error.
-    pub(crate) fn read(raw: &'a RawValue) -> Result<Self, JsonError> {
+    pub fn read(raw: &'a RawValue) -> Result<Self, JsonError> {
         Self::read_str(raw.get())
     }
 
     /// The same from a text.
-    pub(crate) fn read_str(text: &'a str) -> Result<Self, JsonError> {
+    pub fn read_str(text: &'a str) -> Result<Self, JsonError> {
         if !text.trim_start().starts_with('{') {
             return Err(JsonError::Kind {
                 expected: "an object",
@@ -259,7 +259,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Takes a field out. A `null` counts as absent, as it does for the providers.
-    pub(crate) fn take(&mut self, field: &'static str) -> Result<Option<&'a RawValue>, JsonError> {
+    pub fn take(&mut self, field: &'static str) -> Result<Option<&'a RawValue>, JsonError> {
         let mut found = None;
         let mut twice = false;
         self.0.retain(|(name, value)| {
@@ -276,17 +276,17 @@ impl<'a> Fields<'a> {
     }
 
     /// Takes a string out.
-    pub(crate) fn string(&mut self, field: &'static str) -> Result<Option<Box<str>>, JsonError> {
+    pub fn string(&mut self, field: &'static str) -> Result<Option<Box<str>>, JsonError> {
         self.take(field)?.map(string).transpose()
     }
 
     /// Takes a string out that must be there.
-    pub(crate) fn require_string(&mut self, field: &'static str) -> Result<Box<str>, JsonError> {
+    pub fn require_string(&mut self, field: &'static str) -> Result<Box<str>, JsonError> {
         self.string(field)?.ok_or(JsonError::Missing { field })
     }
 
     /// What was not taken out.
-    pub(crate) fn rest(self) -> Extra {
+    pub fn rest(self) -> Extra {
         Extra(
             self.0
                 .into_iter()
@@ -330,7 +330,7 @@ impl<'de> Deserialize<'de> for BorrowedKey<'de> {
 }
 
 /// The string that a value is.
-pub(crate) fn string(raw: &RawValue) -> Result<Box<str>, JsonError> {
+pub fn string(raw: &RawValue) -> Result<Box<str>, JsonError> {
     if !raw.get().starts_with('"') {
         return Err(JsonError::Kind {
             expected: "a string",
@@ -340,7 +340,7 @@ pub(crate) fn string(raw: &RawValue) -> Result<Box<str>, JsonError> {
 }
 
 /// The elements that an array is made of.
-pub(crate) fn array(raw: &RawValue) -> Result<Vec<&RawValue>, JsonError> {
+pub fn array(raw: &RawValue) -> Result<Vec<&RawValue>, JsonError> {
     if !raw.get().starts_with('[') {
         return Err(JsonError::Kind {
             expected: "an array",
@@ -396,7 +396,7 @@ impl Extra {
 }
 
 /// Appends a string with its quotes.
-pub(crate) fn write_str(out: &mut Vec<u8>, text: &str) {
+pub fn write_str(out: &mut Vec<u8>, text: &str) {
     serde_json::to_writer(out, text).expect("writing a string to memory cannot fail");
 }
 

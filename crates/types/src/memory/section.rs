@@ -139,7 +139,7 @@ fn folded(title: &str) -> impl Iterator<Item = char> {
 }
 
 /// The title in a line that is a heading of any level.
-pub(crate) fn heading(line: &str) -> Option<&str> {
+pub fn heading(line: &str) -> Option<&str> {
     let indented = line.trim_end();
     let line = indented.trim_start_matches(' ');
     let marks = line.len() - line.trim_start_matches('#').len();

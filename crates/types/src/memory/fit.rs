@@ -26,7 +26,7 @@ const NOTE_BEGIN: &str = "_(";
 const NOTE_END: &str = " lines were cut here to keep this section within its limit.)_";
 
 /// Whether a line is the note of an earlier cut.
-pub(crate) fn is_cut_note(line: &str) -> bool {
+pub fn is_cut_note(line: &str) -> bool {
     cut_before(line).is_some()
 }
 

@@ -156,7 +156,7 @@ impl Ledger {
     }
 
     /// Converts an estimate of visible content into tokens, where no usage covers it.
-    pub(crate) fn apply(&self, estimated: u64) -> u64 {
+    pub fn apply(&self, estimated: u64) -> u64 {
         let basis = self.basis.filter(|_| self.anchor.is_none());
         let scale = basis.and_then(|basis| basis.scale);
         scale.unwrap_or(self.calibration).apply(estimated)
@@ -233,13 +233,13 @@ impl Ledger {
     }
 
     /// Counts a visible message in whose usage says nothing, because it measured another view.
-    pub(crate) fn follow(&mut self, (kind, role): (Kind, Role), size: Size) {
+    pub fn follow(&mut self, (kind, role): (Kind, Role), size: Size) {
         self.all.add(kind, role, size);
         self.tail += u64::from(size.tokens);
     }
 
     /// A message has another size as it is shown now.
-    pub(crate) fn resize(
+    pub fn resize(
         &mut self,
         ordinal: Ordinal,
         what: (Kind, Role),
@@ -250,7 +250,7 @@ impl Ledger {
     }
 
     /// Something else is shown in the place of a message.
-    pub(crate) fn exchange(
+    pub fn exchange(
         &mut self,
         ordinal: Ordinal,
         (before_is, before): ((Kind, Role), Size),
@@ -269,7 +269,7 @@ impl Ledger {
 }
 
 /// Whether a usage says anything that can be true.
-pub(crate) fn is_credible(usage: &Usage, window: u64) -> bool {
+pub fn is_credible(usage: &Usage, window: u64) -> bool {
     (1..=window).contains(&usage.total_tokens())
 }
 

@@ -68,7 +68,7 @@ pub enum MediaProblem {
 
 impl MediaSource {
     /// The source that these fields are, as Anthropic names them; none when it is of another kind.
-    pub(crate) fn of(fields: &mut Fields<'_>) -> Result<Option<Self>, JsonError> {
+    pub fn of(fields: &mut Fields<'_>) -> Result<Option<Self>, JsonError> {
         Ok(match &*fields.require_string("type")? {
             "base64" => Some(Self::Base64 {
                 media_type: fields.require_string("media_type")?,

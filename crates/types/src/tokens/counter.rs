@@ -10,9 +10,9 @@ use crate::message::{
 use crate::policy::{TokenEstimator, TokenPolicy};
 
 /// What a message costs beside its content.
-pub(crate) const MESSAGE_TOKENS: u64 = 4;
+pub const MESSAGE_TOKENS: u64 = 4;
 /// What the frame of a call or a result costs beside its content.
-pub(crate) const CALL_TOKENS: u64 = 12;
+pub const CALL_TOKENS: u64 = 12;
 
 /// How a session counts. Every count is bounded: it takes a few milliseconds at most, however much is
 /// counted.
@@ -80,7 +80,7 @@ impl Counter {
     }
 
     /// One count of several things, which have so many bytes together.
-    pub(crate) const fn tally(self, bytes: usize) -> Tally {
+    pub const fn tally(self, bytes: usize) -> Tally {
         let by = match self.encoding() {
             None => By::Bytes,
             Some(encoding) => By::Reading(Reading::new(encoding, bytes)),
@@ -102,7 +102,7 @@ impl Counter {
 
 /// One count of several things.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub struct Tally {
     by: By,
     media_tokens: u32,
 }
@@ -115,12 +115,12 @@ enum By {
 
 impl Tally {
     /// The next message.
-    pub(crate) fn message(&mut self, message: &Message) -> Size {
+    pub fn message(&mut self, message: &Message) -> Size {
         self.sized(message, |_, _, _| {})
     }
 
     /// The same; `tell` is told of each of its results, with its place and its tokens.
-    pub(crate) fn sized(
+    pub fn sized(
         &mut self,
         message: &Message,
         mut tell: impl FnMut(u16, &ToolResult, u32),

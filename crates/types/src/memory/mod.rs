@@ -14,10 +14,11 @@ mod tests;
 mod text;
 
 pub use apply::{Applied, ApplyError, apply_sections};
-pub(crate) use fit::is_cut_note;
+pub use fit::is_cut_note;
 pub use fit::{Cut, Fitted};
 pub use section::SectionKind;
-pub(crate) use section::{Fence, heading};
+pub(crate) use section::Fence;
+pub use section::heading;
 pub use text::{MemoryText, Section};
 
 use crate::tokens::estimate_text;
