@@ -120,7 +120,7 @@ fn texts() -> Vec<(&'static str, String)> {
     let alphabet = "abcdefghijklmnopqrstuvwxyz";
     let base64 = format!("{alphabet}{}0123456789+/", alphabet.to_uppercase());
     let wide: String = ('\u{4e00}'..'\u{7e00}').collect();
-    let code = include_str!("../src/tokens/counter.rs");
+    let code = include_str!("../../types/src/tokens/counter.rs");
     vec![
         ("code", code.repeat(LARGE_BYTES / code.len() + 1)),
         ("JSON logs", logs),

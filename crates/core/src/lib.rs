@@ -8,9 +8,6 @@
 //! log ──fold──▶ Session ──view──▶ wire messages ──codec──▶ a provider's JSON
 //! ```
 
-pub use palimpsest_types::{ids, json, limits, memory, message, policy, summary, tokens};
-pub(crate) use palimpsest_types::quoting;
-
 pub mod codec;
 pub mod command;
 pub mod event;
@@ -32,3 +29,6 @@ pub mod session;
 pub mod validate;
 pub mod view;
 pub mod working;
+
+pub(crate) use palimpsest_types::quoting;
+pub use palimpsest_types::{ids, json, limits, memory, message, policy, summary, tokens};

@@ -1,5 +1,8 @@
-//! The words of the domain: ids, messages and what they weigh, policies, and the documents that are written about
-//! messages. Not here: sessions, events and views (the core), and what a run of messages did (`facts`).
+//! The types of the domain: ids, messages and their token counts, policies, and the documents that are written about
+//! messages.
+//!
+//! Pure, as the core is: no I/O, clock, randomness or environment. This crate imports no other crate of this workspace.
+//! Not here: sessions, events and views (`palimpsest-core`, which re-exports these modules).
 
 pub mod ids;
 pub mod json;

@@ -16,8 +16,8 @@ mod text;
 pub use apply::{Applied, ApplyError, apply_sections};
 pub use fit::is_cut_note;
 pub use fit::{Cut, Fitted};
-pub use section::SectionKind;
 pub(crate) use section::Fence;
+pub use section::SectionKind;
 pub use section::heading;
 pub use text::{MemoryText, Section};
 

@@ -6,7 +6,7 @@
 
 /// What a text is, as far as that says how many tokens it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Nature {
+pub enum Nature {
     /// What people and models say to each other.
     Prose,
     /// Code, JSON, and what programs print.

@@ -172,7 +172,7 @@ impl Tally {
     }
 
     /// The tokens of a block of thinking.
-    pub(crate) fn thinking(&mut self, thinking: &Thinking) -> u64 {
+    pub fn thinking(&mut self, thinking: &Thinking) -> u64 {
         match thinking {
             Thinking::Plain { thinking, .. } => self.text(thinking, Nature::Prose),
             Thinking::Redacted { data, .. } => self.text(data, Nature::Prose),
@@ -180,7 +180,7 @@ impl Tally {
     }
 
     /// The tokens of a picture or a document.
-    pub(crate) fn media(&mut self, media: &Media) -> u64 {
+    pub fn media(&mut self, media: &Media) -> u64 {
         let MediaSource::Base64 { media_type, data } = &media.source else {
             return self.media_tokens.into();
         };
@@ -195,7 +195,7 @@ impl Tally {
     }
 
     /// The tokens of a text.
-    pub(crate) fn text(&mut self, text: &str, nature: Nature) -> u64 {
+    pub fn text(&mut self, text: &str, nature: Nature) -> u64 {
         match &mut self.by {
             By::Bytes => bytes::count(text, nature),
             By::Reading(reading) => reading.text(text, nature),

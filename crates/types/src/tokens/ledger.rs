@@ -239,13 +239,7 @@ impl Ledger {
     }
 
     /// A message has another size as it is shown now.
-    pub fn resize(
-        &mut self,
-        ordinal: Ordinal,
-        what: (Kind, Role),
-        before: Size,
-        after: Size,
-    ) {
+    pub fn resize(&mut self, ordinal: Ordinal, what: (Kind, Role), before: Size, after: Size) {
         self.exchange(ordinal, (what, before), (what, after));
     }
 

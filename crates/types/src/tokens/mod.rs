@@ -11,15 +11,14 @@ mod size;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use bytes::Nature;
-pub use counter::Counter;
-pub use counter::{CALL_TOKENS, MESSAGE_TOKENS, Tally};
-pub use ledger::is_credible;
-pub use ledger::{Anchor, Basis, Calibration, Count, CountMethod, Ledger};
+pub use bytes::Nature;
+pub use counter::{CALL_TOKENS, Counter, MESSAGE_TOKENS, Tally};
+
+pub use ledger::{Anchor, Basis, Calibration, Count, CountMethod, Ledger, is_credible};
 pub use size::{Breakdown, Size};
 
 /// The result that a text stands for, by its bytes: for limits of texts that the service writes itself
-/// ([`Counter::BYTES`]). What enters a view is counted by its session ([`crate::session::Session::counter`]).
+/// ([`Counter::BYTES`]). What enters a view is counted with the estimator of its session's policy.
 pub fn estimate_text(text: &str) -> u32 {
     Counter::BYTES.text(text)
 }
