@@ -11,7 +11,6 @@
 pub mod codec;
 pub mod command;
 pub mod event;
-pub mod extract;
 #[cfg(feature = "histories")]
 #[expect(
     missing_docs,
@@ -26,6 +25,7 @@ pub mod levels;
 pub mod reading;
 pub mod replay;
 pub mod session;
+pub mod session_summary;
 pub mod validate;
 pub mod view;
 pub mod working;

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use palimpsest_core::extract::{Facts, Redact, memory::update, redacted};
+use palimpsest_facts::{Facts, Redact, redacted};
+use palimpsest_facts::memory::update;
 use palimpsest_core::ids::{Ordinal, SessionKey};
 use palimpsest_core::memory::{Memory, apply_sections};
 use palimpsest_core::message::Message;

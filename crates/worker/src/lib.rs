@@ -24,6 +24,6 @@ mod writer;
 
 pub use host::{Host, HostError, Job, Page};
 pub use options::{Clock, Options, Random};
-pub use palimpsest_core::extract::Redact;
+pub use palimpsest_facts::Redact;
 pub use worker::{Stats, Worker};
 pub use writer::{Ask, MemoryWriter, WriteError, Written};

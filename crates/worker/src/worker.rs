@@ -21,7 +21,7 @@ use crate::options::{Clock, Options, Random};
 use crate::queue::Queue;
 use crate::writer::MemoryWriter;
 use crate::{backoff, lease, pass};
-use palimpsest_core::extract::Redact;
+use palimpsest_facts::Redact;
 
 /// How many sessions are listed at a time.
 const LIST: usize = 1_000;

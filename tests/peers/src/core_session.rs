@@ -17,7 +17,8 @@ use palimpsest_core::command::{
     Made, Rejection, Scope, Serve, StartCompaction, create, decide,
 };
 use palimpsest_core::event::{Asked as Asker, Event, Recorded, WhyFailed};
-use palimpsest_core::extract::{summary_of, user_words};
+use palimpsest_core::session_summary::summary_of;
+use palimpsest_facts::user_words;
 use palimpsest_core::ids::{MessageId, Ordinal, SessionKey, Timestamp};
 use palimpsest_core::levels::results::{Stored, file_content};
 use palimpsest_core::limits::Limits;

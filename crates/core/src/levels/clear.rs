@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::extract::call::PATH_FIELDS;
+use palimpsest_facts::call::PATH_FIELDS;
 use crate::ids::CallKey;
 use crate::message::{Block, ToolInput};
 use crate::policy::{ModelTool, Policy};

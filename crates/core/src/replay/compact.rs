@@ -12,7 +12,9 @@ use crate::command::{
     StartCompaction, StartMemory, UpdateMemory, memory_due,
 };
 use crate::event::{Asked, Compacted, WhyFailed};
-use crate::extract::{Facts, memory::update, summary_of, user_words};
+use palimpsest_facts::{Facts, user_words};
+use palimpsest_facts::memory::update;
+use crate::session_summary::summary_of;
 use crate::ids::{MessageId, Ordinal};
 use crate::memory::Memory;
 use crate::message::{Block, Message, Usage};

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 
 use super::probes::ProbeKind;
-use crate::extract::call::COMMAND_FIELDS;
-use crate::extract::call::PATH_FIELDS;
-use crate::extract::user_words;
+use palimpsest_facts::call::COMMAND_FIELDS;
+use palimpsest_facts::call::PATH_FIELDS;
+use palimpsest_facts::user_words;
 use crate::json;
 use crate::message::{Block, Message, ResultContent, Role, ToolInput, ToolResult};
 use crate::view::{WireBlock, WireResult};

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::facts::facts;
 use super::probes::ProbeKind;
-use crate::extract::{command_kind, told_command, told_root};
+use palimpsest_facts::{command_kind, told_command, told_root};
 use crate::message::{Block, Message};
 
 /// How many facts there were, and how many are told.

@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use super::numbered::shown;
 use super::{Attached, AttachmentKind};
-use crate::extract::call::PATH_FIELDS;
-use crate::extract::call::{Act, fields, read_fields};
+use palimpsest_facts::call::PATH_FIELDS;
+use palimpsest_facts::call::{Act, fields, read_fields};
 use crate::ids::{CallKey, Ordinal, Timestamp};
 use crate::message::{Block, ResultContent, ToolResult, ToolUse};
 use crate::quoting::with_tags;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::extract::{features, span};
+use palimpsest_facts::{features, span};
 use crate::levels::clear::path_in;
 use crate::message::{Block, Message};
 

@@ -1,6 +1,6 @@
 //! What a summary tells beside what leaves: what the user said since the session began.
 
-use palimpsest_core::extract::{Redact, redacted, user_words};
+use palimpsest_facts::{Redact, redacted, user_words};
 use palimpsest_core::ids::{Ordinal, SessionKey};
 use palimpsest_core::session::{Entry, Session};
 

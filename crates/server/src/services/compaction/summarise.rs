@@ -2,7 +2,8 @@
 //! the structure of the messages.
 
 use palimpsest_core::event::WhyFailed;
-use palimpsest_core::extract::{Redact, summary_of};
+use palimpsest_facts::Redact;
+use palimpsest_core::session_summary::summary_of;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::message::Usage;
 use palimpsest_core::session::{Dropped, Running, Session, Strategy};

@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-use super::earlier::earlier;
-use super::facts::Facts;
-use super::memory::before_latest;
-use super::redact::{Redact, redacted};
-use super::summary::{Inputs, summary};
-use super::words::user_words;
+use palimpsest_facts::earlier::earlier;
+use palimpsest_facts::facts::Facts;
+use palimpsest_facts::memory::before_latest;
+use palimpsest_facts::redact::{Redact, redacted};
+use palimpsest_facts::summary::{Inputs, summary};
+use palimpsest_facts::words::user_words;
 use crate::ids::Ordinal;
 use crate::memory::{Memory, SectionKind};
 use crate::message::{Block, Message};

@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 
-use crate::extract::call::{Act, Item, ItemState, PlanChange};
-use crate::extract::facts::Deed;
-use crate::extract::lines::{Line, between, join, quote_in, take};
-use crate::extract::notes::Notes;
-use crate::extract::outcome::Outcome;
-use crate::extract::shell;
-use crate::extract::steps::{short, steps};
-use crate::extract::text::{clip, code, gist, list, quoted};
+use crate::call::{Act, Item, ItemState, PlanChange};
+use crate::facts::Deed;
+use crate::lines::{Line, between, join, quote_in, take};
+use crate::notes::Notes;
+use crate::outcome::Outcome;
+use crate::shell;
+use crate::steps::{short, steps};
+use crate::text::{clip, code, gist, list, quoted};
 
 const MAX_ASKED: usize = 500;
 const MAX_SAID: usize = 600;
@@ -269,7 +269,7 @@ pub(super) fn update(body: &str, notes: &Notes<'_>, failing: &[String]) -> Strin
 }
 
 /// What a body says, told to somebody who has the latest request word for word and reads this before it.
-pub(in crate::extract) fn before_latest(body: &str, latest: &str) -> String {
+pub fn before_latest(body: &str, latest: &str) -> String {
     let latest = unquoted(&quoted(latest, MAX_ASKED));
     let mut is_of_latest = false;
     let mut lines: Vec<String> = Vec::new();
@@ -285,7 +285,7 @@ pub(in crate::extract) fn before_latest(body: &str, latest: &str) -> String {
 }
 
 /// Whether a line is one of this section's own.
-pub(in crate::extract) fn is_ours(line: &str) -> bool {
+pub(crate) fn is_ours(line: &str) -> bool {
     State::read(line).is_some_and(|read| read.write() == line)
 }
 
@@ -310,7 +310,7 @@ fn name_of(deed: &Deed, notes: &Notes<'_>) -> String {
 }
 
 /// What a body says is left: work items, open calls and what does not pass.
-pub(in crate::extract) fn pending(body: &str) -> Vec<String> {
+pub(crate) fn pending(body: &str) -> Vec<String> {
     let is_pending = |line: &&str| {
         [ITEMS, WAITING, FAILING]
             .iter()

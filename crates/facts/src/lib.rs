@@ -6,8 +6,7 @@
 //! Not here: which messages are looked at, limits of the whole (`memory`), and models' summaries
 //! (`summary`).
 
-pub(crate) mod call;
-mod compaction;
+pub mod call;
 mod earlier;
 #[cfg(test)]
 mod earlier_tests;
@@ -29,28 +28,13 @@ pub(crate) mod text;
 mod user_messages;
 mod words;
 
-pub use compaction::{stand_in, summary_of};
+
 pub use facts::Facts;
 pub use redact::{Redact, redacted};
 pub use span::{SpanFeatures, features, later_references, span};
 pub use summary::{Inputs, summary};
 pub use user_messages::user_messages;
+pub use shell::{command_kind, told_command};
+pub use earlier::earlier;
+pub use memory::{before_latest, root_in as told_root};
 pub use words::user_words;
-
-/// The most characters of a command in notes.
-pub(crate) const MAX_COMMAND: usize = 120;
-
-/// A command as notes name it.
-pub(crate) fn told_command(command: &str) -> String {
-    shell::tidy(command, MAX_COMMAND)
-}
-
-/// What commands have in common that notes fold into one line.
-pub(crate) fn command_kind(command: &str) -> String {
-    shell::family(command)
-}
-
-/// The folder that a text of notes says its paths are relative to.
-pub(crate) fn told_root(text: &str) -> Option<String> {
-    memory::root_in(text)
-}

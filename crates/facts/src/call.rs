@@ -5,13 +5,13 @@ use serde_json::{Map, Value};
 use super::shell;
 use super::symbols::defined_in;
 use super::text::{clip, one_line};
-use crate::message::{ToolInput, ToolUse};
+use palimpsest_core::message::{ToolInput, ToolUse};
 
 /// The fields in which tools that read files name them.
 pub(crate) const PATH_FIELDS: [&str; 5] =
     ["file_path", "filePath", "path", "notebook_path", "filename"];
 /// The fields in which tools name the command that they run.
-pub(crate) const COMMAND_FIELDS: [&str; 2] = ["command", "cmd"];
+pub const COMMAND_FIELDS: [&str; 2] = ["command", "cmd"];
 const PATTERN_FIELDS: [&str; 5] = ["pattern", "query", "regex", "search_term", "q"];
 const PLACE_FIELDS: [&str; 6] = [
     "path",
@@ -47,7 +47,7 @@ const MAX_PARTS: usize = 40;
 
 /// What a call does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Act {
+pub enum Act {
     /// Shows a file.
     Read,
     /// Changes a file.
@@ -70,7 +70,7 @@ pub(crate) enum Act {
 
 /// A change of the list of work items.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum PlanChange {
+pub enum PlanChange {
     /// This is the list.
     All(Vec<Item>),
     /// One more. Its number comes with the tool's answer.
@@ -81,15 +81,15 @@ pub(crate) enum PlanChange {
 
 /// A work item.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Item {
-    pub(crate) number: Option<Box<str>>,
-    pub(crate) text: Box<str>,
-    pub(crate) state: ItemState,
+pub struct Item {
+    pub number: Option<Box<str>>,
+    pub text: Box<str>,
+    pub state: ItemState,
 }
 
 /// How far a work item is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ItemState {
+pub enum ItemState {
     Open,
     Doing,
     Done,
@@ -97,17 +97,17 @@ pub(crate) enum ItemState {
 
 /// A call, before its outcome is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Call {
-    pub(crate) act: Act,
+pub struct Call {
+    pub act: Act,
     /// The tool.
-    pub(crate) tool: Box<str>,
+    pub tool: Box<str>,
     /// The path, the command, the pattern, the address, or what else names it best.
-    pub(crate) target: Box<str>,
+    pub target: Box<str>,
     /// Where a search looks.
-    pub(crate) place: Box<str>,
+    pub place: Box<str>,
     /// What an edit defines.
-    pub(crate) symbols: Vec<Box<str>>,
-    pub(crate) plan: Option<PlanChange>,
+    pub symbols: Vec<Box<str>>,
+    pub plan: Option<PlanChange>,
 }
 
 /// What a call does; a patch of several files is as many calls.
@@ -116,7 +116,7 @@ pub(crate) fn read(tool: &ToolUse) -> Vec<Call> {
 }
 
 /// The fields of a call's input.
-pub(crate) fn fields(tool: &ToolUse) -> Map<String, Value> {
+pub fn fields(tool: &ToolUse) -> Map<String, Value> {
     match &tool.input {
         ToolInput::Object(json) => serde_json::from_str(json.as_str()).unwrap_or_default(),
         ToolInput::Text(_) => Map::new(),
@@ -124,7 +124,7 @@ pub(crate) fn fields(tool: &ToolUse) -> Map<String, Value> {
 }
 
 /// What a call with these fields does.
-pub(crate) fn read_fields(tool: &ToolUse, fields: &Map<String, Value>) -> Vec<Call> {
+pub fn read_fields(tool: &ToolUse, fields: &Map<String, Value>) -> Vec<Call> {
     if let Some(patch) = patch(tool, fields) {
         return patched(&tool.name, patch);
     }
@@ -371,7 +371,7 @@ fn plan_change(name: &str, fields: &Map<String, Value>) -> Option<PlanChange> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::Extra;
+    use palimpsest_core::json::Extra;
 
     #[track_caller]
     fn check(name: &str, input: &str, act: Act, target: &str) {

@@ -9,8 +9,8 @@ use super::notes::Notes;
 use super::outcome::Outcome;
 use super::steps::{Likeness, Naming, steps};
 use super::text::{clip, gist, quoted, sentences};
-use crate::message::{Block, Message, ResultContent};
-use crate::tokens::{Counter, estimate_text};
+use palimpsest_core::message::{Block, Message, ResultContent};
+use palimpsest_core::tokens::{Counter, estimate_text};
 
 /// What a paragraph has at most.
 const MAX_TOKENS: u32 = 120;
@@ -274,9 +274,9 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::ids::MessageId;
-    use crate::json::Extra;
-    use crate::message::{Role, ToolInput, ToolUse};
+    use palimpsest_core::ids::MessageId;
+    use palimpsest_core::json::Extra;
+    use palimpsest_core::message::{Role, ToolInput, ToolUse};
 
     fn run(command: &str) -> Message {
         let call = Block::ToolUse(ToolUse {

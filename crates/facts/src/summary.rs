@@ -9,9 +9,9 @@ use super::shell;
 use super::steps::steps;
 use super::text::{clip, code, gist, list, quoted};
 use super::user_messages::user_messages;
-use crate::memory::{Memory, SectionKind};
-use crate::policy::SummaryStyle;
-use crate::summary::{Document, Section};
+use palimpsest_core::memory::{Memory, SectionKind};
+use palimpsest_core::policy::SummaryStyle;
+use palimpsest_core::summary::{Document, Section};
 
 /// Of a section that is taken from the memory.
 const MAX_SECTION_TOKENS: u32 = 2_400;

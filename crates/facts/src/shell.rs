@@ -265,6 +265,19 @@ pub(crate) fn family(command: &str) -> String {
     named.join(" ")
 }
 
+/// The most characters of a command in notes.
+pub(crate) const MAX_COMMAND: usize = 120;
+
+/// A command as notes name it.
+pub fn told_command(command: &str) -> String {
+    tidy(command, MAX_COMMAND)
+}
+
+/// What commands have in common that notes fold into one line.
+pub fn command_kind(command: &str) -> String {
+    family(command)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,7 +3,7 @@
 
 use super::memory::block_quote;
 use super::text::clip;
-use crate::tokens::estimate_text;
+use palimpsest_core::tokens::estimate_text;
 
 /// What an input is shortened to, step by step.
 const STEPS: [usize; 4] = [1_200, 400, 160, 60];

@@ -3,12 +3,12 @@
 use super::earlier::earlier;
 use super::tests::{does, session};
 use super::{Facts, Inputs, memory, summary};
-use crate::memory::{Memory, SectionKind};
-use crate::policy::SummaryStyle;
+use palimpsest_core::memory::{Memory, SectionKind};
+use palimpsest_core::policy::SummaryStyle;
 
 /// What stands in a view in the place of what was summarised.
-fn framed(document: &crate::summary::Document) -> String {
-    crate::summary::frame(&document.render(), crate::summary::Framing::default())
+fn framed(document: &palimpsest_core::summary::Document) -> String {
+    palimpsest_core::summary::frame(&document.render(), palimpsest_core::summary::Framing::default())
 }
 
 #[test]

@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use crate::extract::call::Act;
-use crate::extract::facts::Deed;
-use crate::extract::lines::{Line, join, read_names, take, write_names};
-use crate::extract::notes::Notes;
-use crate::extract::outcome::Outcome;
-use crate::extract::steps::short;
-use crate::extract::text::{label, times};
+use crate::call::Act;
+use crate::facts::Deed;
+use crate::lines::{Line, join, read_names, take, write_names};
+use crate::notes::Notes;
+use crate::outcome::Outcome;
+use crate::steps::short;
+use crate::text::{label, times};
 
 const MAX_PATH: usize = 300;
 const MAX_SYMBOLS: usize = 5;
@@ -33,7 +33,7 @@ impl Line for Root {
 }
 
 /// The folder that paths of a body are relative to, as it says itself.
-pub(in crate::extract) fn root_in(body: &str) -> Option<String> {
+pub fn root_in(body: &str) -> Option<String> {
     let (roots, _) = take::<Root>(body);
     roots.into_iter().next().map(|root| root.0)
 }

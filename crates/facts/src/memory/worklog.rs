@@ -2,14 +2,15 @@
 
 use std::fmt::Write as _;
 
-use crate::extract::call::Act;
-use crate::extract::lines::{Line, between, join};
-use crate::extract::memory::story::{self, Step};
-use crate::extract::memory::task::name_of;
-use crate::extract::notes::{Notes, Turn};
-use crate::extract::shell;
-use crate::extract::steps::short;
-use crate::extract::text::{code, count, gist, list, quoted};
+use crate::call::Act;
+use crate::lines::{Line, between, join};
+use crate::memory::story;
+use crate::memory::story::Step;
+use crate::memory::task::name_of;
+use crate::notes::{Notes, Turn};
+use crate::shell;
+use crate::steps::short;
+use crate::text::{code, count, gist, list, quoted};
 
 const MAX_FILES: usize = 4;
 const MAX_ASKED: usize = 90;
@@ -252,13 +253,13 @@ fn going_on(lines: &[String]) -> Option<(usize, Entry)> {
 }
 
 /// Whether a line is one of this section's own.
-pub(in crate::extract) fn is_ours(line: &str) -> bool {
+pub(crate) fn is_ours(line: &str) -> bool {
     entry(line).is_some() || Step::of_line(line).is_some()
 }
 
 /// The turns of which there is more to tell than how they ended, with their steps. How each ended is told
 /// among the results.
-pub(in crate::extract) fn told(body: &str) -> String {
+pub(crate) fn told(body: &str) -> String {
     let lines: Vec<&str> = body
         .lines()
         .filter(|line| !line.trim().is_empty())

@@ -7,9 +7,9 @@
 use super::lines::join;
 use super::memory::{is_of_state, is_of_workflow, is_of_worklog};
 use super::summary::{KINDS, PROGRAMS};
-use crate::memory::{Memory, SectionKind, is_cut_note};
-use crate::policy::SummaryStyle;
-use crate::summary::Section;
+use palimpsest_core::memory::{Memory, SectionKind, is_cut_note};
+use palimpsest_core::policy::SummaryStyle;
+use palimpsest_core::summary::Section;
 
 /// The tags of the frame around a summary.
 const OPEN: &str = "<conversation-summary>";
@@ -36,7 +36,7 @@ const MADE_ANEW: [&str; 11] = [
 const QUOTES: [char; 2] = ['>', '('];
 
 /// The memory of which a summary was made, as far as it says.
-pub(super) fn earlier(text: &str) -> Memory {
+pub fn earlier(text: &str) -> Memory {
     let inner = text.split_once(OPEN).map_or(text, |(_, inner)| inner);
     let inner = inner.rsplit_once(CLOSE).map_or(inner, |(inner, _)| inner);
     for style in [SummaryStyle::NineSections, SummaryStyle::Brief] {

@@ -3,15 +3,15 @@
 
 use std::fmt::Write as _;
 
-use crate::extract::MAX_COMMAND;
-use crate::extract::call::Act;
-use crate::extract::facts::Deed;
-use crate::extract::lines::Line;
-use crate::extract::notes::{Turn, announces};
-use crate::extract::shell;
-use crate::extract::steps::short;
-use crate::extract::text::{clip, gist, label, quoted, sentences, without_label};
-use crate::tokens::estimate_text;
+use crate::shell::MAX_COMMAND;
+use crate::call::Act;
+use crate::facts::Deed;
+use crate::lines::Line;
+use crate::notes::{Turn, announces};
+use crate::shell;
+use crate::steps::short;
+use crate::text::{clip, gist, label, quoted, sentences, without_label};
+use palimpsest_core::tokens::estimate_text;
 
 use super::workflow::{is_of_the_program, was_run};
 

@@ -4,7 +4,7 @@ use super::call::Act;
 use super::shell;
 use super::symbols::titles_in;
 use super::text::{clip, count, one_line};
-use crate::message::{Block, ResultContent, ToolResult};
+use palimpsest_core::message::{Block, ResultContent, ToolResult};
 
 /// What came of a call. Its words are the tool's, and nobody else's.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use crate::extract::facts::{Asked, Facts};
-use crate::extract::lines::join;
-use crate::extract::notes::Notes;
-use crate::extract::text::{clip, one_line, sentences};
-use crate::memory::heading;
+use crate::facts::{Asked, Facts};
+use crate::lines::join;
+use crate::notes::Notes;
+use crate::text::{clip, one_line, sentences};
+use palimpsest_core::memory::heading;
 
 const MAX_TITLE: usize = 80;
 /// Of the first request and of later ones. Longer ones are plans and logs, which stay in the transcript.
@@ -147,7 +147,7 @@ fn quotes(body: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Each line behind a mark, so that nothing in it can be taken for a heading or a fence of the document.
-pub(in crate::extract) fn block_quote(words: &str) -> String {
+pub(crate) fn block_quote(words: &str) -> String {
     let mut out = String::with_capacity(words.len() + 16);
     for line in words.lines() {
         out.push_str(if line.trim().is_empty() { ">" } else { "> " });

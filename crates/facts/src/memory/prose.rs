@@ -1,14 +1,14 @@
 //! What is told in sentences: how the system is built, what was learned, what came out.
 
-use crate::extract::call::Act;
-use crate::extract::facts::Facts;
-use crate::extract::lessons::{Lesson, lessons};
-use crate::extract::lines::join;
-use crate::extract::memory::task::{is_going_on, name_of};
-use crate::extract::notes::{Notes, Turn};
-use crate::extract::outcome::Outcome;
-use crate::extract::steps::short;
-use crate::extract::text::{code, gist, one_line, quoted, sentences, without_label};
+use crate::call::Act;
+use crate::facts::Facts;
+use crate::lessons::{Lesson, lessons};
+use crate::lines::join;
+use crate::memory::task::{is_going_on, name_of};
+use crate::notes::{Notes, Turn};
+use crate::outcome::Outcome;
+use crate::steps::short;
+use crate::text::{code, gist, one_line, quoted, sentences, without_label};
 
 /// What one update adds at most to each of these sections.
 const MAX_SENTENCES: usize = 6;

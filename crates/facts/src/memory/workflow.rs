@@ -2,15 +2,15 @@
 
 use std::fmt::Write as _;
 
-use crate::extract::call::Act;
-use crate::extract::facts::Deed;
-use crate::extract::lines::{Line, join, quote_in, read_names, take, write_names};
-use crate::extract::notes::{Notes, SIBLING_FAILED};
-use crate::extract::outcome::{DECLINED, Outcome};
-use crate::extract::shell;
-use crate::extract::text::{count, first_line, label, quoted, times};
+use crate::call::Act;
+use crate::facts::Deed;
+use crate::lines::{Line, join, quote_in, read_names, take, write_names};
+use crate::notes::{Notes, SIBLING_FAILED};
+use crate::outcome::{DECLINED, Outcome};
+use crate::shell;
+use crate::text::{count, first_line, label, quoted, times};
 
-const MAX_LABEL: usize = crate::extract::MAX_COMMAND;
+const MAX_LABEL: usize = crate::shell::MAX_COMMAND;
 const MAX_SAID: usize = 100;
 /// How many commands of one kind are told beside the last, and how long each may be: one that has to be
 /// cut tells little more than its kind.
@@ -279,7 +279,7 @@ pub(super) fn is_of_the_program(deed: &Deed) -> bool {
 }
 
 /// A body, told beside a story of the work: what the story names needs no second mention.
-pub(in crate::extract) fn beside(body: &str, story: &str) -> String {
+pub(crate) fn beside(body: &str, story: &str) -> String {
     let is_new = |name: &String| !story.contains(&format!("`{name}`"));
     let mut lines: Vec<String> = Vec::new();
     for line in body.lines() {
@@ -306,7 +306,7 @@ fn ours<T: Line>(line: &str) -> Option<T> {
 }
 
 /// Whether a line is one of this section's own.
-pub(in crate::extract) fn is_ours(line: &str) -> bool {
+pub(crate) fn is_ours(line: &str) -> bool {
     ours::<Command>(line).is_some()
         || ours::<Once>(line).is_some()
         || ours::<Looking>(line).is_some()

@@ -5,13 +5,13 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::{Facts, Inputs, features, later_references, memory, span, summary, user_words};
-use crate::ids::MessageId;
-use crate::json::Extra;
-use crate::memory::{Memory, SectionKind};
-use crate::message::{Block, Kind, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse};
-use crate::policy::SummaryStyle;
-use crate::summary::Section;
-use crate::tokens::estimate_text;
+use palimpsest_core::ids::MessageId;
+use palimpsest_core::json::Extra;
+use palimpsest_core::memory::{Memory, SectionKind};
+use palimpsest_core::message::{Block, Kind, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse};
+use palimpsest_core::policy::SummaryStyle;
+use palimpsest_core::summary::Section;
+use palimpsest_core::tokens::estimate_text;
 
 fn message(role: Role, blocks: Vec<Block>) -> Message {
     Message::new(MessageId::new(Uuid::nil()), role, blocks)

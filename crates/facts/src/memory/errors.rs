@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use crate::extract::lessons::{Lesson, lessons};
-use crate::extract::lines::{Line, join};
-use crate::extract::notes::{Failure, Notes, key_of_note};
-use crate::extract::outcome::DECLINED;
-use crate::extract::text::{first_line, outside_of_quotes, quoted, times};
+use crate::lessons::{Lesson, lessons};
+use crate::lines::{Line, join};
+use crate::notes::{Failure, Notes, key_of_note};
+use crate::outcome::DECLINED;
+use crate::text::{first_line, outside_of_quotes, quoted, times};
 
 const MAX_WHY: usize = 200;
 
