@@ -2,12 +2,9 @@
 
 use std::borrow::Cow;
 
-use palimpsest_facts::earlier::earlier;
-use palimpsest_facts::facts::Facts;
 use palimpsest_facts::memory::before_latest;
-use palimpsest_facts::redact::{Redact, redacted};
-use palimpsest_facts::summary::{Inputs, summary};
-use palimpsest_facts::words::user_words;
+use palimpsest_facts::{Facts, Inputs, Redact, earlier, redacted, summary, user_words};
+
 use crate::ids::Ordinal;
 use crate::memory::{Memory, SectionKind};
 use crate::message::{Block, Message};

@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// The crates without tokio, tonic, sled, clock, randomness or file system, and all that each of them imports.
-const PURE: [(&str, &[&str]); 2] = [
+const PURE: [(&str, &[&str]); 3] = [
     (
         "palimpsest-types",
         &[
@@ -25,11 +25,13 @@ const PURE: [(&str, &[&str]); 2] = [
             "uuid",
         ],
     ),
+    ("palimpsest-facts", &["palimpsest-types", "serde_json"]),
     (
         "palimpsest-core",
         &[
             "base64",
             "imagesize",
+            "palimpsest-facts",
             "palimpsest-types",
             "proptest",
             "serde",

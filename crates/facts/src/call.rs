@@ -1,15 +1,14 @@
 //! What a call of a tool does, told from the tool's name and the fields of its input.
 
+use palimpsest_types::message::{ToolInput, ToolUse};
 use serde_json::{Map, Value};
 
 use super::shell;
 use super::symbols::defined_in;
 use super::text::{clip, one_line};
-use palimpsest_core::message::{ToolInput, ToolUse};
 
 /// The fields in which tools that read files name them.
-pub(crate) const PATH_FIELDS: [&str; 5] =
-    ["file_path", "filePath", "path", "notebook_path", "filename"];
+pub const PATH_FIELDS: [&str; 5] = ["file_path", "filePath", "path", "notebook_path", "filename"];
 /// The fields in which tools name the command that they run.
 pub const COMMAND_FIELDS: [&str; 2] = ["command", "cmd"];
 const PATTERN_FIELDS: [&str; 5] = ["pattern", "query", "regex", "search_term", "q"];
@@ -70,7 +69,7 @@ pub enum Act {
 
 /// A change of the list of work items.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PlanChange {
+pub(crate) enum PlanChange {
     /// This is the list.
     All(Vec<Item>),
     /// One more. Its number comes with the tool's answer.
@@ -81,15 +80,15 @@ pub enum PlanChange {
 
 /// A work item.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Item {
-    pub number: Option<Box<str>>,
-    pub text: Box<str>,
-    pub state: ItemState,
+pub(crate) struct Item {
+    pub(crate) number: Option<Box<str>>,
+    pub(crate) text: Box<str>,
+    pub(crate) state: ItemState,
 }
 
 /// How far a work item is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ItemState {
+pub(crate) enum ItemState {
     Open,
     Doing,
     Done,
@@ -98,16 +97,17 @@ pub enum ItemState {
 /// A call, before its outcome is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
+    /// The kind of the action.
     pub act: Act,
     /// The tool.
-    pub tool: Box<str>,
+    pub(crate) tool: Box<str>,
     /// The path, the command, the pattern, the address, or what else names it best.
     pub target: Box<str>,
     /// Where a search looks.
-    pub place: Box<str>,
+    pub(crate) place: Box<str>,
     /// What an edit defines.
-    pub symbols: Vec<Box<str>>,
-    pub plan: Option<PlanChange>,
+    pub(crate) symbols: Vec<Box<str>>,
+    pub(crate) plan: Option<PlanChange>,
 }
 
 /// What a call does; a patch of several files is as many calls.
@@ -371,7 +371,7 @@ fn plan_change(name: &str, fields: &Map<String, Value>) -> Option<PlanChange> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use palimpsest_core::json::Extra;
+    use palimpsest_types::json::Extra;
 
     #[track_caller]
     fn check(name: &str, input: &str, act: Act, target: &str) {

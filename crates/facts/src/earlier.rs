@@ -4,12 +4,13 @@
 //! back to where they came from; a model's words go to the section that keeps what they are about. What
 //! the next summary takes from the session itself, as the user's messages, is left out.
 
+use palimpsest_types::memory::{Memory, SectionKind, is_cut_note};
+use palimpsest_types::policy::SummaryStyle;
+use palimpsest_types::summary::Section;
+
 use super::lines::join;
 use super::memory::{is_of_state, is_of_workflow, is_of_worklog};
 use super::summary::{KINDS, PROGRAMS};
-use palimpsest_core::memory::{Memory, SectionKind, is_cut_note};
-use palimpsest_core::policy::SummaryStyle;
-use palimpsest_core::summary::Section;
 
 /// The tags of the frame around a summary.
 const OPEN: &str = "<conversation-summary>";

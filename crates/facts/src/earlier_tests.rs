@@ -1,14 +1,18 @@
 //! Summaries taken apart again, and built upon.
 
+use palimpsest_types::memory::{Memory, SectionKind};
+use palimpsest_types::policy::SummaryStyle;
+
 use super::earlier::earlier;
 use super::tests::{does, session};
 use super::{Facts, Inputs, memory, summary};
-use palimpsest_core::memory::{Memory, SectionKind};
-use palimpsest_core::policy::SummaryStyle;
 
 /// What stands in a view in the place of what was summarised.
-fn framed(document: &palimpsest_core::summary::Document) -> String {
-    palimpsest_core::summary::frame(&document.render(), palimpsest_core::summary::Framing::default())
+fn framed(document: &palimpsest_types::summary::Document) -> String {
+    palimpsest_types::summary::frame(
+        &document.render(),
+        palimpsest_types::summary::Framing::default(),
+    )
 }
 
 #[test]

@@ -3,11 +3,12 @@
 
 use std::collections::VecDeque;
 
+use palimpsest_types::message::{Block, Kind, Message, Role, ToolResult};
+
 use super::call::{self, Act, Call, ItemState, PlanChange};
 use super::outcome::{self, Outcome};
 use super::text::clip;
 use super::words::{echo, fenced_command, user_words};
-use palimpsest_core::message::{Block, Kind, Message, Role, ToolResult};
 
 /// All that is kept of a run of messages, in bytes of text. Beyond it the oldest facts go, except that
 /// what the user said stays, shortened.

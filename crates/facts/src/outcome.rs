@@ -1,10 +1,11 @@
 //! What came of a call, told from its result: whether it failed, and the line that says so.
 
+use palimpsest_types::message::{Block, ResultContent, ToolResult};
+
 use super::call::Act;
 use super::shell;
 use super::symbols::titles_in;
 use super::text::{clip, count, one_line};
-use palimpsest_core::message::{Block, ResultContent, ToolResult};
 
 /// What came of a call. Its words are the tool's, and nobody else's.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Messages without their secrets. Secrets leave before anything is quoted: the form of one that was cut
 //! short is not recognised any more.
 
-use palimpsest_core::message::{Block, Message, ResultContent, ToolInput};
+use palimpsest_types::message::{Block, Message, ResultContent, ToolInput};
 
 /// Takes secrets out of a text.
 pub type Redact = fn(&str) -> String;

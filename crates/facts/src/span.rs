@@ -2,6 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use palimpsest_types::message::{Block, Message, ResultContent};
+use palimpsest_types::tokens::{Counter, estimate_text};
+
 use super::call::Act;
 use super::facts::{Deed, Fact, Facts};
 use super::lessons::lessons;
@@ -9,8 +12,6 @@ use super::notes::Notes;
 use super::outcome::Outcome;
 use super::steps::{Likeness, Naming, steps};
 use super::text::{clip, gist, quoted, sentences};
-use palimpsest_core::message::{Block, Message, ResultContent};
-use palimpsest_core::tokens::{Counter, estimate_text};
 
 /// What a paragraph has at most.
 const MAX_TOKENS: u32 = 120;
@@ -274,9 +275,9 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use palimpsest_core::ids::MessageId;
-    use palimpsest_core::json::Extra;
-    use palimpsest_core::message::{Role, ToolInput, ToolUse};
+    use palimpsest_types::ids::MessageId;
+    use palimpsest_types::json::Extra;
+    use palimpsest_types::message::{Role, ToolInput, ToolUse};
 
     fn run(command: &str) -> Message {
         let call = Block::ToolUse(ToolUse {

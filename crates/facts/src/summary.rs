@@ -1,5 +1,9 @@
 //! The sections of a compaction's summary, from facts alone.
 
+use palimpsest_types::memory::{Memory, SectionKind};
+use palimpsest_types::policy::SummaryStyle;
+use palimpsest_types::summary::{Document, Section};
+
 use super::call::Act;
 use super::facts::Facts;
 use super::lessons::lessons;
@@ -9,9 +13,6 @@ use super::shell;
 use super::steps::steps;
 use super::text::{clip, code, gist, list, quoted};
 use super::user_messages::user_messages;
-use palimpsest_core::memory::{Memory, SectionKind};
-use palimpsest_core::policy::SummaryStyle;
-use palimpsest_core::summary::{Document, Section};
 
 /// Of a section that is taken from the memory.
 const MAX_SECTION_TOKENS: u32 = 2_400;

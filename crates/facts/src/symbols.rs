@@ -137,7 +137,9 @@ pub(super) fn titles_in(shown: &str, max: usize) -> Vec<Box<str>> {
             .trim_start()
             .trim_start_matches(|c: char| c.is_ascii_digit());
         let line = line.trim_start_matches(['→', '\t', ':', '|']);
-        if let Some(title) = palimpsest_core::memory::heading(line).filter(|title| !title.is_empty()) {
+        if let Some(title) =
+            palimpsest_types::memory::heading(line).filter(|title| !title.is_empty())
+        {
             let title: Box<str> = label(title, MAX_NAME).into();
             if !titles.contains(&title) {
                 titles.push(title);

@@ -1,17 +1,19 @@
 //! Sessions made up here, and what a colleague would want to read about them.
 
 use expect_test::expect;
+use palimpsest_types::ids::MessageId;
+use palimpsest_types::json::Extra;
+use palimpsest_types::memory::{Memory, SectionKind};
+use palimpsest_types::message::{
+    Block, Kind, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse,
+};
+use palimpsest_types::policy::SummaryStyle;
+use palimpsest_types::summary::Section;
+use palimpsest_types::tokens::estimate_text;
 use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::{Facts, Inputs, features, later_references, memory, span, summary, user_words};
-use palimpsest_core::ids::MessageId;
-use palimpsest_core::json::Extra;
-use palimpsest_core::memory::{Memory, SectionKind};
-use palimpsest_core::message::{Block, Kind, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse};
-use palimpsest_core::policy::SummaryStyle;
-use palimpsest_core::summary::Section;
-use palimpsest_core::tokens::estimate_text;
 
 fn message(role: Role, blocks: Vec<Block>) -> Message {
     Message::new(MessageId::new(Uuid::nil()), role, blocks)

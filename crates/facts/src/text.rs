@@ -204,7 +204,7 @@ fn flat(markdown: &str, max: usize, with_fences: bool) -> String {
 }
 
 fn append(flat: &mut String, line: &str) {
-    let title = palimpsest_core::memory::heading(line);
+    let title = palimpsest_types::memory::heading(line);
     let text = title.unwrap_or(line);
     let item = text.strip_prefix("- ").or_else(|| text.strip_prefix("* "));
     let text = item.unwrap_or(text);

@@ -1,9 +1,10 @@
 //! Every message of the user's, within a budget: the oldest are shortened first, and none is left out
 //! without a word.
 
+use palimpsest_types::tokens::estimate_text;
+
 use super::memory::block_quote;
 use super::text::clip;
-use palimpsest_core::tokens::estimate_text;
 
 /// What an input is shortened to, step by step.
 const STEPS: [usize; 4] = [1_200, 400, 160, 60];

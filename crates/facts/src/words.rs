@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use palimpsest_core::message::{Block, Message};
-use palimpsest_core::quoting::MACHINE_TAGS;
+use palimpsest_types::message::{Block, Message};
+use palimpsest_types::quoting::MACHINE_TAGS;
 
 /// With what outputs of tools begin that come as a user's message, as where a model has no tools and
 /// writes commands into its text.

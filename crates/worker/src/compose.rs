@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use palimpsest_facts::{Facts, Redact, redacted};
-use palimpsest_facts::memory::update;
 use palimpsest_core::ids::{Ordinal, SessionKey};
 use palimpsest_core::memory::{Memory, apply_sections};
 use palimpsest_core::message::Message;
 use palimpsest_core::policy::{SessionMemoryPolicy, SummaryPolicy};
 use palimpsest_core::session::Author;
 use palimpsest_core::summary::{Extra, SYSTEM, memory_request};
+use palimpsest_facts::memory::update;
+use palimpsest_facts::{Facts, Redact, redacted};
 use tokio::task::spawn_blocking;
 
 use crate::host::{HostError, Job};

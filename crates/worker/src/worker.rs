@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use palimpsest_core::ids::SessionKey;
+use palimpsest_facts::Redact;
 use palimpsest_store::blobs::Blobs;
 use palimpsest_store::{Asks, DueChange, SessionLog, told};
 use tokio::sync::{Notify, Semaphore};
@@ -21,7 +22,6 @@ use crate::options::{Clock, Options, Random};
 use crate::queue::Queue;
 use crate::writer::MemoryWriter;
 use crate::{backoff, lease, pass};
-use palimpsest_facts::Redact;
 
 /// How many sessions are listed at a time.
 const LIST: usize = 1_000;

@@ -17,15 +17,15 @@ use palimpsest_core::command::{
     Made, Rejection, Scope, Serve, StartCompaction, create, decide,
 };
 use palimpsest_core::event::{Asked as Asker, Event, Recorded, WhyFailed};
-use palimpsest_core::session_summary::summary_of;
-use palimpsest_facts::user_words;
 use palimpsest_core::ids::{MessageId, Ordinal, SessionKey, Timestamp};
 use palimpsest_core::levels::results::{Stored, file_content};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Message, Usage};
 use palimpsest_core::policy::Policy;
 use palimpsest_core::session::{Session, Strategy};
+use palimpsest_core::session_summary::summary_of;
 use palimpsest_core::view::{Etag, Provider, Target};
+use palimpsest_facts::user_words;
 use serde_json::json;
 use uuid::Uuid;
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use palimpsest_facts::call::PATH_FIELDS;
+
 use crate::ids::CallKey;
 use crate::message::{Block, ToolInput};
 use crate::policy::{ModelTool, Policy};

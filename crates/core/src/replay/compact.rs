@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use palimpsest_facts::memory::update;
+use palimpsest_facts::{Facts, user_words};
 use uuid::Uuid;
 
 use super::driver::Driver;
@@ -12,13 +14,11 @@ use crate::command::{
     StartCompaction, StartMemory, UpdateMemory, memory_due,
 };
 use crate::event::{Asked, Compacted, WhyFailed};
-use palimpsest_facts::{Facts, user_words};
-use palimpsest_facts::memory::update;
-use crate::session_summary::summary_of;
 use crate::ids::{MessageId, Ordinal};
 use crate::memory::Memory;
 use crate::message::{Block, Message, Usage};
 use crate::session::{Author, Strategy};
+use crate::session_summary::summary_of;
 use crate::view::{Form, Piece, WireBlock, wire};
 
 /// How long a worker waits after an attempt that came to nothing.

@@ -3,12 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use palimpsest_facts::call::{COMMAND_FIELDS, PATH_FIELDS};
+use palimpsest_facts::user_words;
 use serde_json::value::RawValue;
 
 use super::probes::ProbeKind;
-use palimpsest_facts::call::COMMAND_FIELDS;
-use palimpsest_facts::call::PATH_FIELDS;
-use palimpsest_facts::user_words;
 use crate::json;
 use crate::message::{Block, Message, ResultContent, Role, ToolInput, ToolResult};
 use crate::view::{WireBlock, WireResult};

@@ -8,9 +8,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use palimpsest_facts::{command_kind, told_command, told_root};
+
 use super::facts::facts;
 use super::probes::ProbeKind;
-use palimpsest_facts::{command_kind, told_command, told_root};
 use crate::message::{Block, Message};
 
 /// How many facts there were, and how many are told.

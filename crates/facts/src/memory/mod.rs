@@ -14,14 +14,16 @@ mod workflow;
 mod worklog;
 
 pub use files::root_in;
-pub use state::{before_latest, is_ours as is_of_state, pending};
+pub use state::before_latest;
+pub(crate) use state::{is_ours as is_of_state, pending};
 pub(super) use task::block_quote;
 pub(super) use workflow::{beside, is_ours as is_of_workflow};
 pub(super) use worklog::{is_ours as is_of_worklog, told as told_worklog};
 
+use palimpsest_types::memory::{Memory, SectionKind};
+
 use super::facts::Facts;
 use super::notes::Notes;
-use palimpsest_core::memory::{Memory, SectionKind};
 
 /// The document after new facts.
 #[must_use]

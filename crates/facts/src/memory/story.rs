@@ -3,17 +3,17 @@
 
 use std::fmt::Write as _;
 
-use crate::shell::MAX_COMMAND;
+use palimpsest_types::tokens::estimate_text;
+
+use super::workflow::{is_of_the_program, was_run};
 use crate::call::Act;
 use crate::facts::Deed;
 use crate::lines::Line;
 use crate::notes::{Turn, announces};
 use crate::shell;
+use crate::shell::MAX_COMMAND;
 use crate::steps::short;
 use crate::text::{clip, gist, label, quoted, sentences, without_label};
-use palimpsest_core::tokens::estimate_text;
-
-use super::workflow::{is_of_the_program, was_run};
 
 const MAX_SAID: usize = 220;
 const MAX_PATH: usize = 160;

@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
+use palimpsest_types::memory::heading;
+
 use crate::facts::{Asked, Facts};
 use crate::lines::join;
 use crate::notes::Notes;
 use crate::text::{clip, one_line, sentences};
-use palimpsest_core::memory::heading;
 
 const MAX_TITLE: usize = 80;
 /// Of the first request and of later ones. Longer ones are plans and logs, which stay in the transcript.

@@ -10,7 +10,7 @@ use crate::outcome::{DECLINED, Outcome};
 use crate::shell;
 use crate::text::{count, first_line, label, quoted, times};
 
-const MAX_LABEL: usize = crate::shell::MAX_COMMAND;
+const MAX_LABEL: usize = shell::MAX_COMMAND;
 const MAX_SAID: usize = 100;
 /// How many commands of one kind are told beside the last, and how long each may be: one that has to be
 /// cut tells little more than its kind.

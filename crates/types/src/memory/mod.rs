@@ -2,7 +2,7 @@
 //!
 //! Headings and the line of guidance under each never change; bodies do. A person may edit the
 //! document by hand, so it is read back tolerantly and nothing of it is lost. Not here: what is
-//! written into it (`extract`, or a model), and when.
+//! written into it (`palimpsest-facts`, or a model), and when.
 
 mod apply;
 mod fit;

@@ -3,12 +3,11 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use palimpsest_facts::call::{Act, PATH_FIELDS, fields, read_fields};
 use serde_json::{Map, Value};
 
 use super::numbered::shown;
 use super::{Attached, AttachmentKind};
-use palimpsest_facts::call::PATH_FIELDS;
-use palimpsest_facts::call::{Act, fields, read_fields};
 use crate::ids::{CallKey, Ordinal, Timestamp};
 use crate::message::{Block, ResultContent, ToolResult, ToolUse};
 use crate::quoting::with_tags;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use palimpsest_facts::{features, span};
+
 use crate::levels::clear::path_in;
 use crate::message::{Block, Message};
 

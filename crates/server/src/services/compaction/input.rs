@@ -1,8 +1,8 @@
 //! What a summary tells beside what leaves: what the user said since the session began.
 
-use palimpsest_facts::{Redact, redacted, user_words};
 use palimpsest_core::ids::{Ordinal, SessionKey};
 use palimpsest_core::session::{Entry, Session};
+use palimpsest_facts::{Redact, redacted, user_words};
 
 use super::super::Service;
 use super::super::originals::{Original, contents};

@@ -2,12 +2,12 @@
 //! the structure of the messages.
 
 use palimpsest_core::event::WhyFailed;
-use palimpsest_facts::Redact;
-use palimpsest_core::session_summary::summary_of;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::message::Usage;
 use palimpsest_core::session::{Dropped, Running, Session, Strategy};
+use palimpsest_core::session_summary::summary_of;
 use palimpsest_core::summary::Document;
+use palimpsest_facts::Redact;
 use palimpsest_summarize::redact;
 
 use super::super::Service;
