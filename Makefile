@@ -25,7 +25,7 @@ docs:
 # How fast, as ratios to limits that are measured in the same run; target/bench has the figures. Five minutes, or
 # `QUICK=1` for all rows in a moment; `ONLY=wire`, `inside`, `start` or `shared` for a part.
 bench:
-	cargo build --release --locked -p palimpsest-server -p palimpsest-bench
+	cargo build --release --locked -p palimpsest-cli -p palimpsest-bench
 	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest target/release/palimpsest-bench $(strip \
 		$(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)))
 
@@ -76,7 +76,7 @@ scale: tools
 # A release under load, with ghz: every call, agents at work, long transcripts, many sessions. Ten minutes, or
 # `QUICK=1` for one; `SECONDS=300 ONLY=append-json-1k/open RATE=500` for one run. Report and plots: target/load.
 load: tools
-	cargo build --release --locked -p palimpsest-server -p palimpsest-load
+	cargo build --release --locked -p palimpsest-cli -p palimpsest-load
 	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest target/release/palimpsest-load $(strip \
 		$(if $(QUICK),--quick) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(ONLY),--only $(ONLY)) \
 		$(if $(RATE),--rate $(RATE)) $(if $(LIMITS),--limits $(LIMITS)))

@@ -44,7 +44,7 @@ pub fn binary() -> &'static Path {
         }
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| env!("CARGO").into());
         let built = Command::new(cargo)
-            .args(["build", "--quiet", "--locked", "-p", "palimpsest-server"])
+            .args(["build", "--quiet", "--locked", "-p", "palimpsest-cli"])
             .args(["--bin", "palimpsest"])
             // Whoever measures is a release, and measures one.
             .args((!cfg!(debug_assertions)).then_some("--release"))

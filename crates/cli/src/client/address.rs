@@ -1,0 +1,108 @@
+//! The address of a server, as people write it: a URL, or `host:port` as the server logs it.
+
+use url::Url;
+
+/// The port where the gRPC services listen by default.
+const PORT: u16 = 50051;
+
+/// The address of a server.
+#[derive(Debug, Clone)]
+pub(in crate) struct Address {
+    plain: String,
+    /// The same address over TLS.
+    tls: String,
+}
+
+impl Address {
+    /// The URL. An address without a scheme takes `https` where TLS is configured.
+    pub(super) fn url(&self, has_tls: bool) -> &str {
+        if has_tls { &self.tls } else { &self.plain }
+    }
+}
+
+/// Reads an address of the command line.
+pub(super) fn url(text: &str) -> Result<Address, String> {
+    let text = text.trim();
+    if let Some((scheme, _)) = text.split_once("://") {
+        if !matches!(scheme, "http" | "https") {
+            return Err(format!(
+                "the scheme `{scheme}` is not supported: write host:port, http://host:port, or \
+                 https://host:port for TLS"
+            ));
+        }
+        check(text)?;
+        return Ok(Address {
+            plain: text.to_owned(),
+            tls: text.to_owned(),
+        });
+    }
+    let mut authority = text.to_owned();
+    let url = check(&format!("http://{text}"))?;
+    // A port that is the scheme's own (80) is missing in the parsed URL.
+    if url.port().is_none() && !text.ends_with(":80") {
+        authority = format!("{text}:{PORT}");
+    }
+    Ok(Address {
+        plain: format!("http://{authority}"),
+        tls: format!("https://{authority}"),
+    })
+}
+
+fn check(text: &str) -> Result<Url, String> {
+    let expected = "write host:port, such as 127.0.0.1:50051, or a URL, such as https://host:50051";
+    let url = Url::parse(text).map_err(|error| format!("{error}: {expected}"))?;
+    let is_bare = matches!(url.path(), "" | "/") && url.query().is_none();
+    if url.host().is_none() || !is_bare || !url.username().is_empty() {
+        return Err(format!("holds more than a host and a port: {expected}"));
+    }
+    Ok(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_as_logged_and_as_urls_lead_to_the_same_server() {
+        let cases = [
+            (
+                "127.0.0.1:50051",
+                "http://127.0.0.1:50051",
+                "https://127.0.0.1:50051",
+            ),
+            ("[::1]:6000", "http://[::1]:6000", "https://[::1]:6000"),
+            (
+                "localhost",
+                "http://localhost:50051",
+                "https://localhost:50051",
+            ),
+            ("host:80", "http://host:80", "https://host:80"),
+            ("http://host:1", "http://host:1", "http://host:1"),
+            ("https://host", "https://host", "https://host"),
+        ];
+        for (given, plain, tls) in cases {
+            let address = url(given).unwrap();
+            assert_eq!(
+                (address.url(false), address.url(true)),
+                (plain, tls),
+                "{given}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_one_names_the_forms_that_can() {
+        for bad in [
+            "grpc://host:1",
+            "host:port",
+            "",
+            "host:1/path",
+            "http://",
+            "a b:1",
+        ] {
+            let error = url(bad).unwrap_err();
+            assert!(error.contains("https://host:"), "{bad}: {error}");
+        }
+        assert!(url("grpc://host:1").unwrap_err().contains("`grpc`"));
+    }
+}

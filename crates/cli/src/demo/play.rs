@@ -1,0 +1,366 @@
+//! Plays a story through two sessions and follows what the service says about them.
+
+use std::time::Duration;
+
+use anyhow::{bail, ensure};
+use palimpsest_proto::context::v1::context_service_client::ContextServiceClient;
+use palimpsest_proto::context::v1::session_service_client::SessionServiceClient;
+use palimpsest_proto::context::v1::{
+    AutocompactPolicy, CreateSessionRequest, Format, GetSessionMemoryRequest, ListToolsRequest,
+    MicrocompactPolicy, Policy, PrepareContextResponse, PromptPrefix, Session, SessionMemoryPolicy,
+    SnipPolicy, ToolResultPolicy,
+};
+use prost_types::Duration as ProtoDuration;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep_until};
+use tonic::transport::Channel;
+
+use super::happened::{Actor, Happened, count};
+use super::house::{Ahead, House};
+use super::picture::Picture;
+use super::player::Player;
+use super::readback::{ReadBack, read_back};
+use super::stage::Stage;
+use super::story::{Own, Step, Story};
+use super::watch::Events;
+use crate::client::said;
+use crate::output::one_line;
+
+const PROJECT: &str = "projects/demo";
+const WITH: &str = "projects/demo/sessions/with-palimpsest";
+const WITHOUT: &str = "projects/demo/sessions/without";
+/// The time-out for an update of the summary. Only a hang takes as long.
+const MEMORY_WAIT_SECONDS: i64 = 60;
+/// The time of one answer of the model, on the demo's clock. An update of the summary rests for a second
+/// after the last one, so that without time of its own a demo that does not wait between requests would
+/// leave the summary behind, and compact in another way than one that is looked at.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
+/// How much of what is said now is shown.
+const NOW_CHARS: usize = 300;
+
+/// What came of it.
+pub(super) struct Outcome {
+    pub(super) picture: Picture,
+    /// How many views were checked by the provider's rules; each of them was valid.
+    pub(super) checked: usize,
+    pub(super) read_back: ReadBack,
+    /// Undoing the last compaction: how many messages are as they were sent, of how many.
+    pub(super) undone: Option<(usize, usize)>,
+}
+
+impl Outcome {
+    /// What was found at the end, on one line.
+    fn verdict(&self) -> String {
+        let back = &self.read_back;
+        let undone = self.undone.map_or_else(String::new, |(same, all)| {
+            format!(" · undo: {same} of {all} as they were sent")
+        });
+        format!(
+            "{} views valid · {} of {} messages read back byte for byte{undone}",
+            self.checked, back.same, back.messages
+        )
+    }
+
+    /// An error when a promise was not kept.
+    pub(super) fn judge(&self) -> anyhow::Result<()> {
+        let back = &self.read_back;
+        ensure!(
+            back.same == back.messages,
+            "{} of {} messages did not come back as they were: please report it, with the seed",
+            back.messages - back.same,
+            back.messages
+        );
+        if let Some((same, all)) = self.undone {
+            ensure!(
+                same == all,
+                "the undo brought back {same} of {all} messages: please report it, with the seed"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Both sessions under way.
+pub(super) struct Play<'h> {
+    clock: &'h Ahead,
+    channel: Channel,
+    stage: Stage,
+    picture: Picture,
+    /// How long it shall take; as fast as it can without.
+    time: Option<Duration>,
+    began: Instant,
+    /// The session with the levels, and the same one without.
+    with: Player,
+    without: Player,
+    events: Events,
+    own_calls: usize,
+}
+
+impl<'h> Play<'h> {
+    /// Creates both sessions and begins to watch the first.
+    pub(super) async fn new(
+        house: &'h House,
+        stage: Stage,
+        story: &Story,
+        seed: u64,
+        time: Option<Duration>,
+    ) -> anyhow::Result<Self> {
+        let mut sessions = SessionServiceClient::new(house.channel.clone());
+        create(&mut sessions, WITH, None).await?;
+        create(&mut sessions, WITHOUT, Some(no_levels())).await?;
+        let mut tools = story.tools.clone();
+        let bare = prefix(story, &tools);
+        tools.extend(own_tools(house.channel.clone()).await?);
+        Ok(Self {
+            clock: &house.clock,
+            channel: house.channel.clone(),
+            stage,
+            picture: Picture::new(seed, story.requests(), story.asks(), house.prices),
+            time,
+            began: Instant::now(),
+            with: Player::new(house.channel.clone(), WITH, prefix(story, &tools)),
+            without: Player::new(house.channel.clone(), WITHOUT, bare),
+            events: Events::of(&mut sessions, WITH).await?,
+            own_calls: 0,
+        })
+    }
+
+    /// Plays it to its end.
+    pub(super) async fn run(mut self, story: &Story) -> anyhow::Result<Outcome> {
+        for step in &story.steps {
+            self.step(step).await?;
+            self.follow().await?;
+            self.rest().await;
+        }
+        self.picture.done = true;
+        self.follow().await?;
+        let Self {
+            channel,
+            mut with,
+            without,
+            ..
+        } = self;
+        let read_back = read_back(&mut with, channel).await?;
+        let undone = with.undo().await?;
+        let mut outcome = Outcome {
+            checked: with.checked + without.checked,
+            picture: self.picture,
+            read_back,
+            undone,
+        };
+        outcome.picture.verdict = outcome.verdict();
+        self.stage.close(&outcome.picture)?;
+        Ok(outcome)
+    }
+
+    async fn step(&mut self, step: &Step) -> anyhow::Result<()> {
+        self.clock.advance(ANSWER_TIME);
+        match step {
+            Step::Ask(text) => {
+                self.picture.asked += 1;
+                self.say("user", text);
+                self.with.hear(text);
+                self.without.hear(text);
+            }
+            Step::Say { text, calls } => {
+                let (reply, _) = tokio::try_join!(self.with.prepare(), self.without.prepare())?;
+                self.picture.without_at.push(self.with.tally.sent.len());
+                self.take(reply);
+                self.remember().await?;
+                let tools: Vec<&str> = calls.iter().map(|call| call.tool).collect();
+                self.say("model", &called(text, &tools));
+                self.with.answered(text, calls);
+                self.without.answered(text, calls);
+                if calls.is_empty() {
+                    // Nothing follows before a person speaks.
+                    tokio::try_join!(self.with.flush(), self.without.flush())?;
+                    self.remember().await?;
+                }
+            }
+            Step::Own { text, tool } => {
+                let reply = self.with.prepare().await?;
+                self.take(reply);
+                // What this request did comes before what the model does then.
+                self.follow().await?;
+                self.own(text, tool).await?;
+            }
+            Step::Pause(time) => {
+                self.clock.advance(*time);
+                let text = format!("{} minutes without a word", time.as_secs() / 60);
+                self.tell(Actor::Time, text)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The model calls one of the service's tools.
+    async fn own(&mut self, text: &str, tool: &Own) -> anyhow::Result<()> {
+        self.own_calls += 1;
+        let (name, input) = match tool {
+            Own::Snip { ask, reason } => {
+                let Some(turn) = self.with.turns.get(*ask) else {
+                    bail!("the turn {ask} has no id yet");
+                };
+                ("Snip", json!({"ids": [turn], "reason": reason}))
+            }
+            Own::Grep { call, pattern } => (
+                "ReadToolResult",
+                json!({"tool_use_id": call, "pattern": pattern}),
+            ),
+            Own::Read { call } => ("ReadToolResult", json!({"tool_use_id": call})),
+        };
+        self.say("model", &called(text, &[name]));
+        let id = format!("toolu_own_{:04}", self.own_calls);
+        let answer = self.with.call_own(text, &id, name, &input).await?;
+        if name != "Snip" {
+            let lines = count(answer.lines().count(), "line");
+            self.tell(Actor::Model, format!("read {lines} back"))?;
+        }
+        Ok(())
+    }
+
+    fn say(&mut self, who: &'static str, text: &str) {
+        self.picture.now = (who, one_line(text, NOW_CHARS));
+    }
+
+    fn tell(&mut self, actor: Actor, text: String) -> anyhow::Result<()> {
+        let happened = Happened {
+            request: self.with.tally.sent.len(),
+            actor,
+            text,
+            freed: None,
+        };
+        self.stage.tell(&happened)?;
+        self.picture.add(happened);
+        Ok(())
+    }
+
+    /// Takes what a reply says about the window.
+    fn take(&mut self, reply: PrepareContextResponse) {
+        if let Some(budget) = reply.budget {
+            self.picture.budget = budget;
+        }
+        if let Some(breakdown) = reply.tokens.and_then(|tokens| tokens.breakdown) {
+            self.picture.breakdown = breakdown;
+        }
+    }
+
+    /// Waits until the summary has followed, so that the same seed gives the same session.
+    async fn remember(&mut self) -> anyhow::Result<()> {
+        let request = GetSessionMemoryRequest {
+            session: WITH.to_owned(),
+            wait: Some(ProtoDuration {
+                seconds: MEMORY_WAIT_SECONDS,
+                nanos: 0,
+            }),
+            known_version: self.picture.memory.version,
+        };
+        let reply = self.with.context.get_session_memory(request).await;
+        let reply = reply.map_err(|status| said(&status))?.into_inner();
+        if let (Some(memory), false) = (reply.memory, reply.unchanged) {
+            self.picture.memory = memory;
+        }
+        Ok(())
+    }
+
+    /// Takes what happened, and shows it.
+    async fn follow(&mut self) -> anyhow::Result<()> {
+        self.picture.with.clone_from(&self.with.tally);
+        self.picture.without.clone_from(&self.without.tally);
+        self.picture.messages = self.with.sent.len();
+        let request = self.with.tally.sent.len();
+        for event in self.events.until(self.with.revision).await? {
+            if let Some(happened) = Happened::of(request, &event) {
+                self.stage.tell(&happened)?;
+                self.picture.add(happened);
+            }
+        }
+        self.stage.show(&self.picture)
+    }
+
+    /// Waits until the next request is due, when somebody looks on.
+    async fn rest(&self) {
+        let Some(time) = self.time else {
+            return;
+        };
+        let done = u32::try_from(self.with.tally.sent.len()).unwrap_or(u32::MAX);
+        let all = u32::try_from(self.picture.requests.max(1)).unwrap_or(u32::MAX);
+        sleep_until(self.began + time * done / all).await;
+    }
+}
+
+fn called(text: &str, tools: &[&str]) -> String {
+    match tools {
+        [] => text.to_owned(),
+        tools => format!("{text} → {}", tools.join(", ")),
+    }
+}
+
+async fn create(
+    sessions: &mut SessionServiceClient<Channel>,
+    name: &str,
+    policy_overrides: Option<Policy>,
+) -> anyhow::Result<()> {
+    let request = CreateSessionRequest {
+        parent: PROJECT.to_owned(),
+        session_id: name.rsplit('/').next().unwrap_or(name).to_owned(),
+        session: Some(Session {
+            policy_overrides,
+            ..Session::default()
+        }),
+        ..CreateSessionRequest::default()
+    };
+    // A policy is large, and so is a call that holds one.
+    let created = Box::pin(sessions.create_session(request)).await;
+    created.map_err(|status| said(&status))?;
+    Ok(())
+}
+
+/// The service's own tools, as the model is given them.
+async fn own_tools(channel: Channel) -> anyhow::Result<Vec<Value>> {
+    let request = ListToolsRequest {
+        session: WITH.to_owned(),
+        format: Format::AnthropicMessages.into(),
+    };
+    let listed = ContextServiceClient::new(channel).list_tools(request).await;
+    let listed = listed.map_err(|status| said(&status))?.into_inner();
+    let tools = listed.tools.iter();
+    let tools = tools.map(|tool| serde_json::from_slice(&tool.definition_json));
+    Ok(tools.collect::<Result<_, _>>()?)
+}
+
+/// What stands before the messages of each request.
+fn prefix(story: &Story, tools: &[Value]) -> PromptPrefix {
+    PromptPrefix {
+        system_json: json!(story.system).to_string().into(),
+        tools_json: json!(tools).to_string().into(),
+        ..PromptPrefix::default()
+    }
+}
+
+/// What leaves everything as it came.
+fn no_levels() -> Policy {
+    Policy {
+        tool_results: Some(ToolResultPolicy {
+            enabled: Some(false),
+            ..ToolResultPolicy::default()
+        }),
+        snip: Some(SnipPolicy {
+            tag_turns: Some(false),
+            ..SnipPolicy::default()
+        }),
+        microcompact: Some(MicrocompactPolicy {
+            enabled: Some(false),
+            ..MicrocompactPolicy::default()
+        }),
+        autocompact: Some(AutocompactPolicy {
+            enabled: Some(false),
+            ..AutocompactPolicy::default()
+        }),
+        session_memory: Some(SessionMemoryPolicy {
+            enabled: Some(false),
+            ..SessionMemoryPolicy::default()
+        }),
+        ..Policy::default()
+    }
+}

@@ -1,0 +1,142 @@
+//! The requests of both sessions as a chart: how many tokens each of them had.
+
+use anstyle::{AnsiColor, Style};
+
+use super::grid::Grid;
+use super::look::{colour, dim};
+use crate::demo::picture::Picture;
+
+/// Steps of a cell's height.
+const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+/// How wide the numbers beside it are.
+const AXIS: usize = 6;
+
+/// Where the chart stands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    pub(super) x: usize,
+    pub(super) y: usize,
+    pub(super) width: usize,
+    pub(super) height: usize,
+}
+
+/// Draws it. The requests with the levels are solid; what the others have more is hatched, in red where no
+/// window holds it.
+pub(super) fn draw(grid: &mut Grid, picture: &Picture, place: Place) {
+    let window = u64::from(picture.budget.window_tokens).max(1);
+    let largest = picture.without.largest().max(picture.with.largest());
+    // There is room for the window from the start, and a little above.
+    let top = u64::from(largest).max(window + window / 4);
+    let (plot, columns) = (place.x + AXIS + 1, place.width.saturating_sub(AXIS + 1));
+    let eighths = |tokens: u64| {
+        let all = (place.height * 8) as u64;
+        usize::try_from((tokens * all).div_ceil(top)).unwrap_or(0)
+    };
+    let with = spread(&picture.with.sent, None, picture.requests, columns);
+    let bare = spread(
+        &picture.without.sent,
+        Some(&picture.without_at),
+        picture.requests,
+        columns,
+    );
+    for row in 0..place.height {
+        // From below.
+        let (y, from) = (place.y + place.height - 1 - row, row * 8);
+        let over = (row as u64 * top) / place.height as u64 >= window;
+        for column in 0..columns {
+            let solid = with[column].map_or(0, |tokens| eighths(tokens.into()));
+            let hatched = bare[column].map_or(0, |tokens| eighths(tokens.into()));
+            let part = solid.saturating_sub(from).min(8);
+            if part > 0 {
+                grid.set(plot + column, y, EIGHTHS[part], colour(AnsiColor::Green));
+            } else if hatched >= from + 4 {
+                let style = if over { colour(AnsiColor::Red) } else { dim() };
+                grid.set(plot + column, y, '░', style);
+            }
+        }
+    }
+    axis(grid, place, plot, columns, (window, top));
+}
+
+/// The window as a line, and the numbers.
+fn axis(grid: &mut Grid, place: Place, plot: usize, columns: usize, (window, top): (u64, u64)) {
+    let end = place.x + AXIS;
+    let line = usize::try_from(window * place.height as u64 / top).unwrap_or(0);
+    let y = (place.y + place.height)
+        .saturating_sub(line + 1)
+        .max(place.y);
+    for column in 0..columns {
+        if grid
+            .row(y)
+            .get(plot + column)
+            .is_some_and(|cell| cell.glyph == ' ')
+        {
+            grid.set(plot + column, y, '┄', dim());
+        }
+    }
+    grid.put_right(end, y, &short(window), Style::new());
+    if y > place.y {
+        grid.put_right(end, place.y, &short(top), dim());
+    }
+    grid.put_right(end, place.y + place.height - 1, "0", dim());
+}
+
+/// The largest request of each column; nothing where none has been made yet.
+fn spread(
+    tokens: &[u32],
+    at: Option<&[usize]>,
+    requests: usize,
+    columns: usize,
+) -> Vec<Option<u32>> {
+    let mut largest = vec![None; columns];
+    let requests = requests.max(1);
+    let mut until = 0;
+    for (index, tokens) in tokens.iter().enumerate() {
+        let request = at.map_or(index + 1, |at| at.get(index).copied().unwrap_or(index + 1));
+        // Each request reaches to where the next one begins, so that a wide chart has no gaps.
+        let (from, to) = (
+            until.min((request - 1) * columns / requests),
+            (request * columns).div_ceil(requests).min(columns),
+        );
+        for column in &mut largest[from.min(to)..to] {
+            *column = (*column).max(Some(*tokens));
+        }
+        until = request * columns / requests;
+    }
+    largest
+}
+
+/// Thousands, as axes have them.
+pub(super) fn short(tokens: u64) -> String {
+    match tokens {
+        0..1_000 => tokens.to_string(),
+        1_000..1_000_000 => format!("{}K", (tokens + 500) / 1_000),
+        _ => format!("{}.{}M", tokens / 1_000_000, tokens % 1_000_000 / 100_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_spread_over_the_columns() {
+        let one = |tokens: &[u32], requests, columns| spread(tokens, None, requests, columns);
+        assert_eq!(one(&[5], 2, 4), [Some(5), Some(5), None, None]);
+        assert_eq!(one(&[5, 9, 2], 4, 2), [Some(9), Some(2)]);
+        // A request that only one session made leaves no hole in the other.
+        assert_eq!(
+            spread(&[5, 9], Some(&[1, 3]), 3, 3),
+            [Some(5), Some(9), Some(9)]
+        );
+        assert_eq!(one(&[], 0, 3), [None; 3]);
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!(
+            [0, 999, 147_000, 1_250_000].map(short),
+            ["0", "999", "147K", "1.2M"]
+        );
+    }
+}

@@ -1,0 +1,70 @@
+//! Colours and signs of the picture. The colours are the terminal's own, so that they suit its theme.
+
+use anstyle::{AnsiColor, Style};
+use palimpsest_proto::context::v1::{BudgetState, TokenBreakdown};
+
+use crate::demo::happened::Actor;
+
+pub(super) fn colour(colour: AnsiColor) -> Style {
+    Style::new().fg_color(Some(colour.into()))
+}
+
+pub(super) fn dim() -> Style {
+    colour(AnsiColor::BrightBlack)
+}
+
+pub(super) fn bold() -> Style {
+    Style::new().bold()
+}
+
+/// A part of the window.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Share {
+    pub(super) name: &'static str,
+    pub(super) tokens: u32,
+    pub(super) colour: AnsiColor,
+    /// What it is told by where there are no colours.
+    pub(super) glyph: char,
+}
+
+/// The parts of the window, in the order in which they stand in it.
+pub(super) fn shares(parts: &TokenBreakdown) -> [Share; 6] {
+    let share = |name, tokens, colour, glyph| Share {
+        name,
+        tokens,
+        colour,
+        glyph,
+    };
+    [
+        share("system", parts.system_tokens, AnsiColor::Blue, '▚'),
+        share("tools", parts.tools_tokens, AnsiColor::Cyan, '▞'),
+        share("memory", parts.memory_tokens, AnsiColor::Magenta, '▓'),
+        share("messages", parts.messages_tokens, AnsiColor::Green, '█'),
+        share("results", parts.results_tokens, AnsiColor::Yellow, '▒'),
+        share("attached", parts.attachments_tokens, AnsiColor::Red, '▤'),
+    ]
+}
+
+/// How the state of the window is called, and looks.
+pub(super) fn state(state: BudgetState) -> (&'static str, Style) {
+    match state {
+        BudgetState::Unspecified => ("", dim()),
+        BudgetState::Normal => ("normal", colour(AnsiColor::Green)),
+        BudgetState::Warning => ("warning", colour(AnsiColor::Yellow)),
+        BudgetState::Critical => ("critical", colour(AnsiColor::Red)),
+        BudgetState::Exhausted => ("exhausted", colour(AnsiColor::Red).bold()),
+    }
+}
+
+/// How who acted looks.
+pub(super) fn actor(actor: Actor) -> Style {
+    match actor {
+        Actor::Level(1) => colour(AnsiColor::Yellow),
+        Actor::Level(2) => colour(AnsiColor::Blue),
+        Actor::Level(3) => colour(AnsiColor::Cyan),
+        Actor::Level(4) => colour(AnsiColor::Red),
+        Actor::Level(_) => colour(AnsiColor::Magenta).bold(),
+        Actor::Model => colour(AnsiColor::Green),
+        Actor::Time => dim(),
+    }
+}

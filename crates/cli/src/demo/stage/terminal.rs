@@ -1,0 +1,120 @@
+//! The terminal: a screen of its own, painted where it changed, and left as it was found.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use anstyle::Style;
+use crossterm::cursor::{Hide, MoveTo, Show};
+use crossterm::queue;
+use crossterm::terminal::{
+    BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen,
+    LeaveAlternateScreen, size,
+};
+use rustix::termios::{
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
+};
+
+use super::grid::{Grid, runs};
+
+/// What most terminals have, for one that does not say.
+const USUAL_SIZE: (u16, u16) = (80, 24);
+/// A special character that is set to this does nothing.
+const NO_CHARACTER: u8 = 0;
+
+/// A terminal that is painted on; it is given back with the value, also after an error or a panic.
+pub(in crate::demo) struct Terminal {
+    colour: bool,
+    /// How the keyboard was, when there is one.
+    keys: Option<Termios>,
+    painted: Option<Grid>,
+}
+
+impl Terminal {
+    /// Takes standard output, when it is a terminal that can be painted on.
+    pub(super) fn open() -> Option<Self> {
+        let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        if !io::stdout().is_terminal() || is_dumb {
+            return None;
+        }
+        let mut out = Vec::new();
+        queue!(out, EnterAlternateScreen, Hide).ok()?;
+        io::stdout().write_all(&out).ok()?;
+        let choice = anstream::AutoStream::choice(&io::stdout());
+        Some(Self {
+            colour: choice != anstream::ColorChoice::Never,
+            keys: silence(),
+            painted: None,
+        })
+    }
+
+    pub(super) fn colour(&self) -> bool {
+        self.colour
+    }
+
+    /// How large it is now.
+    pub(super) fn size() -> (usize, usize) {
+        let (width, height) = match size() {
+            Ok((0, _) | (_, 0)) | Err(_) => USUAL_SIZE,
+            Ok(size) => size,
+        };
+        (width.into(), height.into())
+    }
+
+    /// Paints the rows that are not as they were.
+    pub(super) fn paint(&mut self, grid: Grid) -> io::Result<()> {
+        let mut out = Vec::new();
+        queue!(out, BeginSynchronizedUpdate)?;
+        let same_size = |old: &&Grid| (old.width, old.height) == (grid.width, grid.height);
+        let old = self.painted.as_ref().filter(same_size);
+        if old.is_none() {
+            queue!(out, Clear(ClearType::All))?;
+        }
+        for y in 0..grid.height {
+            if old.is_some_and(|old| old.row(y) == grid.row(y)) {
+                continue;
+            }
+            let row = u16::try_from(y).unwrap_or(u16::MAX);
+            queue!(out, MoveTo(0, row), Clear(ClearType::CurrentLine))?;
+            for (_, style, text) in runs(grid.row(y)) {
+                let style = if self.colour { style } else { Style::new() };
+                write!(out, "{style}{text}{style:#}")?;
+            }
+        }
+        queue!(out, EndSynchronizedUpdate)?;
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(&out)?;
+        stdout.flush()?;
+        self.painted = Some(grid);
+        Ok(())
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let mut out = Vec::new();
+        // A terminal that is gone needs no cleaning up.
+        let _ = queue!(out, Show, LeaveAlternateScreen);
+        let mut stdout = io::stdout().lock();
+        let _ = stdout.write_all(&out).and_then(|()| stdout.flush());
+        if let Some(keys) = &self.keys {
+            // What was typed meanwhile was not meant for the shell.
+            let _ = tcsetattr(io::stdin(), OptionalActions::Flush, keys);
+        }
+    }
+}
+
+/// Keys shall not show in the picture, and nothing shall stop the process while it owns the screen. Ctrl-C
+/// stays a signal.
+fn silence() -> Option<Termios> {
+    let stdin = io::stdin();
+    if !stdin.is_terminal() {
+        return None;
+    }
+    let before = tcgetattr(&stdin).ok()?;
+    let mut silent = before.clone();
+    silent
+        .local_modes
+        .remove(LocalModes::ECHO | LocalModes::ICANON);
+    silent.special_codes[SpecialCodeIndex::VSUSP] = NO_CHARACTER;
+    tcsetattr(&stdin, OptionalActions::Flush, &silent).ok()?;
+    Some(before)
+}

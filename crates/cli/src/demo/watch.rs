@@ -1,0 +1,52 @@
+//! The service's own events of a session, as they happen.
+
+use std::time::Duration;
+
+use palimpsest_proto::context::v1::session_service_client::SessionServiceClient;
+use palimpsest_proto::context::v1::{SessionEvent, WatchSessionRequest, WatchSessionResponse};
+use tokio::time::timeout;
+use tonic::Streaming;
+use tonic::transport::Channel;
+
+use crate::client::said;
+
+/// How long an event may be on its way. The demo goes on without it: it is missing from the picture, and
+/// from the sums of the report, but from nothing else.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+pub(super) struct Events {
+    stream: Streaming<WatchSessionResponse>,
+    /// The revision up to which all events are known.
+    seen: u64,
+}
+
+impl Events {
+    pub(super) async fn of(
+        sessions: &mut SessionServiceClient<Channel>,
+        session: &str,
+    ) -> anyhow::Result<Self> {
+        let request = WatchSessionRequest {
+            session: session.to_owned(),
+            ..WatchSessionRequest::default()
+        };
+        let stream = sessions.watch_session(request).await;
+        let stream = stream.map_err(|status| said(&status))?.into_inner();
+        Ok(Self { stream, seen: 0 })
+    }
+
+    /// The events up to a revision.
+    pub(super) async fn until(&mut self, revision: u64) -> anyhow::Result<Vec<SessionEvent>> {
+        let mut events = Vec::new();
+        while self.seen < revision {
+            let Ok(element) = timeout(PATIENCE, self.stream.message()).await else {
+                break;
+            };
+            let Some(element) = element.map_err(|status| said(&status))? else {
+                break;
+            };
+            self.seen = self.seen.max(element.revision);
+            events.extend(element.event);
+        }
+        Ok(events)
+    }
+}

@@ -1,0 +1,161 @@
+//! What came of an import, for people and for programs.
+
+use std::path::Path;
+
+use palimpsest_proto::context::v1::{AppendOutcome, AppendResult};
+use serde::Serialize;
+
+use crate::output::{align_right, number, print, print_json, print_line, table};
+
+/// How many kinds of skipped lines a file's report shows.
+const MAX_KINDS: usize = 6;
+/// How many defects of a file a table shows.
+const MAX_SHOWN: usize = 10;
+
+/// What came of one file.
+#[derive(Debug, Serialize)]
+pub(super) struct FileReport {
+    pub(super) file: String,
+    pub(super) sessions: Vec<SessionReport>,
+    /// What could not be read or was refused, by line.
+    pub(super) defects: Vec<String>,
+    /// Lines that hold no message, by what they say they are.
+    pub(super) skipped: Vec<(String, usize)>,
+    /// Why the rest of the file was given up.
+    pub(super) failure: Option<String>,
+}
+
+/// What came of one session.
+#[derive(Debug, Serialize)]
+pub(super) struct SessionReport {
+    pub(super) name: String,
+    /// Messages that are new and in the view.
+    pub(super) messages: usize,
+    /// Messages that were there already.
+    pub(super) duplicates: usize,
+    /// Messages that say again what an earlier one said.
+    pub(super) re_emissions: usize,
+    /// Abandoned branches that were left.
+    pub(super) rewinds: usize,
+    /// Summaries that took the place of messages.
+    pub(super) compactions: usize,
+    /// Changes by which messages left the view.
+    pub(super) removals: usize,
+}
+
+impl FileReport {
+    pub(super) fn new(file: &Path) -> Self {
+        Self {
+            file: file.display().to_string(),
+            sessions: Vec::new(),
+            defects: Vec::new(),
+            skipped: Vec::new(),
+            failure: None,
+        }
+    }
+}
+
+impl SessionReport {
+    pub(super) fn new(parent: &str, id: &str) -> Self {
+        Self {
+            name: format!("{parent}/sessions/{id}"),
+            messages: 0,
+            duplicates: 0,
+            re_emissions: 0,
+            rewinds: 0,
+            compactions: 0,
+            removals: 0,
+        }
+    }
+
+    /// True if no message came in and none was there.
+    pub(super) fn is_empty(&self) -> bool {
+        self.messages + self.duplicates + self.re_emissions == 0
+    }
+
+    /// Counts what became of messages that were handed in.
+    pub(super) fn count(&mut self, result: &AppendResult) {
+        for message in &result.messages {
+            match message.outcome() {
+                AppendOutcome::Duplicate => self.duplicates += 1,
+                AppendOutcome::ReEmission => self.re_emissions += 1,
+                AppendOutcome::Appended | AppendOutcome::Unspecified => self.messages += 1,
+            }
+        }
+    }
+}
+
+pub(super) fn show(reports: &[FileReport], json: bool) -> anyhow::Result<()> {
+    if json {
+        return print_json(&serde_json::to_string_pretty(reports)?);
+    }
+    let header = [
+        "session",
+        "appended",
+        "known",
+        "repeated",
+        "rewinds",
+        "compactions",
+        "removals",
+    ];
+    let mut table = table(&header);
+    let mut sum = [0_usize; 6];
+    for session in reports.iter().flat_map(|report| &report.sessions) {
+        let counts = [
+            session.messages,
+            session.duplicates,
+            session.re_emissions,
+            session.rewinds,
+            session.compactions,
+            session.removals,
+        ];
+        for (sum, count) in sum.iter_mut().zip(counts) {
+            *sum += count;
+        }
+        table.add_row(row(&session.name, &counts));
+    }
+    table.add_row(row("all", &sum));
+    align_right(&mut table, &[1, 2, 3, 4, 5, 6]);
+    print(&format!("{table}\n"))?;
+    for report in reports {
+        for defect in report.defects.iter().take(MAX_SHOWN) {
+            print_line(&format!("{}: {defect}", report.file))?;
+        }
+        if report.defects.len() > MAX_SHOWN {
+            let more = report.defects.len() - MAX_SHOWN;
+            print_line(&format!(
+                "{}: and {more} more (--json shows all)",
+                report.file
+            ))?;
+        }
+        if let Some(skipped) = skipped(&report.skipped) {
+            print_line(&format!("{}: {skipped}", report.file))?;
+        }
+        if let Some(failure) = &report.failure {
+            print_line(&format!("{}: given up: {failure}", report.file))?;
+        }
+    }
+    Ok(())
+}
+
+/// The lines that hold no message, by their kinds.
+fn skipped(kinds: &[(String, usize)]) -> Option<String> {
+    let all: usize = kinds.iter().map(|(_, count)| count).sum();
+    let mut kinds: Vec<_> = kinds.iter().collect();
+    kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let shown = kinds.iter().take(MAX_KINDS);
+    let mut shown: Vec<String> = shown
+        .map(|(kind, count)| format!("{} {kind}", number(*count as u64)))
+        .collect();
+    if kinds.len() > MAX_KINDS {
+        shown.push("…".to_owned());
+    }
+    let (all, shown) = (number(all as u64), shown.join(", "));
+    (!kinds.is_empty()).then(|| format!("skipped {all} lines that hold no message ({shown})"))
+}
+
+fn row(name: &str, counts: &[usize]) -> Vec<String> {
+    std::iter::once(name.to_owned())
+        .chain(counts.iter().map(|count| number(*count as u64)))
+        .collect()
+}

@@ -1,0 +1,360 @@
+//! One file's sessions as calls, and the calls made.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use palimpsest_core::event::Attributes;
+use palimpsest_core::ids::{MessageId, Timestamp};
+use palimpsest_core::import::{Imported, ImportedMessage, Step};
+use palimpsest_core::message::Digest;
+use palimpsest_core::view::Provider;
+use palimpsest_proto::context::v1::{
+    AppendMessagesRequest, CreateSessionRequest, Format, MessageInput, MessageMetadata, Payload,
+    RewindSessionRequest, Session, message_input, rewind_session_request,
+};
+use palimpsest_server::convert;
+use tonic::{Code, Status};
+use uuid::Builder;
+
+use super::change::Change;
+use super::report::{FileReport, SessionReport};
+use super::whole;
+use crate::client::{Clients, said};
+use crate::files;
+
+/// How much goes into one call: large enough that a commit is worth its sync, small enough that no
+/// call holds up others.
+const BATCH_BYTES: usize = 1024 * 1024;
+const BATCH_MESSAGES: usize = 1_000;
+
+/// What is to be done for a file.
+pub(super) struct Plan {
+    report: FileReport,
+    sessions: Vec<SessionPlan>,
+    /// Everything, or nothing.
+    is_whole: bool,
+}
+
+struct SessionPlan {
+    parent: String,
+    id: String,
+    about: Session,
+    calls: Vec<Call>,
+}
+
+enum Call {
+    Append {
+        lines: Vec<usize>,
+        messages: Vec<MessageInput>,
+    },
+    Rewind(Option<MessageId>),
+    Change(Change),
+}
+
+/// Turns a file that was read into calls; `named` is the id of its one session, where that was said.
+pub(super) fn plan(
+    project: &str,
+    (file, named): (&Path, Option<&str>),
+    imported: &Imported<'_>,
+) -> Plan {
+    let mut report = FileReport::new(file);
+    report.defects = imported.defects.iter().map(ToString::to_string).collect();
+    if let Some(what) = &imported.unrecognised {
+        // The refusal counts the lines that could not be read.
+        report.defects.clear();
+        report.failure = Some(format!("nothing of it was brought in: it {what}"));
+    } else if imported.is_whole_or_nothing && !report.defects.is_empty() {
+        let defects = std::mem::take(&mut report.defects);
+        report.failure = Some(format!(
+            "nothing of it was brought in: {}",
+            defects.join("; ")
+        ));
+    } else if named.is_some() && imported.sessions.len() > 1 {
+        let count = imported.sessions.len();
+        report.failure = Some(format!("--session names one session, and it holds {count}"));
+    }
+    report.skipped.clone_from(&imported.skipped);
+    let parent = format!("projects/{project}");
+    let main = files::session_id(file, "");
+    let has_main = imported.sessions.iter().any(|session| !session.subagent);
+    let sessions = imported.sessions.iter().map(|session| {
+        let id = files::session_id(file, &session.suffix);
+        let id = named.map_or(id, ToOwned::to_owned);
+        let parent_session = if session.subagent && has_main && id != main {
+            format!("{parent}/sessions/{main}")
+        } else {
+            String::new()
+        };
+        SessionPlan {
+            parent: parent.clone(),
+            calls: calls(&format!("{parent}/sessions/{id}"), &session.steps),
+            id,
+            about: Session {
+                title: session.title.as_deref().unwrap_or_default().to_owned(),
+                project_path: session.project_path.to_string(),
+                branch: session.branch.to_string(),
+                attributes: pairs(&session.attributes),
+                parent_session,
+                ..Session::default()
+            },
+        }
+    });
+    let sessions = sessions.filter(|_| report.failure.is_none()).collect();
+    if imported.is_whole_or_nothing {
+        report.defects.extend(whole::unsaid(imported));
+    }
+    Plan {
+        is_whole: imported.is_whole_or_nothing,
+        sessions,
+        report,
+    }
+}
+
+fn calls(name: &str, steps: &[Step<'_>]) -> Vec<Call> {
+    let mut calls = Vec::new();
+    let (mut lines, mut messages, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for (index, step) in steps.iter().enumerate() {
+        match step {
+            Step::Message(message) => {
+                bytes += message.payload.get().len();
+                lines.push(message.line);
+                messages.push(input(name, index, message));
+                if bytes < BATCH_BYTES && messages.len() < BATCH_MESSAGES {
+                    continue;
+                }
+            }
+            Step::Rewind(_) | Step::Compacted(_) | Step::Removed { .. } => {}
+        }
+        if !messages.is_empty() {
+            calls.push(Call::Append {
+                lines: std::mem::take(&mut lines),
+                messages: std::mem::take(&mut messages),
+            });
+            bytes = 0;
+        }
+        match step {
+            Step::Message(_) => {}
+            Step::Rewind(to) => calls.push(Call::Rewind(*to)),
+            Step::Compacted(compaction) => {
+                let summary = input(name, index, &compaction.summary);
+                calls.push(Call::Change(Change::compacted(compaction, summary)));
+            }
+            Step::Removed { line, messages } => {
+                calls.push(Call::Change(Change::removed(*line, messages)));
+            }
+        }
+    }
+    if !messages.is_empty() {
+        calls.push(Call::Append { lines, messages });
+    }
+    calls
+}
+
+fn pairs(attributes: &Attributes) -> HashMap<String, String> {
+    let pair = |(name, value): &(Box<str>, Box<str>)| (name.to_string(), value.to_string());
+    attributes.iter().map(pair).collect()
+}
+
+fn input(name: &str, index: usize, message: &ImportedMessage<'_>) -> MessageInput {
+    if let Some(whole) = &message.whole {
+        return convert::message_input(whole).0;
+    }
+    // A message without an id gets one that is the same each time its file is imported.
+    let id = message.id.unwrap_or_else(|| {
+        let digest = Digest::of_bytes(format!("{name}\0{index}").as_bytes());
+        MessageId::new(Builder::from_custom_bytes(*digest.as_bytes()).into_uuid())
+    });
+    let format = match message.provider {
+        Provider::Anthropic | Provider::Bedrock => Format::AnthropicMessages,
+        Provider::OpenAi => Format::OpenaiChat,
+    };
+    MessageInput {
+        id: id.to_string(),
+        content: Some(message_input::Content::Payload(Payload {
+            format: format.into(),
+            json: message.payload.get().to_owned().into(),
+        })),
+        metadata: Some(MessageMetadata {
+            parent_id: message.parent.map(|id| id.to_string()).unwrap_or_default(),
+            create_time: message.at.map(time),
+            meta: message.meta,
+            transcript_only: message.transcript_only,
+            attributes: pairs(&message.attributes),
+            ..MessageMetadata::default()
+        }),
+    }
+}
+
+fn time(at: Timestamp) -> prost_types::Timestamp {
+    let millis = at.as_millis();
+    prost_types::Timestamp {
+        seconds: millis.div_euclid(1_000),
+        nanos: i32::try_from(millis.rem_euclid(1_000) * 1_000_000).unwrap_or_default(),
+    }
+}
+
+/// Makes the calls.
+pub(super) async fn run(mut clients: Clients, plan: Plan) -> FileReport {
+    let mut report = plan.report;
+    for session in plan.sessions {
+        let mut session_report = SessionReport::new(&session.parent, &session.id);
+        let (defects, is_whole) = (&mut report.defects, plan.is_whole);
+        // Holding a whole batch, it does not belong on the stack.
+        let outcome = Box::pin(bring(
+            &mut clients,
+            session,
+            &mut session_report,
+            (is_whole, defects),
+        ));
+        if let Err(failure) = outcome.await {
+            report.failure = Some(failure);
+        } else if session_report.is_empty() && !report.defects.is_empty() {
+            let first = report.defects.first().map_or("", String::as_str);
+            report.failure = Some(format!(
+                "none of its messages was accepted: is --format right? The first refusal: {first}"
+            ));
+        }
+        report.sessions.push(session_report);
+        if report.failure.is_some() {
+            break;
+        }
+    }
+    report
+}
+
+/// Brings a session in; says why the rest was given up.
+async fn bring(
+    clients: &mut Clients,
+    plan: SessionPlan,
+    report: &mut SessionReport,
+    (is_whole, defects): (bool, &mut Vec<String>),
+) -> Result<(), String> {
+    let create = CreateSessionRequest {
+        parent: plan.parent,
+        session_id: plan.id,
+        session: Some(plan.about),
+        ..CreateSessionRequest::default()
+    };
+    let is_new = match Box::pin(clients.sessions.create_session(create)).await {
+        Ok(_) => true,
+        Err(status) if status.code() == Code::AlreadyExists => false,
+        Err(status) => return Err(said(&status).to_string()),
+    };
+    let made = make(clients, plan.calls, report, (is_whole, defects)).await;
+    let Err(failure) = made else {
+        return Ok(());
+    };
+    if is_whole {
+        return Err(whole::undo(clients, &report.name, is_new, &failure).await);
+    }
+    Err(failure)
+}
+
+async fn make(
+    clients: &mut Clients,
+    calls: Vec<Call>,
+    report: &mut SessionReport,
+    (is_whole, defects): (bool, &mut Vec<String>),
+) -> Result<(), String> {
+    let told = |status: Status| said(&status).to_string();
+    let first = calls.iter().find_map(|call| match call {
+        Call::Append { messages, .. } => Some(messages.first()?.id.clone()),
+        Call::Rewind(_) | Call::Change(_) => None,
+    });
+    let first = first.unwrap_or_default();
+    for call in calls {
+        match call {
+            Call::Append { lines, messages } if is_whole => {
+                let sent = send(clients, messages, report).await;
+                sent.map_err(|status| whole::refusal(&lines, &status))?;
+            }
+            Call::Append { lines, messages } => {
+                let appended = append(clients, lines, messages, report, defects).await;
+                appended.map_err(told)?;
+            }
+            Call::Rewind(to) => rewind(clients, (to, &first), report).await.map_err(told)?,
+            Call::Change(change) => {
+                defects.extend(change.run(clients, report).await.map_err(told)?);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Appends a batch. When a message in it is refused, the others still come in, one by one.
+async fn append(
+    clients: &mut Clients,
+    lines: Vec<usize>,
+    messages: Vec<MessageInput>,
+    report: &mut SessionReport,
+    defects: &mut Vec<String>,
+) -> Result<(), Status> {
+    match send(clients, messages.clone(), report).await {
+        Ok(()) => return Ok(()),
+        Err(status) if is_refusal(&status) => {}
+        Err(status) => return Err(status),
+    }
+    for (line, message) in lines.into_iter().zip(messages) {
+        match send(clients, vec![message], report).await {
+            Ok(()) => {}
+            Err(status) if is_refusal(&status) => {
+                defects.push(format!("line {line}: {}", said(&status)));
+            }
+            Err(status) => return Err(status),
+        }
+    }
+    Ok(())
+}
+
+/// Whether the server refuses what it was given, so that giving it again is of no use.
+pub(super) fn is_refusal(status: &Status) -> bool {
+    matches!(
+        status.code(),
+        Code::InvalidArgument | Code::AlreadyExists | Code::NotFound
+    )
+}
+
+async fn send(
+    clients: &mut Clients,
+    messages: Vec<MessageInput>,
+    report: &mut SessionReport,
+) -> Result<(), Status> {
+    let request = AppendMessagesRequest {
+        session: report.name.clone(),
+        messages,
+        ..AppendMessagesRequest::default()
+    };
+    let response = clients.context.append_messages(request).await?.into_inner();
+    report.count(&response.append.unwrap_or_default());
+    Ok(())
+}
+
+/// Leaves what came after a message; everything since the first one, when there is none.
+async fn rewind(
+    clients: &mut Clients,
+    (to, first): (Option<MessageId>, &str),
+    report: &mut SessionReport,
+) -> Result<(), Status> {
+    use rewind_session_request::TargetMessage::{BeforeMessageId, ToMessageId};
+    let (id, target) = match to {
+        Some(to) => (to.to_string(), ToMessageId(to.to_string())),
+        None => ("start".to_owned(), BeforeMessageId(first.to_owned())),
+    };
+    let request = RewindSessionRequest {
+        session: report.name.clone(),
+        // A second import must not rewind what a first one has brought in since.
+        request_id: format!("import-rewind-{id}"),
+        target_message: Some(target),
+        ..RewindSessionRequest::default()
+    };
+    match clients.context.rewind_session(request).await {
+        Ok(_) => {
+            report.rewinds += 1;
+            Ok(())
+        }
+        Err(status) if status.code() == Code::FailedPrecondition => Ok(()),
+        // Without its first message nothing was brought in that could be left.
+        Err(status) if to.is_none() && status.code() == Code::NotFound => Ok(()),
+        Err(status) => Err(status),
+    }
+}

@@ -1,0 +1,118 @@
+//! Replays files under policies, side by side.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use palimpsest_core::import;
+use palimpsest_core::policy::{Policy, Thresholds, WindowHint};
+use palimpsest_core::replay::{Measured, Tape, measure};
+
+use super::Choice;
+use crate::each_file::{each_file, name};
+use crate::files::Format;
+
+/// What came of all files.
+#[derive(Debug)]
+pub(super) struct Replayed {
+    /// The names of the policies, in the order in which all numbers are.
+    pub(super) policies: Vec<String>,
+    /// The window of each policy and where a compaction is due in it, in tokens.
+    pub(super) thresholds: Vec<Thresholds>,
+    pub(super) files: Vec<FileReplayed>,
+    /// The sums over all files, by policy.
+    pub(super) totals: Vec<Measured>,
+}
+
+/// What came of one file.
+#[derive(Debug)]
+pub(super) struct FileReplayed {
+    pub(super) file: String,
+    /// The sums over its sessions, by policy.
+    pub(super) measured: Vec<Measured>,
+    /// What could not be read.
+    pub(super) unreadable: Vec<String>,
+    /// The reason why nothing of it is of the format.
+    pub(super) unrecognised: Option<String>,
+    /// Its longest session: the tokens of each request, by policy.
+    pub(super) longest: Vec<Vec<u64>>,
+    /// And the requests that came after compactions, counted from 0.
+    pub(super) compacted_at: Vec<Vec<usize>>,
+}
+
+impl Replayed {
+    pub(super) fn sessions(&self) -> usize {
+        self.totals.first().map_or(0, |total| total.sessions)
+    }
+}
+
+impl FileReplayed {
+    /// How many requests its longest session has.
+    pub(super) fn requests(&self) -> usize {
+        self.longest.iter().map(Vec::len).max().unwrap_or(0)
+    }
+}
+
+/// Replays all files under all policies.
+pub(super) fn replay(
+    files: &[PathBuf],
+    format: Format,
+    choices: &[Choice],
+) -> anyhow::Result<Replayed> {
+    let policies: Vec<Arc<Policy>> = choices
+        .iter()
+        .map(|choice| Arc::clone(&choice.policy))
+        .collect();
+    let files = each_file(files, |file| replay_file(file, format, &policies))?;
+    let mut totals = vec![Measured::default(); choices.len()];
+    for file in &files {
+        for (total, measured) in totals.iter_mut().zip(&file.measured) {
+            total.add(measured);
+        }
+    }
+    Ok(Replayed {
+        policies: choices.iter().map(|choice| choice.name.clone()).collect(),
+        thresholds: policies
+            .iter()
+            .map(|policy| policy.thresholds(WindowHint::default()))
+            .collect(),
+        files,
+        totals,
+    })
+}
+
+fn replay_file(
+    file: &Path,
+    format: Format,
+    policies: &[Arc<Policy>],
+) -> anyhow::Result<FileReplayed> {
+    let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let imported = import::read(format.into(), &text);
+    let mut replayed = FileReplayed {
+        file: name(file),
+        measured: vec![Measured::default(); policies.len()],
+        unreadable: imported.defects.iter().map(ToString::to_string).collect(),
+        unrecognised: imported.unrecognised.clone(),
+        longest: Vec::new(),
+        compacted_at: Vec::new(),
+    };
+    for session in &imported.sessions {
+        let tape = Tape::new(session);
+        let of_session = policies
+            .iter()
+            .map(|policy| measure(&tape, format.provider(), policy));
+        let of_session: Vec<Measured> = of_session.collect();
+        for (sum, measured) in replayed.measured.iter_mut().zip(&of_session) {
+            sum.add(measured);
+        }
+        let curves = of_session
+            .into_iter()
+            .map(|one| (one.curve, one.compacted_at));
+        let (curves, compacted_at): (Vec<_>, Vec<_>) = curves.unzip();
+        if curves.iter().map(Vec::len).max().unwrap_or(0) > replayed.requests() {
+            replayed.longest = curves;
+            replayed.compacted_at = compacted_at;
+        }
+    }
+    Ok(replayed)
+}

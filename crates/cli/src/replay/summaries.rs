@@ -1,0 +1,29 @@
+//! The summaries of a replay's compactions, to be read by people.
+
+use std::fmt::Write as _;
+
+use super::run::Replayed;
+use crate::output::number;
+
+/// All of them, as one document.
+pub(super) fn write(replayed: &Replayed) -> String {
+    let mut out = String::new();
+    for file in &replayed.files {
+        for (policy, measured) in replayed.policies.iter().zip(&file.measured) {
+            for (at, compaction) in (1..).zip(&measured.compactions) {
+                // Writing to a string cannot fail.
+                let _ = write!(
+                    out,
+                    "<!-- {}, {policy}, compaction {at} ({}) before line {}: {} tokens became {} -->\n\n{}\n\n",
+                    file.file,
+                    compaction.means(),
+                    compaction.line,
+                    number(compaction.before_tokens),
+                    number(compaction.after_tokens),
+                    compaction.summary,
+                );
+            }
+        }
+    }
+    out
+}

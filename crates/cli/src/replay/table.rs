@@ -1,0 +1,179 @@
+//! The numbers of a replay for people: a row for each number, a column for each policy.
+
+use std::collections::BTreeSet;
+
+use palimpsest_core::policy::Prices;
+use palimpsest_core::replay::{Compaction, Measured, ProbeKind, Share};
+
+use super::report::relative_cost;
+use super::run::Replayed;
+use crate::output::{align_right, number, print, print_line, table};
+
+/// How much of each kind of problem is shown.
+const MAX_SHOWN: usize = 20;
+
+pub(super) fn show(replayed: &Replayed) -> anyhow::Result<()> {
+    let mut header = vec![""];
+    header.extend(replayed.policies.iter().map(String::as_str));
+    let mut table = table(&header);
+    let totals = &replayed.totals;
+    let mut row = |name: &str, value: &dyn Fn(&Measured) -> String| {
+        let mut cells = vec![name.to_owned()];
+        cells.extend(totals.iter().map(value));
+        table.add_row(cells);
+    };
+    let count = |n: usize| number(n as u64);
+    row("sessions", &|m| count(m.sessions));
+    row("prepares", &|m| count(m.prepares));
+    row("view changes", &|m| count(m.changes.values().sum()));
+    for trigger in triggers(totals) {
+        row(&format!("  {trigger}"), &|m| {
+            count(m.changes.get(trigger).copied().unwrap_or(0))
+        });
+    }
+    row("results stored", &|m| count(m.stored));
+    row("results cleared", &|m| count(m.cleared));
+    row("messages folded", &|m| count(m.folded));
+    let compacted = |m: &Measured| !m.compactions.is_empty();
+    if totals.iter().any(compacted) {
+        rows_of_compactions(totals, &mut row);
+    }
+    row("invalid views", &|m| count(m.invalid.len()));
+    row("prefix violations", &|m| count(m.prefix_breaks.len()));
+    row("delta violations", &|m| count(m.delta_breaks.len()));
+    row("tokens sent", &|m| number(m.split.total()));
+    row("  read from the cache", &|m| number(m.split.cache_read));
+    row("  written to the cache", &|m| number(m.split.cache_write));
+    row("  uncached", &|m| number(m.split.uncached));
+    let prices = Prices::default();
+    row("cost, in uncached tokens", &|m| {
+        number(m.split.cost_milli(&prices) / 1_000)
+    });
+    row(
+        "  compared with none",
+        &|m| match relative_cost(m, totals) {
+            Some(share) => format!("{:.1} %", share * 100.0),
+            None => "–".to_owned(),
+        },
+    );
+    row("largest view, in tokens", &|m| number(m.largest_view));
+    row("probes visible", &|m| count(m.retained().visible));
+    row("  recoverable", &|m| count(m.retained().recoverable));
+    row("  lost", &|m| count(m.retained().lost));
+    align_right(&mut table, &(1..header.len()).collect::<Vec<_>>());
+    print(&format!("{table}\n"))?;
+    show_problems(replayed)
+}
+
+/// What compactions made of the views, and what of the facts in what left their summaries tell.
+fn rows_of_compactions(
+    totals: &[Measured],
+    row: &mut impl FnMut(&str, &dyn Fn(&Measured) -> String),
+) {
+    let sum = |m: &Measured, of: fn(&Compaction) -> u64| {
+        number(m.compactions.iter().map(of).sum::<u64>())
+    };
+    row("compactions", &|m| number(m.compactions.len() as u64));
+    for means in Compaction::MEANS {
+        row(&format!("  {means}"), &|m| {
+            let all = m.compactions.iter();
+            number(all.filter(|it| it.means() == means).count() as u64)
+        });
+    }
+    row("  tokens before", &|m| sum(m, |it| it.before_tokens));
+    row("  tokens after", &|m| sum(m, |it| it.after_tokens));
+    let kinds: BTreeSet<ProbeKind> = totals
+        .iter()
+        .flat_map(|total| total.survived().0.into_keys())
+        .collect();
+    for kind in kinds {
+        row(&format!("  told: {}", kind.name()), &|m| {
+            share(m.survived().0.get(&kind).copied().unwrap_or_default())
+        });
+    }
+    row("  told: commands, word for word", &|m| {
+        let share = m.survived().0.get(&ProbeKind::Command).copied();
+        exact(share.unwrap_or_default())
+    });
+    row("  told, without errors", &|m| {
+        share(m.survived().together())
+    });
+}
+
+fn exact(share: Share) -> String {
+    self::share(Share {
+        told: share.exact,
+        ..share
+    })
+}
+
+/// `8 of 10 (80 %)`.
+fn share(share: Share) -> String {
+    match (share.told * 100).checked_div(share.all) {
+        None => "–".to_owned(),
+        Some(percent) => {
+            let (told, all) = (number(share.told as u64), number(share.all as u64));
+            format!("{told} of {all} ({percent} %)")
+        }
+    }
+}
+
+/// What changed views under any policy.
+fn triggers(totals: &[Measured]) -> BTreeSet<&'static str> {
+    let all = totals.iter().flat_map(|total| total.changes.keys());
+    all.copied().collect()
+}
+
+/// What did not hold and what could not be read, never what it said.
+fn show_problems(replayed: &Replayed) -> anyhow::Result<()> {
+    for file in &replayed.files {
+        let name = &file.file;
+        if let Some(what) = &file.unrecognised {
+            print_line(&format!("  UNRECOGNISED: {name} {what}"))?;
+            continue;
+        }
+        for defect in file.unreadable.iter().take(MAX_SHOWN) {
+            print_line(&format!("  unreadable: {name} {defect}"))?;
+        }
+        for (policy, measured) in replayed.policies.iter().zip(&file.measured) {
+            for line in problems(measured) {
+                print_line(&format!("  {policy}: {name} {line}"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn problems(measured: &Measured) -> Vec<String> {
+    let refused = measured
+        .defects
+        .iter()
+        .map(|defect| format!("refused: {defect}"));
+    let invalid = measured
+        .invalid
+        .iter()
+        .map(|(line, violation)| format!("INVALID: line {line}: {violation}"));
+    let prefix = measured
+        .prefix_breaks
+        .iter()
+        .map(|line| format!("PREFIX: line {line}: a view that was sent changed"));
+    let delta = measured
+        .delta_breaks
+        .iter()
+        .map(|line| format!("DELTA: line {line}: a caller has another view"));
+    let lost = measured.lost.iter().map(|lost| {
+        let (kind, line, block) = (lost.kind.name(), lost.line, lost.block);
+        format!("LOST: line {line}, block {block}: one of the {kind} cannot be found again")
+    });
+    let forgotten = measured.forgotten().map(|compaction| {
+        let line = compaction.line;
+        format!("FORGOTTEN: line {line}: what the user said last did not stay in the view")
+    });
+    let mut lines: Vec<String> = refused.take(MAX_SHOWN).collect();
+    lines.extend(invalid.take(MAX_SHOWN));
+    lines.extend(prefix.take(MAX_SHOWN));
+    lines.extend(delta.take(MAX_SHOWN));
+    lines.extend(lost.take(MAX_SHOWN));
+    lines.extend(forgotten.take(MAX_SHOWN));
+    lines
+}
