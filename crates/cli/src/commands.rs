@@ -1,8 +1,12 @@
-//! The command line: one file for each command.
+//! The command line: the list of commands, and the text of their errors.
 
 use clap::{Parser, Subcommand};
 
-use crate::{backup, compact_store, completions, config, demo, export, health, import, inspect, keys, migrate, replay, restore, retention, schema, serve, sessions, terminal, verify, verify_store, view, worker};
+use crate::{
+    backup, compact_store, completions, config, demo, export, health, import, inspect, keys,
+    migrate, replay, restore, retention, schema, serve, sessions, terminal, verify, verify_store,
+    view, worker,
+};
 
 /// Owns the context of LLM agents: messages go in over gRPC, the array to send comes out.
 #[derive(Debug, Parser)]

@@ -3,8 +3,8 @@
 use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
 
-use crate::Cli;
 use super::output::print_document;
+use crate::Cli;
 
 /// Print a script that teaches a shell to complete the commands and flags
 #[derive(Debug, Args)]

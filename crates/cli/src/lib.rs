@@ -1,5 +1,8 @@
-//! The commands that people type. Those that talk to a server know its contract alone; those that open a store stand beside
-//! the server; `serve` and `worker` run it.
+//! The commands of the `palimpsest` binary, one module each. `commands` holds the command line itself.
+//!
+//! This crate is the top: it may import every other crate, and none imports it. Commands that call a server use its
+//! public contract alone. Commands that open a store share code with the server. `serve` and `worker` run the server.
+//! Not here: the parts of a server (`palimpsest-server`).
 
 mod allocator;
 mod backup;

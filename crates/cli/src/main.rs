@@ -1,6 +1,5 @@
 //! The `palimpsest` binary: reads the command line, runs the command, says what went wrong.
 
-
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};

@@ -1,7 +1,7 @@
 //! The server: gRPC services around the core, with the settings, logs and errors that go with them.
 //!
 //! Nothing here decides what a context looks like; that is the core. Nothing here knows how an
-//! event is stored; that is the store. The binary in `main.rs` adds the command line.
+//! event is stored; that is the store. `palimpsest-cli` adds the command line, and is the binary.
 
 pub mod access;
 pub mod admin;

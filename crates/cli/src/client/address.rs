@@ -7,7 +7,7 @@ const PORT: u16 = 50051;
 
 /// The address of a server.
 #[derive(Debug, Clone)]
-pub(in crate) struct Address {
+pub(crate) struct Address {
     plain: String,
     /// The same address over TLS.
     tls: String,

@@ -47,7 +47,7 @@ pub(super) struct Security {
 
 /// Shows in each call who asks.
 #[derive(Debug, Clone, Default)]
-pub(in crate) struct Credential(Option<MetadataValue<Ascii>>);
+pub(crate) struct Credential(Option<MetadataValue<Ascii>>);
 
 impl Interceptor for Credential {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
