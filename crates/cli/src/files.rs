@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
-use palimpsest_core::import::{self, ImportFormat};
+use palimpsest_transcripts::import;
+use palimpsest_transcripts::import::ImportFormat;
 use palimpsest_core::view::Provider;
 
 /// Bytes of a file that tell whether it is text.

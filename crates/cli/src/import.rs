@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use futures::StreamExt as _;
 use indicatif::{ProgressBar, ProgressStyle};
-use palimpsest_core::import;
+use palimpsest_transcripts::import;
 
 use self::report::{FileReport, SessionReport};
 use super::client::{Remote, block_on};

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use palimpsest_core::import::{self, Imported};
-use palimpsest_core::replay::{Pace, Report, Tape, verify};
+use palimpsest_transcripts::import;
+use palimpsest_transcripts::import::Imported;
+use palimpsest_transcripts::replay::{Pace, Report, Tape, verify};
 use palimpsest_core::view::Provider;
 
 use super::each_file::{each_file, name};

@@ -20,10 +20,8 @@ pub mod event;
     reason = "for tests alone"
 )]
 pub mod histories;
-pub mod import;
 pub mod levels;
 pub mod reading;
-pub mod replay;
 pub mod session;
 pub mod session_summary;
 pub mod validate;

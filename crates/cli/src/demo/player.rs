@@ -3,7 +3,7 @@
 
 use anyhow::{bail, ensure};
 use bytes::Bytes;
-use palimpsest_core::replay::Split;
+use palimpsest_transcripts::replay::Split;
 use palimpsest_core::validate::{Parsed, validate_parsed};
 use palimpsest_core::view::{Provider as CheckedProvider, Target as CheckedTarget};
 use palimpsest_proto::context::v1::call_tool_request::Call as ToolCall;

@@ -2,7 +2,7 @@
 //! and messages that were removed.
 
 use palimpsest_core::ids::MessageId;
-use palimpsest_core::import::ImportedCompaction;
+use palimpsest_transcripts::import::ImportedCompaction;
 use palimpsest_proto::context::v1::{
     AdoptedCompaction, AppendMessagesRequest, AppendOutcome, MessageInput, SnipRequest, Trigger,
 };

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use palimpsest_core::event::Attributes;
 use palimpsest_core::ids::{MessageId, Timestamp};
-use palimpsest_core::import::{Imported, ImportedMessage, Step};
+use palimpsest_transcripts::import::{Imported, ImportedMessage, Step};
 use palimpsest_core::message::Digest;
 use palimpsest_core::view::Provider;
 use palimpsest_proto::context::v1::{

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use palimpsest_core::policy::{Overlay, Policy, Preset};
-use palimpsest_core::replay::{Measured, no_levels};
+use palimpsest_transcripts::replay::{Measured, no_levels};
 
 use self::run::{Replayed, replay};
 use super::files::{self, Format};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use palimpsest_core::policy::Prices;
-use palimpsest_core::replay::{Measured, Retained, Share};
+use palimpsest_transcripts::replay::{Measured, Retained, Share};
 use serde::Serialize;
 
 use super::run::Replayed;

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use palimpsest_core::import;
+use palimpsest_transcripts::import;
 use palimpsest_core::policy::{Policy, Thresholds, WindowHint};
-use palimpsest_core::replay::{Measured, Tape, measure};
+use palimpsest_transcripts::replay::{Measured, Tape, measure};
 
 use super::Choice;
 use crate::each_file::{each_file, name};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use palimpsest_core::policy::Prices;
-use palimpsest_core::replay::{Compaction, Measured, ProbeKind, Share};
+use palimpsest_transcripts::replay::{Compaction, Measured, ProbeKind, Share};
 
 use super::report::relative_cost;
 use super::run::Replayed;

@@ -470,7 +470,7 @@ fn rows(messages: impl Iterator<Item = Ordinal>) -> impl Iterator<Item = What> {
 
 /// The call that an id in the view leads to, and in how many calls of a tool: an id that the caller has
 /// used again is refused with its candidates, and then the right one is named by its key.
-pub(crate) fn resolve(calls: &Calls, id: &str) -> Option<(CallKey, u32)> {
+pub fn resolve(calls: &Calls, id: &str) -> Option<(CallKey, u32)> {
     if let Some(call) = calls.mapped(id) {
         return Some((call, 1));
     }

@@ -26,7 +26,7 @@ pub use etag::{Etag, Prefix};
 pub use layout::{Layout, lay_out};
 pub use piece::{DropReason, Form, MarkerReason, Piece, Repair, RepairKind, TextReason};
 pub(crate) use places::{at, messages_before, places_of};
-pub(crate) use seal::count;
+pub use seal::count;
 pub use seal::{Seal, Sealed};
 pub(crate) use tail::side;
 pub use tail::{Side, Tail};

@@ -207,6 +207,6 @@ fn pictures(pieces: &[Piece], transcript: &Transcript) -> usize {
 }
 
 /// Pieces are counted in 32 bits; a session would need 256 GiB of them to overflow that.
-pub(crate) fn count(len: usize) -> u32 {
+pub fn count(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }

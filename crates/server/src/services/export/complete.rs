@@ -1,7 +1,7 @@
 //! The format of exports that loses nothing: one object a line, between one that says what the file is and
 //! one that proves that nothing is missing. `palimpsest_core::import::palimpsest` reads it.
 
-use palimpsest_core::import::palimpsest::{VERSION, WHAT};
+use palimpsest_transcripts::import::palimpsest::{VERSION, WHAT};
 use palimpsest_core::message::{Message, Origin, Role};
 use palimpsest_core::session::Session;
 use palimpsest_core::view::WireBlock;

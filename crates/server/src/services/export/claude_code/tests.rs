@@ -3,7 +3,8 @@
 use palimpsest_core::codec;
 use palimpsest_core::event::Event;
 use palimpsest_core::histories::{World, operation};
-use palimpsest_core::import::{self, ImportFormat, ImportedMessage, Step};
+use palimpsest_transcripts::import;
+use palimpsest_transcripts::import::{ImportFormat, ImportedMessage, Step};
 use palimpsest_core::message::Digest;
 use palimpsest_core::view::Provider;
 use proptest::prelude::*;

@@ -11,14 +11,14 @@ use sha2::{Digest as _, Sha256};
 use super::driver::Driver;
 use super::facts::Needle;
 use super::probes::Home;
-use crate::ids::{CallKey, Ordinal, SpanKey};
-use crate::levels::recovery::resolve;
-use crate::levels::results::{file_content, file_of, is_json};
-use crate::message::{Block, Message, ToolResult};
-use crate::policy::ModelTool;
-use crate::reading;
-use crate::session::{Session, Standing};
-use crate::view::{Form, Piece, Target, WireBlock, WireMessage, WireResult, wire};
+use palimpsest_core::ids::{CallKey, Ordinal, SpanKey};
+use palimpsest_core::levels::recovery::resolve;
+use palimpsest_core::levels::results::{file_content, file_of, is_json};
+use palimpsest_core::message::{Block, Message, ToolResult};
+use palimpsest_core::policy::ModelTool;
+use palimpsest_core::reading;
+use palimpsest_core::session::{Session, Standing};
+use palimpsest_core::view::{Form, Piece, Target, WireBlock, WireMessage, WireResult, wire};
 
 /// More calls of tools than these are no way back.
 const MAX_TOOL_CALLS: u32 = 2;

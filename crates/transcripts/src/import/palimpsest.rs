@@ -15,12 +15,12 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::{Defect, Imported, ImportedCompaction, ImportedMessage, ImportedSession, Step, lines};
-use crate::codec;
-use crate::event::Attributes;
-use crate::ids::{MessageId, Timestamp};
-use crate::json::{Extra, Fields, JsonError};
-use crate::message::{Kind, Message, Origin, Role, Usage};
-use crate::view::Provider;
+use palimpsest_core::codec;
+use palimpsest_core::event::Attributes;
+use palimpsest_core::ids::{MessageId, Timestamp};
+use palimpsest_core::json::{Extra, Fields, JsonError};
+use palimpsest_core::message::{Kind, Message, Origin, Role, Usage};
+use palimpsest_core::view::Provider;
 
 /// The version of the format.
 pub const VERSION: u32 = 1;

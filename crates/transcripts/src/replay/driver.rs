@@ -7,20 +7,17 @@ use super::caller::{Caller, Look};
 use super::compact::Compaction;
 use super::tape::{Tape, TapeStep};
 use super::verify::Pace;
-use crate::command::{
-    Append, Clear, Clearing, Collapse, Collapsing, Command, Context, Create, Decision, Rejection,
-    Restore, Rewind, Serve, Stage, create, decide,
-};
-use crate::event::{ClearMode, Event, Recorded};
-use crate::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
+use palimpsest_core::command::{Append, Clear, Clearing, Collapse, Collapsing, Command, Context, Create, Decision, Rejection, Restore, Rewind, Serve, Stage, create, decide};
+use palimpsest_core::event::{ClearMode, Event, Recorded};
+use palimpsest_core::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
 use crate::import::Defect;
-use crate::levels::collapse::{choose, is_due};
-use crate::limits::Limits;
-use crate::message::{Message, Role, Usage};
-use crate::policy::Policy;
-use crate::session::{Session, Standing, Strategy};
-use crate::tokens::Calibration;
-use crate::view::{Provider, Target};
+use palimpsest_core::levels::collapse::{choose, is_due};
+use palimpsest_core::limits::Limits;
+use palimpsest_core::message::{Message, Role, Usage};
+use palimpsest_core::policy::Policy;
+use palimpsest_core::session::{Session, Standing, Strategy};
+use palimpsest_core::tokens::Calibration;
+use palimpsest_core::view::{Provider, Target};
 
 /// How a session is driven.
 pub(super) struct Setup {

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{Defect, Imported, ImportedMessage, ImportedSession, Step, lines};
-use crate::view::Provider;
+use palimpsest_core::view::Provider;
 
 /// Where programs put the array.
 #[derive(Deserialize)]

@@ -15,9 +15,9 @@ use serde_json::value::RawValue;
 
 use super::boundaries::{FOLDED, Folded, Mark, OfView};
 use super::{Defect, Imported, ImportedCompaction, ImportedMessage, ImportedSession, Step, lines};
-use crate::event::Attributes;
-use crate::ids::{MessageId, Timestamp};
-use crate::view::Provider;
+use palimpsest_core::event::Attributes;
+use palimpsest_core::ids::{MessageId, Timestamp};
+use palimpsest_core::view::Provider;
 
 /// What stands at the beginning of text that no human wrote, though the user says it.
 const MACHINE_WORDS: [&str; 9] = [

@@ -17,11 +17,12 @@ use serde_json::value::RawValue;
 
 pub use self::recognise::binary;
 
-use crate::codec::{self, CodecError};
-use crate::event::Attributes;
-use crate::ids::{MessageId, Timestamp};
-use crate::message::Message;
-use crate::view::Provider;
+use palimpsest_core::codec;
+use palimpsest_core::codec::CodecError;
+use palimpsest_core::event::Attributes;
+use palimpsest_core::ids::{MessageId, Timestamp};
+use palimpsest_core::message::Message;
+use palimpsest_core::view::Provider;
 
 /// A program's way to write transcripts down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,7 +159,7 @@ impl ImportedMessage<'_> {
         let Some(mut message) = messages.pop().filter(|_| messages.is_empty()) else {
             return Err(CodecError {
                 path: String::new(),
-                error: crate::json::JsonError::Kind {
+                error: palimpsest_core::json::JsonError::Kind {
                     expected: "one message",
                 },
             });

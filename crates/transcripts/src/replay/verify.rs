@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::driver::{Driver, Setup, drive};
 use super::tape::Tape;
 use crate::import::Defect;
-use crate::policy::Policy;
-use crate::tokens::Calibration;
-use crate::validate::Violation;
-use crate::view::{Provider, RepairKind};
+use palimpsest_core::policy::Policy;
+use palimpsest_core::tokens::Calibration;
+use palimpsest_core::validate::Violation;
+use palimpsest_core::view::{Provider, RepairKind};
 
 /// How often the view is prepared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

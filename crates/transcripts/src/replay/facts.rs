@@ -8,9 +8,9 @@ use palimpsest_facts::user_words;
 use serde_json::value::RawValue;
 
 use super::probes::ProbeKind;
-use crate::json;
-use crate::message::{Block, Message, ResultContent, Role, ToolInput, ToolResult};
-use crate::view::{WireBlock, WireResult};
+use palimpsest_core::json;
+use palimpsest_core::message::{Block, Message, ResultContent, Role, ToolInput, ToolResult};
+use palimpsest_core::view::{WireBlock, WireResult};
 
 /// A longer sentence or line is looked for by its beginning.
 const MAX_CHARS: usize = 200;
@@ -157,9 +157,9 @@ fn inside(json: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::MessageId;
-    use crate::json::Extra;
-    use crate::message::ToolUse;
+    use palimpsest_core::ids::MessageId;
+    use palimpsest_core::json::Extra;
+    use palimpsest_core::message::ToolUse;
 
     #[track_caller]
     fn check(role: Role, block: Block, expected: &[(ProbeKind, &str)]) {

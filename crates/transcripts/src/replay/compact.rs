@@ -9,17 +9,14 @@ use uuid::Uuid;
 
 use super::driver::Driver;
 use super::survival::{Survival, survived};
-use crate::command::{
-    Command, CompactWithMemory, FailCompaction, FailMemory, FinishCompaction, Made, Scope,
-    StartCompaction, StartMemory, UpdateMemory, memory_due,
-};
-use crate::event::{Asked, Compacted, WhyFailed};
-use crate::ids::{MessageId, Ordinal};
-use crate::memory::Memory;
-use crate::message::{Block, Message, Usage};
-use crate::session::{Author, Strategy};
-use crate::session_summary::summary_of;
-use crate::view::{Form, Piece, WireBlock, wire};
+use palimpsest_core::command::{Command, CompactWithMemory, FailCompaction, FailMemory, FinishCompaction, Made, Scope, StartCompaction, StartMemory, UpdateMemory, memory_due};
+use palimpsest_core::event::{Asked, Compacted, WhyFailed};
+use palimpsest_core::ids::{MessageId, Ordinal};
+use palimpsest_core::memory::Memory;
+use palimpsest_core::message::{Block, Message, Usage};
+use palimpsest_core::session::{Author, Strategy};
+use palimpsest_core::session_summary::summary_of;
+use palimpsest_core::view::{Form, Piece, WireBlock, wire};
 
 /// How long a worker waits after an attempt that came to nothing.
 const RETRY_MS: u64 = 30_000;

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::ids::MessageId;
+use palimpsest_core::ids::MessageId;
 
 /// What a line may say about the view.
 #[derive(Deserialize)]

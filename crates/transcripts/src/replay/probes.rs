@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, HashMap};
 use super::driver::Driver;
 use super::facts::{Needle, facts};
 use super::recover::{Reach, Reader};
-use crate::ids::{Epoch, Ordinal};
-use crate::message::Message;
-use crate::session::{Session, Standing};
-use crate::view::{DropReason, Form, Piece};
+use palimpsest_core::ids::{Epoch, Ordinal};
+use palimpsest_core::message::Message;
+use palimpsest_core::session::{Session, Standing};
+use palimpsest_core::view::{DropReason, Form, Piece};
 
 /// What a probe is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -105,7 +105,7 @@ impl Probes {
     /// Takes in what came since, and looks for everything whose place may have changed.
     pub(super) fn follow(&mut self, driver: &Driver) {
         for (at, (_, message)) in driver.log.iter().enumerate().skip(self.taken) {
-            let ordinal = Ordinal::new(crate::view::count(at));
+            let ordinal = Ordinal::new(palimpsest_core::view::count(at));
             let entry = driver.session.transcript().get(ordinal);
             if entry.is_some_and(|entry| entry.standing == Standing::Visible) {
                 self.take(ordinal, message);

@@ -9,11 +9,11 @@ use uuid::Uuid;
 
 use super::driver::Driver;
 use super::tape::TapeCompaction;
-use crate::command::{Adopt, Append, Command, Snip};
-use crate::event::Asked;
-use crate::ids::MessageId;
-use crate::message::Message;
-use crate::session::Standing;
+use palimpsest_core::command::{Adopt, Append, Command, Snip};
+use palimpsest_core::event::Asked;
+use palimpsest_core::ids::MessageId;
+use palimpsest_core::message::Message;
+use palimpsest_core::session::Standing;
 
 impl Driver {
     /// A summary took the place of messages.

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::event::Asked;
-use crate::ids::MessageId;
+use palimpsest_core::event::Asked;
+use palimpsest_core::ids::MessageId;
 use crate::import::{Defect, ImportedCompaction, ImportedSession, Step};
-use crate::message::Message;
+use palimpsest_core::message::Message;
 
 /// What happened in a session, in order.
 #[derive(Debug)]

@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use palimpsest_core::ids::{Epoch, MessageId, Ordinal};
-use palimpsest_core::import::{self, ImportFormat, ImportedSession, Step};
+use palimpsest_transcripts::import;
+use palimpsest_transcripts::import::{ImportFormat, ImportedSession, Step};
 use palimpsest_core::json::Extra;
 use palimpsest_core::message::{Message, ResultContent, Role, ToolResult};
 use palimpsest_core::policy::{Policy, TokenEstimator};

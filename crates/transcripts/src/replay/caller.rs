@@ -9,14 +9,12 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::codec;
-use crate::message::Digest;
-use crate::session::{Session, View};
-use crate::tokens::{Calibration, Counter, MESSAGE_TOKENS};
-use crate::validate::{Parsed, Violation, validate_parsed};
-use crate::view::{
-    Etag, Provider, RepairKind, Target, WireBlock, WireMessage, WireResult, WireRole, wire_tokens,
-};
+use palimpsest_core::codec;
+use palimpsest_core::message::Digest;
+use palimpsest_core::session::{Session, View};
+use palimpsest_core::tokens::{Calibration, Counter, MESSAGE_TOKENS};
+use palimpsest_core::validate::{Parsed, Violation, validate_parsed};
+use palimpsest_core::view::{Etag, Provider, RepairKind, Target, WireBlock, WireMessage, WireResult, WireRole, wire_tokens};
 
 /// A block as it is shown: a number that stands for its role and its bytes.
 pub(super) type Shown = u32;
@@ -196,7 +194,7 @@ impl Book {
         }
         let mut bytes = vec![role];
         codec::write_block(provider, block, &mut bytes);
-        let next = crate::view::count(self.blocks.len());
+        let next = palimpsest_core::view::count(self.blocks.len());
         let known = *self
             .block_of
             .entry(Digest::of_bytes(&bytes))

@@ -1,8 +1,8 @@
 //! What a provider's prompt cache would make of a row of views.
 
 use super::caller::Shown;
-use crate::ids::Timestamp;
-use crate::policy::Prices;
+use palimpsest_core::ids::Timestamp;
+use palimpsest_core::policy::Prices;
 
 /// How long a provider keeps a prefix that nobody asks for: five minutes is the default, and each use
 /// begins them anew.

@@ -11,9 +11,9 @@ use super::survival::Survival;
 use super::tape::Tape;
 use super::verify::Pace;
 use crate::import::Defect;
-use crate::policy::Policy;
-use crate::validate::Violation;
-use crate::view::Provider;
+use palimpsest_core::policy::Policy;
+use palimpsest_core::validate::Violation;
+use palimpsest_core::view::Provider;
 
 /// What came of one session, or of several together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -10,13 +10,13 @@ use super::driver::{Driver, Setup, drive};
 use super::probes::ProbeKind;
 use super::tape::{Tape, TapeStep};
 use super::{Measured, Pace, Retained, measure, no_levels};
-use crate::codec;
-use crate::ids::{MessageId, Timestamp};
-use crate::json::Extra;
-use crate::message::{Block, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse};
-use crate::policy::{Percent, Policy, Preset};
-use crate::session::Strategy as Means;
-use crate::view::{Provider, flatten};
+use palimpsest_core::codec;
+use palimpsest_core::ids::{MessageId, Timestamp};
+use palimpsest_core::json::Extra;
+use palimpsest_core::message::{Block, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse};
+use palimpsest_core::policy::{Percent, Policy, Preset};
+use palimpsest_core::session::Strategy as Means;
+use palimpsest_core::view::{Provider, flatten};
 
 /// What happens in a tape.
 #[derive(Debug, Clone)]
@@ -204,7 +204,7 @@ proptest! {
             policy: Arc::new(policies().swap_remove(which)),
             pace: Pace::PerLine,
             levels: true,
-            calibration: crate::tokens::Calibration::default(),
+            calibration: palimpsest_core::tokens::Calibration::default(),
         };
         let mut bytes_of = HashMap::new();
         let mut number_of = HashMap::new();

@@ -31,7 +31,7 @@ pub use survival::{Share, Survival};
 pub use tape::Tape;
 pub use verify::{Pace, Report, name, verify};
 
-use crate::policy::Policy;
+use palimpsest_core::policy::Policy;
 
 /// A policy that leaves everything as it came: what others are compared with.
 pub fn no_levels() -> Policy {
