@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
-use palimpsest_transcripts::import;
-use palimpsest_transcripts::import::ImportFormat;
 use palimpsest_core::view::Provider;
+use palimpsest_transcripts::import::{self, ImportFormat};
 
 /// Bytes of a file that tell whether it is text.
 const HEAD: u64 = 8 * 1024;

@@ -4,10 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use palimpsest_transcripts::import;
-use palimpsest_transcripts::import::Imported;
-use palimpsest_transcripts::replay::{Pace, Report, Tape, verify};
 use palimpsest_core::view::Provider;
+use palimpsest_transcripts::import::{self, Imported};
+use palimpsest_transcripts::replay::{Pace, Report, Tape, verify};
 
 use super::each_file::{each_file, name};
 use super::files::{self, Format};

@@ -17,12 +17,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use palimpsest_core::ids::{Epoch, MessageId, Ordinal};
-use palimpsest_transcripts::import;
-use palimpsest_transcripts::import::{ImportFormat, ImportedSession, Step};
 use palimpsest_core::json::Extra;
 use palimpsest_core::message::{Message, ResultContent, Role, ToolResult};
 use palimpsest_core::policy::{Policy, TokenEstimator};
 use palimpsest_core::tokens::{Counter, Ledger};
+use palimpsest_transcripts::import::{self, ImportFormat, ImportedSession, Step};
 use uuid::Uuid;
 
 const ESTIMATORS: [(&str, TokenEstimator); 3] = [

@@ -1,5 +1,7 @@
-//! Transcripts of other programs and of this one: read, written, and replayed to measure what would have become of them.
-//! Not here: where the bytes come from and go to (`cli`, `engine`).
+//! Transcripts of other programs and of this one: `import` reads them, and `replay` measures the service on them.
+//!
+//! Pure, as the core is: no I/O, clock, randomness or environment. Imports `palimpsest-core` and `palimpsest-facts` of
+//! this workspace. Not here: the files that transcripts come from (`palimpsest-cli`).
 
 pub mod import;
 pub mod replay;

@@ -1,8 +1,8 @@
 //! Other programs' transcripts, and our own.
 
 use palimpsest_core::ids::MessageId;
-use palimpsest_transcripts::import::{ImportFormat, Step, read};
 use palimpsest_store::place::hex;
+use palimpsest_transcripts::import::{ImportFormat, Step, read};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 

@@ -15,12 +15,11 @@ use palimpsest_core::command::{
 };
 use palimpsest_core::event::Recorded;
 use palimpsest_core::ids::{MessageId, SessionKey, Timestamp};
-use palimpsest_transcripts::import;
-use palimpsest_transcripts::import::{ImportFormat, ImportedSession, Step};
 use palimpsest_core::limits::Limits;
-use palimpsest_transcripts::replay::no_levels;
 use palimpsest_core::session::Session;
 use palimpsest_core::view::Target;
+use palimpsest_transcripts::import::{self, ImportFormat, ImportedSession, Step};
+use palimpsest_transcripts::replay::no_levels;
 use serde_json::{Value, json};
 use uuid::Uuid;
 

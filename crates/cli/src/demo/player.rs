@@ -3,7 +3,6 @@
 
 use anyhow::{bail, ensure};
 use bytes::Bytes;
-use palimpsest_transcripts::replay::Split;
 use palimpsest_core::validate::{Parsed, validate_parsed};
 use palimpsest_core::view::{Provider as CheckedProvider, Target as CheckedTarget};
 use palimpsest_proto::context::v1::call_tool_request::Call as ToolCall;
@@ -14,6 +13,7 @@ use palimpsest_proto::context::v1::{
     PrepareContextRequest, PrepareContextResponse, PromptPrefix, Provider, RestoreContextRequest,
     Target,
 };
+use palimpsest_transcripts::replay::Split;
 use serde_json::{Value, json};
 use tonic::transport::Channel;
 

@@ -2,10 +2,10 @@
 //! and messages that were removed.
 
 use palimpsest_core::ids::MessageId;
-use palimpsest_transcripts::import::ImportedCompaction;
 use palimpsest_proto::context::v1::{
     AdoptedCompaction, AppendMessagesRequest, AppendOutcome, MessageInput, SnipRequest, Trigger,
 };
+use palimpsest_transcripts::import::ImportedCompaction;
 use tonic::{Code, Status};
 
 use super::report::SessionReport;

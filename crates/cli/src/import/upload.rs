@@ -5,7 +5,6 @@ use std::path::Path;
 
 use palimpsest_core::event::Attributes;
 use palimpsest_core::ids::{MessageId, Timestamp};
-use palimpsest_transcripts::import::{Imported, ImportedMessage, Step};
 use palimpsest_core::message::Digest;
 use palimpsest_core::view::Provider;
 use palimpsest_proto::context::v1::{
@@ -13,6 +12,7 @@ use palimpsest_proto::context::v1::{
     RewindSessionRequest, Session, message_input, rewind_session_request,
 };
 use palimpsest_server::convert;
+use palimpsest_transcripts::import::{Imported, ImportedMessage, Step};
 use tonic::{Code, Status};
 use uuid::Builder;
 

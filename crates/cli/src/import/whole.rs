@@ -1,9 +1,9 @@
 //! A file that is brought in whole or not at all: which of its lines was refused, and how what had begun is
 //! taken back.
 
-use palimpsest_transcripts::import::{Imported, Step};
 use palimpsest_proto::context::v1::DeleteSessionRequest;
 use palimpsest_server::convert;
+use palimpsest_transcripts::import::{Imported, Step};
 use tonic::Status;
 
 use crate::client::{Clients, said};

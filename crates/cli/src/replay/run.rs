@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use palimpsest_transcripts::import;
 use palimpsest_core::policy::{Policy, Thresholds, WindowHint};
+use palimpsest_transcripts::import;
 use palimpsest_transcripts::replay::{Measured, Tape, measure};
 
 use super::Choice;

@@ -468,8 +468,8 @@ fn rows(messages: impl Iterator<Item = Ordinal>) -> impl Iterator<Item = What> {
     rows.into_iter().map(What::Messages)
 }
 
-/// The call that an id in the view leads to, and in how many calls of a tool: an id that the caller has
-/// used again is refused with its candidates, and then the right one is named by its key.
+/// Returns the call that an id in the view leads to, and the number of calls of a tool that this takes: one, or two for
+/// an id that several calls share. The first is then rejected with its candidates, and the second names a key.
 pub fn resolve(calls: &Calls, id: &str) -> Option<(CallKey, u32)> {
     if let Some(call) = calls.mapped(id) {
         return Some((call, 1));

@@ -206,7 +206,7 @@ fn pictures(pieces: &[Piece], transcript: &Transcript) -> usize {
     pieces.iter().map(of_piece).sum::<usize>()
 }
 
-/// Pieces are counted in 32 bits; a session would need 256 GiB of them to overflow that.
+/// Returns a length as a count of pieces, in 32 bits. A session would need 256 GiB of pieces to exceed these.
 pub fn count(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }

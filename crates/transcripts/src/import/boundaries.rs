@@ -1,10 +1,9 @@
 //! What Claude Code writes into a transcript when its model's view changes: the marks of compactions in
 //! the forms of several versions, messages that were removed, and spans that were folded.
 
+use palimpsest_core::ids::MessageId;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-
-use palimpsest_core::ids::MessageId;
 
 /// What a line may say about the view.
 #[derive(Deserialize)]

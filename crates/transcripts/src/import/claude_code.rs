@@ -10,14 +10,14 @@ mod tests;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use palimpsest_core::event::Attributes;
+use palimpsest_core::ids::{MessageId, Timestamp};
+use palimpsest_core::view::Provider;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::boundaries::{FOLDED, Folded, Mark, OfView};
 use super::{Defect, Imported, ImportedCompaction, ImportedMessage, ImportedSession, Step, lines};
-use palimpsest_core::event::Attributes;
-use palimpsest_core::ids::{MessageId, Timestamp};
-use palimpsest_core::view::Provider;
 
 /// What stands at the beginning of text that no human wrote, though the user says it.
 const MACHINE_WORDS: [&str; 9] = [

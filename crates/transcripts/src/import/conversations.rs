@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
+use palimpsest_core::view::Provider;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{Defect, Imported, ImportedMessage, ImportedSession, Step, lines};
-use palimpsest_core::view::Provider;
 
 /// Where programs put the array.
 #[derive(Deserialize)]

@@ -10,17 +10,17 @@ mod tests;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
-use sha2::{Digest as _, Sha256};
-
-use super::{Defect, Imported, ImportedCompaction, ImportedMessage, ImportedSession, Step, lines};
 use palimpsest_core::codec;
 use palimpsest_core::event::Attributes;
 use palimpsest_core::ids::{MessageId, Timestamp};
 use palimpsest_core::json::{Extra, Fields, JsonError};
 use palimpsest_core::message::{Kind, Message, Origin, Role, Usage};
 use palimpsest_core::view::Provider;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+
+use super::{Defect, Imported, ImportedCompaction, ImportedMessage, ImportedSession, Step, lines};
 
 /// The version of the format.
 pub const VERSION: u32 = 1;

@@ -5,15 +5,15 @@
 
 use std::sync::Arc;
 
-use uuid::Uuid;
-
-use super::driver::Driver;
-use super::tape::TapeCompaction;
 use palimpsest_core::command::{Adopt, Append, Command, Snip};
 use palimpsest_core::event::Asked;
 use palimpsest_core::ids::MessageId;
 use palimpsest_core::message::Message;
 use palimpsest_core::session::Standing;
+use uuid::Uuid;
+
+use super::driver::Driver;
+use super::tape::TapeCompaction;
 
 impl Driver {
     /// A summary took the place of messages.

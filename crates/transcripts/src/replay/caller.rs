@@ -14,7 +14,9 @@ use palimpsest_core::message::Digest;
 use palimpsest_core::session::{Session, View};
 use palimpsest_core::tokens::{Calibration, Counter, MESSAGE_TOKENS};
 use palimpsest_core::validate::{Parsed, Violation, validate_parsed};
-use palimpsest_core::view::{Etag, Provider, RepairKind, Target, WireBlock, WireMessage, WireResult, WireRole, wire_tokens};
+use palimpsest_core::view::{
+    Etag, Provider, RepairKind, Target, WireBlock, WireMessage, WireResult, WireRole, wire_tokens,
+};
 
 /// A block as it is shown: a number that stands for its role and its bytes.
 pub(super) type Shown = u32;

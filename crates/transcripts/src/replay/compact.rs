@@ -3,13 +3,10 @@
 
 use std::sync::Arc;
 
-use palimpsest_facts::memory::update;
-use palimpsest_facts::{Facts, user_words};
-use uuid::Uuid;
-
-use super::driver::Driver;
-use super::survival::{Survival, survived};
-use palimpsest_core::command::{Command, CompactWithMemory, FailCompaction, FailMemory, FinishCompaction, Made, Scope, StartCompaction, StartMemory, UpdateMemory, memory_due};
+use palimpsest_core::command::{
+    Command, CompactWithMemory, FailCompaction, FailMemory, FinishCompaction, Made, Scope,
+    StartCompaction, StartMemory, UpdateMemory, memory_due,
+};
 use palimpsest_core::event::{Asked, Compacted, WhyFailed};
 use palimpsest_core::ids::{MessageId, Ordinal};
 use palimpsest_core::memory::Memory;
@@ -17,6 +14,12 @@ use palimpsest_core::message::{Block, Message, Usage};
 use palimpsest_core::session::{Author, Strategy};
 use palimpsest_core::session_summary::summary_of;
 use palimpsest_core::view::{Form, Piece, WireBlock, wire};
+use palimpsest_facts::memory::update;
+use palimpsest_facts::{Facts, user_words};
+use uuid::Uuid;
+
+use super::driver::Driver;
+use super::survival::{Survival, survived};
 
 /// How long a worker waits after an attempt that came to nothing.
 const RETRY_MS: u64 = 30_000;

@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::caller::{Caller, Look};
-use super::compact::Compaction;
-use super::tape::{Tape, TapeStep};
-use super::verify::Pace;
-use palimpsest_core::command::{Append, Clear, Clearing, Collapse, Collapsing, Command, Context, Create, Decision, Rejection, Restore, Rewind, Serve, Stage, create, decide};
+use palimpsest_core::command::{
+    Append, Clear, Clearing, Collapse, Collapsing, Command, Context, Create, Decision, Rejection,
+    Restore, Rewind, Serve, Stage, create, decide,
+};
 use palimpsest_core::event::{ClearMode, Event, Recorded};
 use palimpsest_core::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
-use crate::import::Defect;
 use palimpsest_core::levels::collapse::{choose, is_due};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Message, Role, Usage};
@@ -18,6 +16,12 @@ use palimpsest_core::policy::Policy;
 use palimpsest_core::session::{Session, Standing, Strategy};
 use palimpsest_core::tokens::Calibration;
 use palimpsest_core::view::{Provider, Target};
+
+use super::caller::{Caller, Look};
+use super::compact::Compaction;
+use super::tape::{Tape, TapeStep};
+use super::verify::Pace;
+use crate::import::Defect;
 
 /// How a session is driven.
 pub(super) struct Setup {

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use palimpsest_core::json;
+use palimpsest_core::message::{Block, Message, ResultContent, Role, ToolInput, ToolResult};
+use palimpsest_core::view::{WireBlock, WireResult};
 use palimpsest_facts::call::{COMMAND_FIELDS, PATH_FIELDS};
 use palimpsest_facts::user_words;
 use serde_json::value::RawValue;
 
 use super::probes::ProbeKind;
-use palimpsest_core::json;
-use palimpsest_core::message::{Block, Message, ResultContent, Role, ToolInput, ToolResult};
-use palimpsest_core::view::{WireBlock, WireResult};
 
 /// A longer sentence or line is looked for by its beginning.
 const MAX_CHARS: usize = 200;

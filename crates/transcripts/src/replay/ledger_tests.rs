@@ -4,6 +4,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use palimpsest_core::event::ChangeKind;
+use palimpsest_core::ids::Timestamp;
+use palimpsest_core::policy::{Millis, Policy};
+use palimpsest_core::tokens::Calibration;
+use palimpsest_core::view::Provider;
 use proptest::prelude::*;
 
 use super::caller::Shown;
@@ -11,11 +16,6 @@ use super::driver::{Driver, Setup, drive};
 use super::prefix_cache::{MIN_CACHEABLE_TOKENS, PrefixCache, TIME_TO_LIVE_MS};
 use super::tests::{Op, Writer, op, policies};
 use super::{Pace, Tape};
-use palimpsest_core::event::ChangeKind;
-use palimpsest_core::ids::Timestamp;
-use palimpsest_core::policy::{Millis, Policy};
-use palimpsest_core::tokens::Calibration;
-use palimpsest_core::view::Provider;
 
 /// What a message, a marker or a tag is estimated at in one way and not in the other.
 const ERROR_TOKENS: u64 = 12;

@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use palimpsest_core::policy::Policy;
+use palimpsest_core::validate::Violation;
+use palimpsest_core::view::Provider;
+
 use super::compact::Compaction;
 use super::driver::{Driver, REWOUND, Setup, calibration, drive};
 use super::prefix_cache::{PrefixCache, Split};
@@ -11,9 +15,6 @@ use super::survival::Survival;
 use super::tape::Tape;
 use super::verify::Pace;
 use crate::import::Defect;
-use palimpsest_core::policy::Policy;
-use palimpsest_core::validate::Violation;
-use palimpsest_core::view::Provider;
 
 /// What came of one session, or of several together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

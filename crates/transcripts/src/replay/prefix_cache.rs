@@ -1,8 +1,9 @@
 //! What a provider's prompt cache would make of a row of views.
 
-use super::caller::Shown;
 use palimpsest_core::ids::Timestamp;
 use palimpsest_core::policy::Prices;
+
+use super::caller::Shown;
 
 /// How long a provider keeps a prefix that nobody asks for: five minutes is the default, and each use
 /// begins them anew.

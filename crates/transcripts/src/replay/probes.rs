@@ -6,13 +6,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::driver::Driver;
-use super::facts::{Needle, facts};
-use super::recover::{Reach, Reader};
 use palimpsest_core::ids::{Epoch, Ordinal};
 use palimpsest_core::message::Message;
 use palimpsest_core::session::{Session, Standing};
 use palimpsest_core::view::{DropReason, Form, Piece};
+
+use super::driver::Driver;
+use super::facts::{Needle, facts};
+use super::recover::{Reach, Reader};
 
 /// What a probe is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

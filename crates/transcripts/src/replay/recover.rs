@@ -6,11 +6,6 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use sha2::{Digest as _, Sha256};
-
-use super::driver::Driver;
-use super::facts::Needle;
-use super::probes::Home;
 use palimpsest_core::ids::{CallKey, Ordinal, SpanKey};
 use palimpsest_core::levels::recovery::resolve;
 use palimpsest_core::levels::results::{file_content, file_of, is_json};
@@ -19,6 +14,11 @@ use palimpsest_core::policy::ModelTool;
 use palimpsest_core::reading;
 use palimpsest_core::session::{Session, Standing};
 use palimpsest_core::view::{Form, Piece, Target, WireBlock, WireMessage, WireResult, wire};
+use sha2::{Digest as _, Sha256};
+
+use super::driver::Driver;
+use super::facts::Needle;
+use super::probes::Home;
 
 /// More calls of tools than these are no way back.
 const MAX_TOOL_CALLS: u32 = 2;

@@ -8,11 +8,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use palimpsest_core::message::{Block, Message};
 use palimpsest_facts::{command_kind, told_command, told_root};
 
 use super::facts::facts;
 use super::probes::ProbeKind;
-use palimpsest_core::message::{Block, Message};
 
 /// How many facts there were, and how many are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

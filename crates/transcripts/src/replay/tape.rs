@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use palimpsest_core::event::Asked;
 use palimpsest_core::ids::MessageId;
-use crate::import::{Defect, ImportedCompaction, ImportedSession, Step};
 use palimpsest_core::message::Message;
+
+use crate::import::{Defect, ImportedCompaction, ImportedSession, Step};
 
 /// What happened in a session, in order.
 #[derive(Debug)]

@@ -4,19 +4,21 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use palimpsest_core::codec;
+use palimpsest_core::ids::{MessageId, Timestamp};
+use palimpsest_core::json::Extra;
+use palimpsest_core::message::{
+    Block, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse,
+};
+use palimpsest_core::policy::{Percent, Policy, Preset};
+use palimpsest_core::session::Strategy as Means;
+use palimpsest_core::view::{Provider, flatten};
 use proptest::prelude::*;
 
 use super::driver::{Driver, Setup, drive};
 use super::probes::ProbeKind;
 use super::tape::{Tape, TapeStep};
 use super::{Measured, Pace, Retained, measure, no_levels};
-use palimpsest_core::codec;
-use palimpsest_core::ids::{MessageId, Timestamp};
-use palimpsest_core::json::Extra;
-use palimpsest_core::message::{Block, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse};
-use palimpsest_core::policy::{Percent, Policy, Preset};
-use palimpsest_core::session::Strategy as Means;
-use palimpsest_core::view::{Provider, flatten};
 
 /// What happens in a tape.
 #[derive(Debug, Clone)]

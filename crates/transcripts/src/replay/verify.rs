@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::driver::{Driver, Setup, drive};
-use super::tape::Tape;
-use crate::import::Defect;
 use palimpsest_core::policy::Policy;
 use palimpsest_core::tokens::Calibration;
 use palimpsest_core::validate::Violation;
 use palimpsest_core::view::{Provider, RepairKind};
+
+use super::driver::{Driver, Setup, drive};
+use super::tape::Tape;
+use crate::import::Defect;
 
 /// How often the view is prepared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! The format of exports that loses nothing: one object a line, between one that says what the file is and
-//! one that proves that nothing is missing. `palimpsest_core::import::palimpsest` reads it.
+//! one that proves that nothing is missing. `palimpsest_transcripts::import::palimpsest` reads it.
 
-use palimpsest_transcripts::import::palimpsest::{VERSION, WHAT};
 use palimpsest_core::message::{Message, Origin, Role};
 use palimpsest_core::session::Session;
 use palimpsest_core::view::WireBlock;
 use palimpsest_store::place::hex;
+use palimpsest_transcripts::import::palimpsest::{VERSION, WHAT};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 

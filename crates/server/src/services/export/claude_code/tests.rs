@@ -3,10 +3,9 @@
 use palimpsest_core::codec;
 use palimpsest_core::event::Event;
 use palimpsest_core::histories::{World, operation};
-use palimpsest_transcripts::import;
-use palimpsest_transcripts::import::{ImportFormat, ImportedMessage, Step};
 use palimpsest_core::message::Digest;
 use palimpsest_core::view::Provider;
+use palimpsest_transcripts::import::{self, ImportFormat, ImportedMessage, Step};
 use proptest::prelude::*;
 use serde_json::Value;
 use uuid::Uuid;
