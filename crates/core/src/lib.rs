@@ -7,6 +7,9 @@
 //! command ──decide(session, command, context)──▶ events
 //! log ──fold──▶ Session ──view──▶ wire messages ──codec──▶ a provider's JSON
 //! ```
+//!
+//! Imports `palimpsest-facts` and `palimpsest-types` of this workspace, and re-exports the modules of the latter.
+//! Not here: transcripts of other programs (`palimpsest-transcripts`), and storage (`palimpsest-store`).
 
 pub mod codec;
 pub mod command;
