@@ -6,7 +6,9 @@
 pub mod access;
 pub mod admin;
 pub mod app;
+pub mod background;
 pub mod backup;
+pub mod call;
 pub mod clock;
 pub mod config;
 pub mod convert;

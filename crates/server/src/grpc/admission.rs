@@ -9,9 +9,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::budget::{Budget, Of, Parties, Party, Share};
-use super::deadline::Deadline;
 use super::pace::{Lane, Pace, Place, Refused};
 use crate::access::Pass;
+use crate::call::Deadline;
 use crate::config::GrpcConfig;
 use crate::errors::ServiceError;
 

@@ -1,49 +1,11 @@
-//! How long a call may take.
+//! The timeout that a caller asks for.
 
-use std::future::Future;
 use std::time::Duration;
 
 use http::HeaderMap;
-use tokio::time::Instant;
 
 /// The header in which a caller says how long it will wait.
 const HEADER: &str = "grpc-timeout";
-
-/// When the answer must have begun. Every request carries one among its extensions, for handlers
-/// that wait for something and would rather answer with what they have.
-#[derive(Debug, Clone, Copy)]
-pub struct Deadline(Instant);
-
-tokio::task_local! {
-    static CURRENT: Deadline;
-}
-
-impl Deadline {
-    /// The deadline of the call that the current task works on.
-    pub fn current() -> Option<Self> {
-        CURRENT.try_with(|deadline| *deadline).ok()
-    }
-
-    /// Runs a future as a part of the call with this deadline.
-    pub fn scope<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
-        CURRENT.scope(self, future)
-    }
-
-    /// A deadline `timeout` from now.
-    pub fn after(timeout: Duration) -> Self {
-        Self(Instant::now() + timeout)
-    }
-
-    /// How much time is left.
-    pub fn remaining(self) -> Duration {
-        self.0.saturating_duration_since(Instant::now())
-    }
-
-    /// The moment itself.
-    pub(crate) const fn instant(self) -> Instant {
-        self.0
-    }
-}
 
 /// What the caller asks for: a number of at most eight digits and a unit. What is malformed counts
 /// as not said.

@@ -41,14 +41,14 @@ use self::connection::Times;
 use crate::config::GrpcConfig;
 use crate::net::{Connections, Door};
 
+pub use crate::call::Deadline;
 pub use admission::{Admission, InFlight};
 pub use budget::Party;
-pub use deadline::Deadline;
 pub use edge::Edge;
 pub use gate::Gate;
 pub use health::{Health, LIVENESS, READINESS};
 pub use mutations::Mutations;
-pub use ticket::{Ticket, Turn};
+pub use ticket::Ticket;
 pub use tls::Tls;
 pub use trace::{TraceId, outgoing};
 

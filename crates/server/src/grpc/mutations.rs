@@ -1,20 +1,21 @@
 //! Changes that go on when their caller is gone.
 
 use std::future::Future;
+use std::ops::Deref;
 use std::panic;
 
 use futures::FutureExt as _;
-use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
-use super::deadline::Deadline;
 use super::ticket::Ticket;
 use super::trace::TraceId;
+use crate::background::Background;
+use crate::call::Deadline;
 
-/// The changes that are under way.
+/// The changes in flight, and the background tasks that they begin.
 #[derive(Debug, Clone, Default)]
 pub struct Mutations {
-    tasks: TaskTracker,
+    background: Background,
 }
 
 impl Mutations {
@@ -31,9 +32,11 @@ impl Mutations {
             None => change.right_future(),
         };
         let task = match (TraceId::current(), Deadline::current()) {
-            (Some(trace), Some(deadline)) => self.tasks.spawn(trace.scope(deadline.scope(change))),
-            (Some(trace), None) => self.tasks.spawn(trace.scope(change)),
-            (None, _) => self.tasks.spawn(change),
+            (Some(trace), Some(deadline)) => {
+                self.background.spawn(trace.scope(deadline.scope(change)))
+            }
+            (Some(trace), None) => self.background.spawn(trace.scope(change)),
+            (None, _) => self.background.spawn(change),
         };
         match task.await {
             Ok(outcome) => outcome,
@@ -44,21 +47,13 @@ impl Mutations {
             },
         }
     }
+}
 
-    /// Runs something that nobody waits for; a drain does.
-    pub fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn(work.in_current_span());
-    }
+impl Deref for Mutations {
+    type Target = Background;
 
-    /// How many are under way.
-    pub fn count(&self) -> usize {
-        self.tasks.len()
-    }
-
-    /// Waits until none is under way.
-    pub async fn finished(&self) {
-        self.tasks.close();
-        self.tasks.wait().await;
+    fn deref(&self) -> &Background {
+        &self.background
     }
 }
 

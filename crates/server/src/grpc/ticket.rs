@@ -12,9 +12,9 @@ use palimpsest_core::ids::{ProjectId, SessionKey};
 use super::span::CallSpan;
 
 use super::budget::Share;
-use super::deadline::Deadline;
 use super::pace::Place;
 use crate::access::Pass;
+use crate::call::{self, Caller, Deadline};
 use crate::errors::ServiceError;
 use crate::quotas::{Held, Need};
 
@@ -105,7 +105,7 @@ impl Ticket {
 
     /// Whether the caller's time is over.
     pub fn is_late(&self) -> bool {
-        self.0.deadline.is_some_and(|d| d.remaining().is_zero())
+        self.0.is_late()
     }
 
     /// Takes memory for the reply of the current call until the call is over: for what its handler holds of it while its
@@ -139,33 +139,59 @@ impl Ticket {
 
     /// Runs a future as a part of this call.
     pub(super) fn scope<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
-        CURRENT.scope(self, future)
+        let caller = Arc::clone(&self.0);
+        call::scope(caller, CURRENT.scope(self, future))
     }
 }
 
-/// The current call's turn to do something.
-#[derive(Debug)]
-pub struct Turn;
+impl Inner {
+    fn is_late(&self) -> bool {
+        self.deadline.is_some_and(|d| d.remaining().is_zero())
+    }
+}
 
-impl Turn {
-    /// Whether a change may begin: false when the call's time was over before it did anything. What has
-    /// begun goes on, because half of a change would be worse.
-    pub fn begins() -> bool {
-        let begins = |ticket: &Ticket| {
-            if !ticket.0.began.load(Ordering::Relaxed) && ticket.is_late() {
-                return false;
-            }
-            ticket.0.began.store(true, Ordering::Relaxed);
-            true
-        };
-        CURRENT.try_with(begins).unwrap_or(true)
+impl Caller for Inner {
+    fn begins(&self) -> bool {
+        if !self.began.load(Ordering::Relaxed) && self.is_late() {
+            return false;
+        }
+        self.began.store(true, Ordering::Relaxed);
+        true
     }
 
-    /// Waits for somebody else: a model, a hook, another call of the session. Meanwhile the call is not
-    /// one that is worked on, and neither is the time it takes a sign of load.
-    pub async fn wait<F: Future>(other: F) -> F::Output {
-        let ticket = Ticket::current();
-        let _paused = ticket.as_ref().and_then(Ticket::place).map(Place::pause);
-        other.await
+    fn pause(&self) -> bool {
+        self.place.get().is_some_and(Place::pause)
+    }
+
+    fn resume(&self) {
+        if let Some(place) = self.place.get() {
+            place.resume();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::call::Turn;
+
+    fn expired(began: bool) -> Ticket {
+        Ticket(Arc::new(Inner {
+            deadline: Some(Deadline::after(Duration::ZERO)),
+            began: AtomicBool::new(began),
+            ..Inner::default()
+        }))
+    }
+
+    #[tokio::test]
+    async fn an_expired_call_begins_no_change_and_goes_on_with_its_own() {
+        assert!(Turn::begins(), "work without a caller");
+        assert!(!expired(false).scope(async { Turn::begins() }).await);
+        assert!(expired(true).scope(async { Turn::begins() }).await);
+        // A call without a place waits all the same.
+        assert_eq!(expired(true).scope(Turn::wait(ready(7))).await, 7);
     }
 }

@@ -16,7 +16,8 @@ use palimpsest_proto::context::v1::{
 };
 use tonic::{Request, Response, Status, async_trait};
 
-use crate::grpc::{Deadline, Ticket};
+use crate::call::Deadline;
+use crate::grpc::Ticket;
 
 use super::{
     Service, append, commit, compact, memory, persist, prepare, reply, restore, results, rewind,

@@ -10,9 +10,9 @@ use tokio::time::Instant;
 
 use super::Service;
 use super::list::descendants;
+use crate::call::Deadline;
 use crate::convert;
 use crate::errors::ServiceError;
-use crate::grpc::Deadline;
 use crate::sessions::SessionsError;
 
 /// How long a call waits for the last byte to go when its deadline lets it.

@@ -20,9 +20,9 @@ use tonic::Status;
 use super::Service;
 use super::context::Replies;
 use super::messages::place;
+use crate::call::Turn;
 use crate::convert::{self, Cursor};
 use crate::errors::ServiceError;
-use crate::grpc::Turn;
 use crate::sessions::{Change, READ_BYTES, SessionsError};
 
 const DEFAULT_PAGE: u32 = 100;

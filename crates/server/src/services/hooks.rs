@@ -20,7 +20,8 @@ use tonic::{Code, Request, Response, Status};
 use tracing::{Instrument as _, field};
 
 use super::Service;
-use crate::grpc::{Deadline, TraceId, Turn, outgoing};
+use crate::call::{Deadline, Turn};
+use crate::grpc::{TraceId, outgoing};
 use crate::hooks::{Endpoint, cut, failed};
 use crate::telemetry::SPANS;
 

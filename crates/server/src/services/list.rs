@@ -12,9 +12,9 @@ use palimpsest_store::{Head, MAX_LIST};
 use tokio::time::sleep;
 
 use super::Service;
+use crate::call::{Deadline, Turn};
 use crate::convert::{self, Cursor};
 use crate::errors::ServiceError;
-use crate::grpc::{Deadline, Turn};
 
 const DEFAULT_PAGE: u32 = 50;
 

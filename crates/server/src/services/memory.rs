@@ -8,9 +8,9 @@ use palimpsest_proto::context::v1::{GetSessionMemoryRequest, GetSessionMemoryRes
 use tokio::time::{Instant, timeout_at};
 
 use super::Service;
+use crate::call::{Deadline, Turn};
 use crate::convert::{self, MemoryView};
 use crate::errors::ServiceError;
-use crate::grpc::{Deadline, Turn};
 
 /// The longest that a caller may wait.
 const MAX_WAIT: Duration = Duration::from_mins(1);

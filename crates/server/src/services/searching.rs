@@ -15,8 +15,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 use super::turns::FairTurns;
+use crate::call::Deadline;
 use crate::errors::ServiceError;
-use crate::grpc::Deadline;
 
 /// Bytes of a text that one step searches for the beginning of a match.
 const STEP_BYTES: usize = 256 * 1024;

@@ -13,7 +13,7 @@ use palimpsest_store::{Lease, Position, StoreError, Tombstone, crash_point, told
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{MAX_ATTEMPTS, Sessions, SessionsError};
-use crate::grpc::Turn;
+use crate::call::Turn;
 
 /// How often it is looked whether what stands in the way of a removal is gone.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);

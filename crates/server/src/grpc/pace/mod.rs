@@ -349,9 +349,9 @@ mod tests {
             pace.place(Lane::Change, "m", LONG).unwrap_err(),
             Refused::NoPlace
         );
-        let paused = places[0].pause();
+        assert!(places[0].pause());
         let other = pace.place(Lane::Change, "m", LONG).unwrap();
-        drop(paused);
+        places[0].resume();
         drop((other, places));
         assert_eq!(pace.changes.working.load(Relaxed), 0);
     }

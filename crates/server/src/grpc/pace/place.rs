@@ -39,16 +39,8 @@ impl Place {
         }
     }
 
-    /// Until the guard is dropped the call waits for somebody else.
-    pub(in crate::grpc) fn pause(&self) -> Paused<'_> {
-        Paused {
-            place: self,
-            was_working: self.stop(),
-        }
-    }
-
-    /// The call waits for somebody else. False when it did before.
-    fn stop(&self) -> bool {
+    /// Gives the place to other calls while this one waits. Returns false if it waits already.
+    pub(in crate::grpc) fn pause(&self) -> bool {
         let mut time = self.lock();
         let Ok(since) = time.since else {
             return false;
@@ -59,6 +51,12 @@ impl Place {
         drop(time);
         self.pace.leave(self.lane);
         true
+    }
+
+    /// Takes the place again after `pause`. The call was admitted before, so it does not wait for a place.
+    pub(in crate::grpc) fn resume(&self) {
+        self.lock().since = Ok(Instant::now());
+        self.pace.work(self.lane).working.fetch_add(1, SeqCst);
     }
 
     /// The call was answered: what it took says how busy the server is.
@@ -92,24 +90,6 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.finish();
-    }
-}
-
-/// A call that waits for somebody else.
-#[derive(Debug)]
-pub(in crate::grpc) struct Paused<'a> {
-    place: &'a Place,
-    was_working: bool,
-}
-
-impl Drop for Paused<'_> {
-    fn drop(&mut self) {
-        if self.was_working {
-            // It was taken on already: it need not find a place again.
-            self.place.lock().since = Ok(Instant::now());
-            let work = self.place.pace.work(self.place.lane);
-            work.working.fetch_add(1, SeqCst);
-        }
     }
 }
 

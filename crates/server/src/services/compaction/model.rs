@@ -19,7 +19,7 @@ use super::super::Service;
 use super::question::Question;
 use super::summarise::Summarised;
 use super::{Job, NO_USAGE, Wanted};
-use crate::grpc::{Deadline, Turn};
+use crate::call::{Deadline, Turn};
 use crate::summarizer::{Attempt, Models};
 
 /// So much of the time that a compaction has is kept for what follows the last answer, at most.

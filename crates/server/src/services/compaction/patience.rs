@@ -9,8 +9,8 @@ use palimpsest_core::session::Session;
 use tokio::time::{Instant, timeout_at};
 
 use super::super::Service;
+use crate::call::Turn;
 use crate::errors::ServiceError;
-use crate::grpc::Turn;
 
 /// How often it is looked whether the run counts as dead by now.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);

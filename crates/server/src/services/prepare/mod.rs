@@ -28,9 +28,9 @@ use super::fidelity::removed;
 use super::overflow::{Overflow, is_to_be_truncated};
 use super::overrides::Overrides;
 use super::{Service, etag, ledger, staging};
+use crate::call::Deadline;
 use crate::convert::{self, AskedBreakpoints, Form, PrefixTokens, PromptPrefix};
 use crate::errors::ServiceError;
-use crate::grpc::Deadline;
 use crate::sessions::{Missing, Outcome, Transaction};
 use crate::telemetry::SPANS;
 

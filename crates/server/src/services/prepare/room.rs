@@ -12,8 +12,8 @@ use super::super::Service;
 use super::super::compaction::{self, Ended};
 use super::super::overflow::{self, Overflow};
 use super::done::Done;
+use crate::call::{Deadline, Turn};
 use crate::errors::ServiceError;
-use crate::grpc::{Deadline, Turn};
 
 /// What is left of a call's time for the view itself, at least; of a short one a quarter.
 const TO_ANSWER: Duration = Duration::from_millis(500);

@@ -1,0 +1,141 @@
+//! The call that the current task works for, as far as the domain needs it: its deadline, and whether a change may
+//! still begin.
+//!
+//! Not here: transport. The edge sets both for the handler of a call (`grpc::edge`). A background task has neither.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+tokio::task_local! {
+    static DEADLINE: Deadline;
+    static CALLER: Arc<dyn Caller>;
+}
+
+/// The time by which the reply must have begun. Every request carries one among its extensions, for handlers
+/// that wait for something and would rather answer with what they have.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadline(Instant);
+
+impl Deadline {
+    /// The deadline of the call that the current task works on.
+    pub fn current() -> Option<Self> {
+        DEADLINE.try_with(|deadline| *deadline).ok()
+    }
+
+    /// Runs a future as a part of the call with this deadline.
+    pub fn scope<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
+        DEADLINE.scope(self, future)
+    }
+
+    /// A deadline `timeout` from now.
+    pub fn after(timeout: Duration) -> Self {
+        Self(Instant::now() + timeout)
+    }
+
+    /// The time that is left.
+    pub fn remaining(self) -> Duration {
+        self.0.saturating_duration_since(Instant::now())
+    }
+
+    /// The moment itself.
+    pub const fn instant(self) -> Instant {
+        self.0
+    }
+}
+
+/// The call that waits for the result.
+pub trait Caller: Send + Sync {
+    /// Returns true if a change may begin, and records that it has. Returns false when the call expired before it
+    /// changed anything.
+    fn begins(&self) -> bool;
+
+    /// Stops counting the call as worked on. Returns false if it is not counted, as within another pause.
+    fn pause(&self) -> bool;
+
+    /// Counts the call as worked on again, after a `pause` that returned true.
+    fn resume(&self);
+}
+
+/// Runs a future on behalf of a caller.
+pub fn scope<F: Future>(caller: Arc<dyn Caller>, future: F) -> impl Future<Output = F::Output> {
+    CALLER.scope(caller, future)
+}
+
+/// The current call's turn to do something.
+#[derive(Debug)]
+pub struct Turn;
+
+impl Turn {
+    /// Returns true if a change may begin. An expired call begins none. A call that has begun one goes on, because
+    /// half of a change would be worse. Work without a caller always begins.
+    pub fn begins() -> bool {
+        CALLER.try_with(|caller| caller.begins()).unwrap_or(true)
+    }
+
+    /// Waits for a model, a hook or another call of the session. Meanwhile the call does not count as worked on, and
+    /// the wait does not count as load.
+    pub async fn wait<F: Future>(other: F) -> F::Output {
+        let _paused = Paused::current();
+        other.await
+    }
+}
+
+/// A caller whose call is paused until this is dropped.
+struct Paused(Arc<dyn Caller>);
+
+impl Paused {
+    fn current() -> Option<Self> {
+        let caller = CALLER.try_with(Arc::clone).ok()?;
+        caller.pause().then(|| Self(caller))
+    }
+}
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        self.0.resume();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    use super::*;
+
+    /// A call that is worked on while the number is 1.
+    struct Counted(AtomicUsize);
+
+    impl Caller for Counted {
+        fn begins(&self) -> bool {
+            true
+        }
+
+        fn pause(&self) -> bool {
+            self.0.compare_exchange(1, 0, Relaxed, Relaxed).is_ok()
+        }
+
+        fn resume(&self) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_is_paused_while_it_waits_and_resumed_once() {
+        let call = Arc::new(Counted(AtomicUsize::new(1)));
+        let working = || call.0.load(Relaxed);
+        let waits = Turn::wait(Turn::wait(async { working() }));
+        assert_eq!(scope(Arc::clone(&call) as _, waits).await, 0);
+        assert_eq!(working(), 1);
+        let mut cancelled = Box::pin(scope(
+            Arc::clone(&call) as _,
+            Turn::wait(std::future::pending::<()>()),
+        ));
+        assert!(futures::poll!(&mut cancelled).is_pending());
+        assert_eq!(working(), 0);
+        drop(cancelled);
+        assert_eq!(working(), 1, "a wait that is cancelled ends too");
+    }
+}
