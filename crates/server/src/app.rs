@@ -51,7 +51,7 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
     let sessions = sessions
         .with_blobs(Arc::clone(&blobs))
         .with_quotas(Arc::clone(&quotas))
-        .with_metrics(metrics.clone())
+        .with_observer(Arc::new(metrics.clone()))
         .with_process(store::process_name());
     let sessions = Arc::new(sessions);
     metrics.watch_sessions(&sessions);

@@ -9,6 +9,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// The target of the spans that leave the process. Crates below name the text itself.
+pub const SPANS: &str = "palimpsest::span";
+
 tokio::task_local! {
     static DEADLINE: Deadline;
     static CALLER: Arc<dyn Caller>;

@@ -26,6 +26,7 @@ pub mod sessions;
 pub mod signals;
 pub mod store;
 pub mod summarizer;
+pub mod tally;
 pub mod telemetry;
 pub mod upkeep;
 

@@ -32,10 +32,10 @@ use tokio::runtime::RuntimeMetrics;
 use self::calls::Calls;
 pub(crate) use self::calls::{CallEnded, Method, code_name};
 use self::happened::Happened;
-pub(crate) use self::happened::Tally;
 use self::make::histogram;
 use self::others::Others;
 pub(crate) use self::sampler::Sampler;
+use crate::tally::{self, Tally};
 
 /// What the server measures.
 #[derive(Clone)]
@@ -135,11 +135,6 @@ impl Metrics {
         self.0.calls.ended(call);
     }
 
-    /// Events are durable.
-    pub(crate) fn committed(&self, tally: &Tally) {
-        self.0.happened.count(tally);
-    }
-
     /// A model was asked, retries included.
     pub(crate) fn asked_model(
         &self,
@@ -154,6 +149,12 @@ impl Metrics {
     /// A hook was called.
     pub(crate) fn called_hook(&self, hook: &'static str, outcome: &'static str, took: Duration) {
         self.0.others.hook(hook, outcome, took);
+    }
+}
+
+impl tally::Observer for Metrics {
+    fn committed(&self, tally: &Tally) {
+        self.0.happened.count(tally);
     }
 }
 

@@ -15,11 +15,11 @@ use palimpsest_proto::context::v1::{
 use super::Service;
 use super::adopt::Adopted;
 use crate::access::Right;
+use crate::call::SPANS;
 use crate::convert::{self, PrefixTokens};
 use crate::errors::ServiceError;
 use crate::grpc::Ticket;
 use crate::sessions::{Outcome, Transaction};
-use crate::telemetry::SPANS;
 
 /// What a call appends.
 #[derive(Debug, Clone)]

@@ -20,10 +20,9 @@ use tonic::{Code, Request, Response, Status};
 use tracing::{Instrument as _, field};
 
 use super::Service;
-use crate::call::{Deadline, Turn};
+use crate::call::{Deadline, SPANS, Turn};
 use crate::grpc::{TraceId, outgoing};
 use crate::hooks::{Endpoint, cut, failed};
-use crate::telemetry::SPANS;
 
 /// A question that a hook answers.
 #[async_trait]

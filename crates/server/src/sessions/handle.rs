@@ -17,8 +17,8 @@ use tracing::Instrument as _;
 use super::load::Reader;
 use super::transaction::Transaction;
 use super::{Begin, SessionsError, load, row};
+use crate::call::SPANS;
 use crate::clock::Clock;
-use crate::telemetry::SPANS;
 
 /// Below this much log, replaying is as fast as a snapshot.
 const MIN_TAIL_BYTES: u64 = 128 * 1024;

@@ -46,11 +46,10 @@ use self::load::Reader;
 pub use self::policies::Policies;
 use self::storing::Storing;
 pub use self::transaction::{Outcome, Transaction};
-use crate::call::Turn;
+use crate::call::{SPANS, Turn};
 use crate::clock::Clock;
-use crate::metrics::{Metrics, Tally};
 use crate::quotas::{Exceeded, Quotas};
-use crate::telemetry::SPANS;
+use crate::tally::{Observer, Tally, Unobserved};
 
 /// How often a change is decided again because somebody else committed first.
 const MAX_ATTEMPTS: usize = 8;
@@ -167,7 +166,7 @@ pub struct Sessions {
     deletions: Arc<Notify>,
     in_hand: removal::InHand,
     unreadable_rows: lists::Unreadable,
-    metrics: Metrics,
+    observer: Arc<dyn Observer>,
     /// Who this process is among those that share the log.
     process: String,
 }
@@ -200,7 +199,7 @@ impl Sessions {
             deletions: Arc::default(),
             in_hand: removal::InHand::default(),
             unreadable_rows: lists::Unreadable::default(),
-            metrics: Metrics::default(),
+            observer: Arc::new(Unobserved),
             process: String::new(),
         }
     }
@@ -226,10 +225,10 @@ impl Sessions {
         self
     }
 
-    /// The same where what is committed is counted.
+    /// The same with an observer of what is committed.
     #[must_use]
-    pub fn with_metrics(mut self, metrics: Metrics) -> Self {
-        self.metrics = metrics;
+    pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = observer;
         self
     }
 
@@ -448,6 +447,7 @@ impl Sessions {
                 }
             }
             crash_point("session.stored");
+            // The commit consumes the events, so they are counted before it.
             let tally = Tally::of(transaction.events());
             match state
                 .commit(&self.log, key, transaction, (&self.wake, &*self.clock))
@@ -456,7 +456,7 @@ impl Sessions {
                 Ok(loaded) => {
                     crash_point("session.committed");
                     growth.count(self, key, bytes);
-                    self.metrics.committed(&tally);
+                    self.observer.committed(&tally);
                     handle.announce(loaded.session.revision());
                     let rendering = tracing::debug_span!(target: SPANS, "render");
                     let mut answer = rendering.in_scope(|| finish(&loaded.session, &decided));

@@ -12,7 +12,7 @@ use tracing::Instrument as _;
 
 use super::Sessions;
 use super::transaction::NewBlob;
-use crate::telemetry::SPANS;
+use crate::call::SPANS;
 
 /// Why a result was not stored.
 #[derive(Debug, thiserror::Error)]

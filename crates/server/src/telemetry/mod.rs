@@ -32,11 +32,9 @@ use self::flood::{Bounded, Flood};
 use self::otlp::Otlp;
 use self::sampled::Sampled;
 pub(crate) use self::sampled::not_sampled;
+pub(crate) use crate::call::SPANS;
 use crate::config::{Config, LogFormat};
 use crate::metrics::Metrics;
-
-/// The target of the spans that leave. Other crates name it as text: `palimpsest::span`.
-pub(crate) const SPANS: &str = "palimpsest::span";
 
 /// Why logging could not be set up.
 #[derive(Debug, thiserror::Error)]

@@ -11,6 +11,7 @@ mod counting;
 mod delta;
 mod held;
 mod lists;
+mod observed;
 mod repeat;
 
 use std::sync::Arc;

@@ -28,11 +28,10 @@ use super::fidelity::removed;
 use super::overflow::{Overflow, is_to_be_truncated};
 use super::overrides::Overrides;
 use super::{Service, etag, ledger, staging};
-use crate::call::Deadline;
+use crate::call::{Deadline, SPANS};
 use crate::convert::{self, AskedBreakpoints, Form, PrefixTokens, PromptPrefix};
 use crate::errors::ServiceError;
 use crate::sessions::{Missing, Outcome, Transaction};
-use crate::telemetry::SPANS;
 
 /// A request, read; what depends on the session is still to be filled in.
 struct Call {

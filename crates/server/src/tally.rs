@@ -1,0 +1,242 @@
+//! Counts of committed events, as labels and numbers, and the observer that receives them.
+//!
+//! Not here: metrics. An observer decides what becomes of the counts.
+
+use std::time::Duration;
+
+use palimpsest_core::event::{Asked, ChangeKind, ClearMode, Event, Recorded, WhyFailed};
+use palimpsest_core::levels::results::Stored;
+use palimpsest_core::message::Usage;
+use palimpsest_core::session::Strategy;
+
+/// Receives the tally of every append that was committed.
+pub trait Observer: Send + Sync {
+    /// Called after the commit, on the task that committed. It must not block.
+    fn committed(&self, tally: &Tally);
+}
+
+/// An observer that ignores every tally.
+#[derive(Debug)]
+pub struct Unobserved;
+
+impl Observer for Unobserved {
+    fn committed(&self, _tally: &Tally) {}
+}
+
+/// The counts of some events. Made before they are committed, because the commit consumes them.
+#[derive(Debug, Default)]
+pub struct Tally(Vec<Item>);
+
+/// One count. Texts are label values, of which there are few.
+#[derive(Debug)]
+pub enum Item {
+    /// An event, by its name.
+    Event(&'static str),
+    /// An effect of a level.
+    Level {
+        /// The level.
+        level: &'static str,
+        /// The trigger.
+        asked: &'static str,
+        /// The method that the level used.
+        how: &'static str,
+        /// Tokens that left the view.
+        freed_tokens: u64,
+    },
+    /// A change of the view, by its kind.
+    Change(&'static str),
+    /// Tokens of a response, as its provider reported them.
+    Usage(Usage),
+    /// A compaction that ended.
+    Compaction {
+        /// The source of the summary, or `none`.
+        source: &'static str,
+        /// `done`, or the reason of the failure.
+        outcome: &'static str,
+        /// The time that a compaction took, if it was done.
+        took: Option<Duration>,
+    },
+}
+
+impl Tally {
+    /// Counts some events.
+    pub fn of(events: &[Recorded]) -> Self {
+        let mut items = Vec::with_capacity(2 * events.len());
+        for Recorded { event, .. } in events {
+            items.push(Item::Event(event_name(event)));
+            items.extend(
+                event
+                    .change_kind()
+                    .map(|kind| Item::Change(kind_name(kind))),
+            );
+            items.extend(level(event));
+            items.extend(compaction(event));
+            let usages = event.messages().iter().filter_map(|one| one.message.usage);
+            items.extend(usages.map(Item::Usage));
+        }
+        Self(items)
+    }
+
+    /// The counts, in the order of their events.
+    pub fn items(&self) -> &[Item] {
+        &self.0
+    }
+}
+
+/// The kinds of view changes that [`Item::Change`] names.
+pub fn change_kinds() -> impl Iterator<Item = &'static str> {
+    KINDS.into_iter().map(kind_name)
+}
+
+/// The effect of a level that an event records.
+fn level(event: &Event) -> Option<Item> {
+    let (level, asked, how, freed_tokens) = match event {
+        Event::ResultsPersisted(event) => (
+            "tool_results",
+            "auto",
+            "stored",
+            event.results.iter().map(freed).sum(),
+        ),
+        Event::ContentSnipped(event) => ("snip", asked(event.asked), "removed", event.freed_tokens),
+        Event::ResultsCleared(event) => (
+            "microcompact",
+            asked(event.asked),
+            match event.mode {
+                ClearMode::Time => "time",
+                ClearMode::Size => "size",
+                ClearMode::Prune => "prune",
+            },
+            event.freed_tokens,
+        ),
+        // What leaves the provider's cache stays in the view, so that no tokens are counted.
+        Event::CacheEditsIssued(_) => ("microcompact", "auto", "cache_edits", 0),
+        Event::SpansCollapsed(event) => {
+            ("collapse", asked(event.asked), "folded", event.freed_tokens)
+        }
+        Event::Compacted(event) => (
+            "autocompact",
+            asked(event.asked),
+            source(event.strategy),
+            event.before_tokens.saturating_sub(event.after_tokens),
+        ),
+        _ => return None,
+    };
+    Some(Item::Level {
+        level,
+        asked,
+        how,
+        freed_tokens,
+    })
+}
+
+fn freed(stored: &Stored) -> u64 {
+    u64::from(stored.tokens.saturating_sub(stored.text_tokens))
+}
+
+fn compaction(event: &Event) -> Option<Item> {
+    match event {
+        Event::Compacted(event) => {
+            let took = Duration::from_millis(event.took_ms);
+            Some(Item::Compaction {
+                source: source(event.strategy),
+                outcome: "done",
+                took: Some(took),
+            })
+        }
+        Event::CompactionFailed(event) => Some(Item::Compaction {
+            source: "none",
+            outcome: why(event.why),
+            took: None,
+        }),
+        _ => None,
+    }
+}
+
+const fn asked(asked: Asked) -> &'static str {
+    match asked {
+        Asked::Auto => "auto",
+        Asked::Manual => "manual",
+        Asked::Model => "model",
+        Asked::Provider => "provider",
+    }
+}
+
+const fn source(strategy: Strategy) -> &'static str {
+    match strategy {
+        Strategy::SessionMemory => "session_memory",
+        Strategy::Model => "model",
+        Strategy::Extractive => "extractive",
+        Strategy::Delegated => "delegated",
+        Strategy::DropOldest => "drop_oldest",
+    }
+}
+
+const fn why(why: WhyFailed) -> &'static str {
+    match why {
+        WhyFailed::ModelUnavailable => "model_unavailable",
+        WhyFailed::PromptTooLong => "prompt_too_long",
+        WhyFailed::Empty => "empty",
+        WhyFailed::Refused => "refused",
+        WhyFailed::Truncated => "truncated",
+        WhyFailed::Incomplete => "incomplete",
+        WhyFailed::NotSmaller => "not_smaller",
+        WhyFailed::HookVetoed => "hook_vetoed",
+        WhyFailed::HookFailed => "hook_failed",
+        WhyFailed::RangeChanged => "range_changed",
+        WhyFailed::Expired => "expired",
+        WhyFailed::DelegateFailed => "delegate_failed",
+    }
+}
+
+const KINDS: [ChangeKind; 7] = [
+    ChangeKind::ContentSnipped,
+    ChangeKind::ResultsCleared,
+    ChangeKind::SpansCollapsed,
+    ChangeKind::Compacted,
+    ChangeKind::Restored,
+    ChangeKind::Rewound,
+    ChangeKind::PolicyChanged,
+];
+
+const fn kind_name(kind: ChangeKind) -> &'static str {
+    match kind {
+        ChangeKind::ContentSnipped => "content_snipped",
+        ChangeKind::ResultsCleared => "results_cleared",
+        ChangeKind::SpansCollapsed => "spans_collapsed",
+        ChangeKind::Compacted => "compacted",
+        ChangeKind::Restored => "restored",
+        ChangeKind::Rewound => "rewound",
+        ChangeKind::PolicyChanged => "policy_changed",
+    }
+}
+
+const fn event_name(event: &Event) -> &'static str {
+    match event {
+        Event::SessionCreated(_) => "session_created",
+        Event::SessionUpdated(_) => "session_updated",
+        Event::MessagesAppended(_) => "messages_appended",
+        Event::ViewServed(_) => "view_served",
+        Event::ResultsPersisted(_) => "results_persisted",
+        Event::ContentSnipped(_) => "content_snipped",
+        Event::ResultsCleared(_) => "results_cleared",
+        Event::CacheEditsIssued(_) => "cache_edits_issued",
+        Event::Restored(_) => "restored",
+        Event::SpansStaged(_) => "spans_staged",
+        Event::SpansCollapsed(_) => "spans_collapsed",
+        Event::Rewound(_) => "rewound",
+        Event::CompactionStarted(_) => "compaction_started",
+        Event::CompactionFailed(_) => "compaction_failed",
+        Event::CompactionShortened(_) => "compaction_shortened",
+        Event::HookCalled(_) => "hook_called",
+        Event::SummaryPrepared(_) => "summary_prepared",
+        Event::Compacted(_) => "compacted",
+        Event::MemoryStarted(_) => "memory_started",
+        Event::MemoryUpdated(_) => "memory_updated",
+        Event::MemoryFailed(_) => "memory_failed",
+        Event::MemoryFiled(_) => "memory_filed",
+        Event::WorkingStateUpdated(_) => "working_state_updated",
+        Event::PolicyChanged(_) => "policy_changed",
+        Event::ResultOffered(_) => "result_offered",
+        Event::OffersSettled(_) => "offers_settled",
+    }
+}

@@ -1,0 +1,64 @@
+//! Observers of sessions receive counts of committed events alone.
+
+use std::sync::{Arc, Mutex};
+
+use palimpsest_core::command::{Append, Command};
+use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
+use palimpsest_core::limits::Limits;
+use palimpsest_server::clock::ManualClock;
+use palimpsest_server::sessions::{Missing, Policies, Sessions};
+use palimpsest_server::tally::{Item, Observer, Tally};
+use palimpsest_store::memory::MemoryLog;
+
+use crate::{message, turn};
+
+/// The names of the events of each commit.
+#[derive(Default)]
+struct Commits(Mutex<Vec<Vec<&'static str>>>);
+
+impl Observer for Commits {
+    fn committed(&self, tally: &Tally) {
+        let name = |item: &Item| match item {
+            Item::Event(name) => Some(*name),
+            _ => None,
+        };
+        let names = tally.items().iter().filter_map(name);
+        self.0.lock().unwrap().push(names.collect());
+    }
+}
+
+#[tokio::test]
+async fn an_observer_receives_committed_events_and_no_rejected_or_rehearsed_ones() {
+    let commits = Arc::new(Commits::default());
+    let sessions = Sessions::new(
+        Arc::new(MemoryLog::new()),
+        Arc::new(ManualClock::at(Timestamp::from_millis(1))),
+        Arc::new(Limits::default()),
+        Policies::default(),
+        1 << 28,
+    );
+    let sessions = sessions.with_observer(Arc::clone(&commits) as _);
+    let key = SessionKey::parse("projects/p/sessions/s").unwrap();
+    turn(&sessions, &key, 0).await;
+    let append = |expected_revision: Option<Revision>, dry_run: bool| {
+        let append = Append {
+            messages: vec![message(1)],
+            expected_revision,
+            ..Append::default()
+        };
+        let (sessions, key) = (&sessions, &key);
+        async move {
+            let decide = |transaction: &mut palimpsest_server::sessions::Transaction<'_>| {
+                transaction.run(Command::Append(append.clone()))
+            };
+            let done = sessions.run(key, &Missing::Refuse, dry_run, decide, |_, _| Ok(()));
+            done.await
+        }
+    };
+    append(None, true).await.unwrap();
+    append(Some(Revision::new(1)), false).await.unwrap_err();
+    append(None, false).await.unwrap();
+    let first = vec!["session_created", "messages_appended", "view_served"];
+    let expected = [first, vec!["messages_appended"]];
+    assert_eq!(*commits.0.lock().unwrap(), expected);
+}
