@@ -13,7 +13,7 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use palimpsest_core::codec;
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
-use palimpsest_core::policy::Overlay;
+use palimpsest_core::policy::{Overlay, OverlayError};
 use palimpsest_core::session::Session;
 use palimpsest_core::view::{Provider, Target};
 use palimpsest_store::blobs::{BlobError, Blobs, Replaced};
@@ -92,7 +92,7 @@ impl Side {
         log: Arc<dyn SessionLog>,
         blobs: Arc<Blobs>,
         clock: Arc<dyn Clock>,
-    ) -> Result<Self, crate::errors::BoxError> {
+    ) -> Result<Self, OverlayError> {
         let policies = Policies::new(&Overlay::default(), &std::collections::BTreeMap::new())?;
         let limits = Arc::new(Limits::default());
         let sessions = Sessions::new(Arc::clone(&log), clock, limits, policies, CACHE_BYTES);

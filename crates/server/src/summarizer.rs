@@ -13,8 +13,8 @@ use palimpsest_summarize::{
 use tokio::time::Instant;
 
 use crate::config::{ModelConfig, ModelNames, ModelProvider, SummarizerConfig};
-use crate::grpc::outgoing;
 use crate::metrics::Metrics;
+use crate::telemetry::outgoing;
 
 /// The models that write summaries: the main one, and perhaps one that is asked after it.
 pub struct Models {

@@ -15,8 +15,8 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _, pb};
 
 use super::{RefusedTarget, ServiceError};
-use crate::grpc::trace::TraceId;
 use crate::quotas::{Exceeded, Quota};
+use crate::telemetry::TraceId;
 
 /// The domain in every `ErrorInfo`.
 pub(crate) const DOMAIN: &str = "palimpsest";

@@ -8,12 +8,13 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::budget::{Budget, Of, Parties, Party, Share};
+use super::budget::{Budget, Of, Parties, Share};
 use super::pace::{Lane, Pace, Place, Refused};
 use crate::access::Pass;
 use crate::call::Deadline;
 use crate::config::GrpcConfig;
 use crate::errors::ServiceError;
+use crate::net::Party;
 
 /// When a refused caller may try again: most calls take far less.
 const RETRY_AFTER: Duration = Duration::from_millis(250);

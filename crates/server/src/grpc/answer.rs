@@ -18,13 +18,14 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 use super::admission::Permit;
-use super::budget::{Budget, Party, Share};
+use super::budget::{Budget, Share};
 use super::span::CallSpan;
 use super::ticket::Ticket;
-use super::trace::TraceId;
 use crate::clock::Clock;
 use crate::errors::ServiceError;
 use crate::metrics::{CallEnded, Method, Metrics};
+use crate::net::Party;
+use crate::telemetry::TraceId;
 
 /// Parts of a stream that come one after the other before its end is looked at.
 const MAX_IN_A_ROW: u32 = 16;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::errors::ServiceError;
+use crate::net::Party;
 
 /// When memory may be free again: calls that bring much take longest to come.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
@@ -25,13 +26,6 @@ pub(super) enum Of {
     Requests,
     /// Bytes of replies.
     Replies,
-}
-
-/// Those who share one part: the tenant of a credential, or else a connection.
-#[derive(Debug, Default)]
-pub struct Party {
-    used: [AtomicUsize; 3],
-    shares: [AtomicUsize; 3],
 }
 
 /// The parties that are there, by the tenants of their credentials.

@@ -31,15 +31,15 @@ use super::shed::Shed;
 use super::size::Limited;
 use super::span::CallSpan;
 use super::ticket::Ticket;
-use super::trace::Caller;
 use crate::access::Place;
 use crate::call::Deadline;
 use crate::clock::{Clock, IdSource};
 use crate::config::{Config, GrpcConfig};
 use crate::errors::ServiceError;
 use crate::metrics::{Method, Metrics};
-use crate::net::Connection;
+use crate::net::{self, Connection};
 use crate::quotas::Quotas;
+use crate::telemetry::CallTrace;
 
 /// How much is read of a call whose caller may do nothing of the kind: enough to say so about the right project.
 const ENOUGH: usize = 64 * 1024;
@@ -50,7 +50,7 @@ const DECODED: usize = 2;
 const MIN_DECODED: usize = 8 << 20;
 
 /// Whom a call is from, as far as shares go.
-type Party = Arc<super::budget::Party>;
+type Party = Arc<net::Party>;
 
 /// What surrounds every call. It is one layer and not one for each step, so that the order of the
 /// steps can be read in one function, and a call is boxed once.
@@ -339,16 +339,16 @@ impl Shared {
 
     fn record(&self, request: &Request<Body>, kind: Kind) -> Record {
         let path = request.uri().path().trim_start_matches('/').to_owned();
-        let caller = Caller::of(request.headers(), &self.ids);
+        let trace = CallTrace::of(request.headers(), &self.ids);
         let method = Method::of(&path);
-        let span = CallSpan::begin(&caller, &path, method);
+        let span = CallSpan::begin(&trace, &path, method);
         Record {
             method: path,
             known: method,
             is_timed: matches!(kind, Kind::Read | Kind::Call),
             ticket: Ticket::default(),
             span,
-            trace: caller.trace,
+            trace: trace.id,
             clock: Arc::clone(&self.clock),
             metrics: self.metrics.clone(),
             started: self.clock.monotonic(),

@@ -22,7 +22,6 @@ mod size;
 mod span;
 mod ticket;
 mod tls;
-pub(crate) mod trace;
 
 use palimpsest_core::limits::Limits;
 use palimpsest_proto::FILE_DESCRIPTOR_SET;
@@ -43,14 +42,12 @@ use crate::net::{Connections, Door};
 
 pub use crate::call::Deadline;
 pub use admission::{Admission, InFlight};
-pub use budget::Party;
 pub use edge::Edge;
 pub use gate::Gate;
 pub use health::{Health, LIVENESS, READINESS};
 pub use mutations::Mutations;
 pub use ticket::Ticket;
 pub use tls::Tls;
-pub use trace::{TraceId, outgoing};
 
 /// Replies may be larger than requests: a page of messages, each of which was a request.
 const MAX_REPLY_BYTES: usize = 64 * 1024 * 1024;

@@ -8,9 +8,9 @@ use futures::FutureExt as _;
 use tracing::Instrument as _;
 
 use super::ticket::Ticket;
-use super::trace::TraceId;
 use crate::background::Background;
 use crate::call::Deadline;
+use crate::telemetry::TraceId;
 
 /// The changes in flight, and the background tasks that they begin.
 #[derive(Debug, Clone, Default)]

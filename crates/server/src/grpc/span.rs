@@ -7,9 +7,8 @@ use tonic::Code;
 use tracing::{Span, field};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use super::trace::Caller;
 use crate::metrics::{Method, code_name};
-use crate::telemetry::{SPANS, not_sampled};
+use crate::telemetry::{CallTrace, SPANS, not_sampled};
 
 /// The span of a call.
 #[derive(Debug, Clone)]
@@ -21,23 +20,23 @@ pub(super) struct CallSpan {
 
 impl CallSpan {
     /// Begins it, within the caller's trace.
-    pub(super) fn begin(caller: &Caller, path: &str, method: &Method) -> Self {
+    pub(super) fn begin(trace: &CallTrace, path: &str, method: &Method) -> Self {
         let span = tracing::info_span!(
             target: SPANS,
             "call",
             otel.kind = "server",
             method = path,
-            trace_id = %caller.trace,
+            trace_id = %trace.id,
             span_id = field::Empty,
             // The handler fills it in.
             session = field::Empty,
         );
-        if let Some(parent) = &caller.parent {
+        if let Some(parent) = &trace.parent {
             // Where nobody exports there is no such span, and nothing to be done about it.
             let _ = span.set_parent(parent.clone());
         }
         // This begins it: with the trace's id, which has to be known here.
-        let context = caller.trace.within(|| span.context());
+        let context = trace.id.within(|| span.context());
         let begun = context.span();
         let is_exported = begun.span_context().is_sampled();
         if begun.span_context().is_valid() {

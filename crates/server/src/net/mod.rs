@@ -4,9 +4,11 @@
 mod handles;
 mod listener;
 mod open;
+mod party;
 mod watched;
 
 pub use handles::{Share, raise_limit};
 pub(crate) use listener::{AdminListener, Door};
 pub(crate) use open::{Connection, Connections, Place};
+pub(crate) use party::Party;
 pub(crate) use watched::Watched;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::grpc::Party;
+use super::party::Party;
 
 /// A connection that has proved itself is closed for another one only when it was idle for this long.
 const IDLE: Duration = Duration::from_secs(5);

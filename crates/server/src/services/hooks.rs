@@ -21,8 +21,8 @@ use tracing::{Instrument as _, field};
 
 use super::Service;
 use crate::call::{Deadline, SPANS, Turn};
-use crate::grpc::{TraceId, outgoing};
 use crate::hooks::{Endpoint, cut, failed};
+use crate::telemetry::{TraceId, outgoing};
 
 /// A question that a hook answers.
 #[async_trait]

@@ -3,7 +3,7 @@
 use opentelemetry::trace::{SpanId, TraceId};
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 
-use crate::grpc;
+use super::trace;
 
 /// A new trace has the id of the call that begins it.
 #[derive(Debug, Default)]
@@ -11,7 +11,7 @@ pub(super) struct Ids(RandomIdGenerator);
 
 impl IdGenerator for Ids {
     fn new_trace_id(&self) -> TraceId {
-        let of_call = grpc::TraceId::current().map(|id| TraceId::from(id.get()));
+        let of_call = trace::TraceId::current().map(|id| TraceId::from(id.get()));
         of_call.unwrap_or_else(|| self.0.new_trace_id())
     }
 

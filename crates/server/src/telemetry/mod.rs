@@ -11,6 +11,7 @@ mod ids;
 mod otlp;
 mod sampled;
 mod tls;
+mod trace;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal as _};
@@ -32,6 +33,7 @@ use self::flood::{Bounded, Flood};
 use self::otlp::Otlp;
 use self::sampled::Sampled;
 pub(crate) use self::sampled::not_sampled;
+pub(crate) use self::trace::{CallTrace, TraceId, outgoing};
 pub(crate) use crate::call::SPANS;
 use crate::config::{Config, LogFormat};
 use crate::metrics::Metrics;

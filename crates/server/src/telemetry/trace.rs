@@ -1,5 +1,5 @@
-//! Which trace a call belongs to: the caller's, by W3C trace context, or one of its own; and how it is handed on to
-//! those who are asked outside.
+//! The trace of a call: the caller's, by W3C trace context, or a new one. Requests that the server sends belong to the
+//! same trace.
 //!
 //! Its id ties a refused call to the log whether or not spans are exported.
 
@@ -21,15 +21,15 @@ const HEADER: &str = "traceparent";
 
 /// The trace that a call is a part of.
 #[derive(Debug, Clone)]
-pub(super) struct Caller {
-    pub(super) trace: TraceId,
+pub(crate) struct CallTrace {
+    pub(crate) id: TraceId,
     /// The caller's span, where it named one.
-    pub(super) parent: Option<Context>,
+    pub(crate) parent: Option<Context>,
 }
 
-impl Caller {
+impl CallTrace {
     /// The trace that the caller names, or a new one.
-    pub(super) fn of(headers: &HeaderMap, ids: &IdSource) -> Self {
+    pub(crate) fn of(headers: &HeaderMap, ids: &IdSource) -> Self {
         let parent = headers
             .contains_key(HEADER)
             .then(|| extract(headers))
@@ -39,7 +39,7 @@ impl Caller {
             TraceId(u128::from_be_bytes(id.to_bytes()))
         });
         Self {
-            trace: named.unwrap_or_else(|| TraceId::new(ids)),
+            id: named.unwrap_or_else(|| TraceId::new(ids)),
             parent,
         }
     }
@@ -53,7 +53,7 @@ fn extract(headers: &HeaderMap) -> Option<Context> {
 }
 
 /// The headers that make who is asked a part of the trace of the current span; none when it is not exported.
-pub fn outgoing() -> HeaderMap {
+pub(crate) fn outgoing() -> HeaderMap {
     let context = Span::current().context();
     let mut headers = HeaderMap::new();
     if context.span().span_context().is_valid() {
@@ -91,7 +91,7 @@ impl Injector for Into<'_> {
 
 /// The id of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TraceId(u128);
+pub(crate) struct TraceId(u128);
 
 tokio::task_local! {
     static CURRENT: TraceId;
@@ -106,22 +106,22 @@ impl TraceId {
     }
 
     /// The id as a number.
-    pub fn get(self) -> u128 {
+    pub(crate) fn get(self) -> u128 {
         self.0
     }
 
     /// The trace of the call that the current task works on.
-    pub fn current() -> Option<Self> {
+    pub(crate) fn current() -> Option<Self> {
         CURRENT.try_with(|id| *id).ok()
     }
 
     /// Runs a future as a part of this trace.
-    pub fn scope<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
+    pub(crate) fn scope<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
         CURRENT.scope(self, future)
     }
 
     /// Runs a function as a part of this trace.
-    pub(super) fn within<T>(self, function: impl FnOnce() -> T) -> T {
+    pub(crate) fn within<T>(self, function: impl FnOnce() -> T) -> T {
         CURRENT.sync_scope(self, function)
     }
 }
