@@ -10,23 +10,18 @@ mod prune;
 mod restore;
 mod take;
 
-use palimpsest_core::ids::SessionKey;
 use palimpsest_store::blobs::BlobError;
 use palimpsest_store::{StoreError, told};
-use tonic::Status;
 
 pub use self::manifest::{Backup, Entry, Manifest, latest, list};
 pub use self::prune::{Pruned, prune};
 pub use self::restore::{Restored, Selection, Target, check, restore};
-pub use self::take::{Taken, take};
+pub use self::take::{TakeError, Taken, take};
 
-/// Why a backup could not be taken or put back.
+/// An error while a backup is read, restored or pruned.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
-    /// The server refused, or cannot be reached.
-    #[error("the server says: {}", .0.message())]
-    Server(#[source] Box<Status>),
     /// The place of the backup cannot be read or written.
     #[error("{}", told(.0))]
     Place(#[from] BlobError),
@@ -47,9 +42,6 @@ pub enum BackupError {
     /// The backup was made by a newer release.
     #[error("the backup has format {0}, this release reads up to {max}: use a newer one", max = manifest::FORMAT)]
     Newer(u32),
-    /// The server ended a stream before its end.
-    #[error("the server ended {0} before its end: try again")]
-    Cut(SessionKey),
     /// The target is not empty.
     #[error("{0}")]
     Occupied(String),
@@ -63,12 +55,6 @@ pub enum BackupError {
         /// What the system said.
         source: std::io::Error,
     },
-}
-
-impl From<Status> for BackupError {
-    fn from(status: Status) -> Self {
-        Self::Server(Box::new(status))
-    }
 }
 
 fn damaged(path: &str, what: impl Into<String>) -> BackupError {

@@ -13,6 +13,7 @@ use palimpsest_proto::context::v1::{
     ListStoredSessionsRequest, ReadStoredFileRequest, ReadStoredSessionRequest, StoredFile,
     StoredSession, StoredSessionEnd,
 };
+use palimpsest_store::blobs::BlobError;
 use palimpsest_store::crash_point;
 use palimpsest_store::place::{Place, Sum, Writer, hex};
 use tokio::time::sleep;
@@ -53,6 +54,33 @@ pub struct Taken {
     pub bytes: u64,
 }
 
+/// An error while a backup is taken.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TakeError {
+    /// The server refused, or cannot be reached.
+    #[error("the server says: {}", .0.message())]
+    Server(#[source] Box<Status>),
+    /// The server ended a stream before its end.
+    #[error("the server ended {0} before its end: try again")]
+    Cut(SessionKey),
+    /// The place of the backup cannot be read or written, or an earlier backup in it is no base.
+    #[error(transparent)]
+    Backup(#[from] BackupError),
+}
+
+impl From<Status> for TakeError {
+    fn from(status: Status) -> Self {
+        Self::Server(Box::new(status))
+    }
+}
+
+impl From<BlobError> for TakeError {
+    fn from(error: BlobError) -> Self {
+        Self::Backup(error.into())
+    }
+}
+
 /// What reaches a server: a channel, with a credential or without.
 pub trait Wire:
     GrpcService<
@@ -84,12 +112,12 @@ pub async fn take<W: Wire>(
     client: AdminServiceClient<W>,
     (now, random): (Timestamp, u64),
     full: bool,
-) -> Result<Taken, BackupError> {
+) -> Result<Taken, TakeError> {
     let last = latest(place).await?;
     let last = match last {
         // A base that is damaged would make this one worthless too; what stands by itself needs none.
         Some(last) => match Manifest::check(place, &last).await {
-            Err(error) if !full => return Err(error),
+            Err(error) if !full => return Err(error.into()),
             checked => checked.ok(),
         },
         None => None,
@@ -163,7 +191,7 @@ pub async fn take<W: Wire>(
     Ok(taken)
 }
 
-fn parsed(session: &StoredSession) -> Result<SessionKey, BackupError> {
+fn parsed(session: &StoredSession) -> Result<SessionKey, TakeError> {
     let no_name = || Status::new(Code::Internal, "it lists a session without a name");
     Ok(SessionKey::parse(&session.session).map_err(|_| no_name())?)
 }
@@ -253,14 +281,14 @@ impl<W: Wire> Run<'_, W> {
         key: SessionKey,
         stored: StoredSession,
         before: Option<Entry>,
-    ) -> Result<Option<Session>, BackupError> {
+    ) -> Result<Option<Session>, TakeError> {
         let mut pause = FIRST_PAUSE;
         for _ in 1..ATTEMPTS {
             match self
                 .session(key.clone(), stored.clone(), before.clone())
                 .await
             {
-                Err(BackupError::Server(status)) if status.code() == Code::Unavailable => {
+                Err(TakeError::Server(status)) if status.code() == Code::Unavailable => {
                     tracing::warn!(session = %key, error = status.message(), "failed to read a session; it is read again");
                     sleep(pause).await;
                     pause *= 2;
@@ -276,11 +304,11 @@ impl<W: Wire> Run<'_, W> {
         key: SessionKey,
         stored: StoredSession,
         before: Option<Entry>,
-    ) -> Result<Option<Session>, BackupError> {
+    ) -> Result<Option<Session>, TakeError> {
         let before = before.filter(|before| before.incarnation == stored.incarnation);
         let (log, files, end) = match self.log(&key, before.as_ref()).await {
             Ok(read) => read,
-            Err(BackupError::Server(status)) if status.code() == Code::NotFound => {
+            Err(TakeError::Server(status)) if status.code() == Code::NotFound => {
                 return Ok(None);
             }
             Err(error) => return Err(error),
@@ -341,7 +369,7 @@ impl<W: Wire> Run<'_, W> {
         &self,
         key: &SessionKey,
         before: Option<&Entry>,
-    ) -> Result<(Option<LogFile>, Vec<StoredFile>, StoredSessionEnd), BackupError> {
+    ) -> Result<(Option<LogFile>, Vec<StoredFile>, StoredSessionEnd), TakeError> {
         let request = ReadStoredSessionRequest {
             session: key.to_string(),
             after_revision: before.map_or(0, |before| before.revision),
@@ -380,11 +408,11 @@ impl<W: Wire> Run<'_, W> {
             };
             return Ok((log, files, end));
         }
-        Err(BackupError::Cut(key.clone()))
+        Err(TakeError::Cut(key.clone()))
     }
 
     /// Copies a stored result. One that is damaged is no reason to have no backup of everything else.
-    async fn result(&self, key: &SessionKey, file: StoredFile) -> Result<Copied, BackupError> {
+    async fn result(&self, key: &SessionKey, file: StoredFile) -> Result<Copied, TakeError> {
         let request = ReadStoredFileRequest {
             session: key.to_string(),
             file: file.file.clone(),
@@ -427,7 +455,7 @@ impl<W: Wire> Run<'_, W> {
                 None => Copied::Damaged,
             });
         }
-        Err(BackupError::Cut(key.clone()))
+        Err(TakeError::Cut(key.clone()))
     }
 }
 
