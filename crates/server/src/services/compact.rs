@@ -224,9 +224,16 @@ impl Autocompact<'_> {
         let tell = |session: &Session, ended: &Ended| self.tell(session, ended);
         let mut told = Box::pin(compaction::compact(service, key, &self.wanted, tell)).await?;
         if let Ended::Before(revision) = told.0 {
-            let ended = compaction::outcome(service, key, &self.wanted, revision);
-            let ended = Box::pin(ended).await?;
-            told = Box::pin(compaction::tell_now(service, key, &ended, tell)).await?;
+            loop {
+                let ended = compaction::outcome(service, key, &self.wanted, revision);
+                let ended = Box::pin(ended).await?;
+                told = Box::pin(compaction::tell_now(service, key, &ended, tell)).await?;
+                // A compaction may end between its outcome and the reply: the reply has none then.
+                let has_ended = matches!(told.0, Ended::Running(_)) && told.1.compaction.is_none();
+                if !has_ended {
+                    break;
+                }
+            }
         }
         let (ended, mut response, refused) = told;
         if let Some(refused) = refused {

@@ -34,8 +34,9 @@ pub(in crate::services) async fn outcome(
         let delegated = running.as_ref().is_some_and(Running::is_delegated);
         let now = service.sessions.clock().now();
         let over = running.is_none_or(|running| running.is_over(now));
-        // A delegated one ends when the caller brings its summary.
-        let waits = wanted.when == When::Waited && (over || !delegated);
+        // A delegated one ends when the caller brings its summary. One that has ended, or whose time is over, has an
+        // outcome for every caller: nobody has to wait for it.
+        let waits = over || (wanted.when == When::Waited && !delegated);
         if !waits || !ends(service, key, started).await? {
             return Ok(Ended::Running(started));
         }
