@@ -153,3 +153,51 @@ fn what_its_agent_had_replaced_leaves_the_view() {
         "{verified}"
     );
 }
+
+/// Imports a file into a server of its own.
+fn imported(content: &str) -> Value {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&folder.path().join("data"), &[]);
+    let address = format!("http://{}", server.address());
+    let file = folder.path().join("session.jsonl");
+    fs::write(&file, content).unwrap();
+    let path = file.to_str().unwrap();
+    let args = ["import", "--format", "claude-code", "--json", path];
+    serde_json::from_str(&said(&[&args[..], &["--server", &address]].concat())).unwrap()
+}
+
+#[test]
+fn a_replay_goes_on_after_a_summary_of_another_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("session.jsonl");
+    fs::write(&file, transcript()).unwrap();
+    let path = file.to_str().unwrap();
+    let preset = "claude-code,none";
+    let shown = said(&[
+        "replay",
+        "--format",
+        "claude-code",
+        "--preset",
+        preset,
+        path,
+    ]);
+    assert!(!shown.contains("refused"), "{shown}");
+}
+
+#[test]
+fn a_message_whose_parent_was_refused_is_imported_without_it() {
+    let mut lines = Lines::default();
+    lines.says(1, "user", "the first question");
+    let call = json!([{"type": "tool_use", "name": "no id", "input": {}}]);
+    let message = json!({"role": "assistant", "content": call});
+    lines.add(
+        2,
+        json!({"type": "assistant", "parentUuid": id(1), "message": message}),
+    );
+    lines.says(3, "user", "the second question");
+    lines.says(4, "assistant", "the second answer");
+    let report = imported(&lines.0);
+    let defects = report[0]["defects"].as_array().unwrap();
+    assert_eq!(defects.len(), 1, "{report:#}");
+    assert_eq!(report[0]["sessions"][0]["messages"], json!(3), "{report:#}");
+}

@@ -294,8 +294,16 @@ async fn append(
         Err(status) if is_refusal(&status) => {}
         Err(status) => return Err(status),
     }
-    for (line, message) in lines.into_iter().zip(messages) {
-        match send(clients, vec![message], report).await {
+    for (line, mut message) in lines.into_iter().zip(messages) {
+        let mut sent = send(clients, vec![message.clone()], report).await;
+        if sent.as_ref().is_err_and(lacks_parent) {
+            // The parent was refused, or never came. A message without one is better than none.
+            if let Some(metadata) = &mut message.metadata {
+                metadata.parent_id.clear();
+            }
+            sent = send(clients, vec![message], report).await;
+        }
+        match sent {
             Ok(()) => {}
             Err(status) if is_refusal(&status) => {
                 defects.push(format!("line {line}: {}", said(&status)));
@@ -304,6 +312,11 @@ async fn append(
         }
     }
     Ok(())
+}
+
+/// True if a message was refused for its parent, which the session does not have.
+fn lacks_parent(status: &Status) -> bool {
+    status.code() == Code::NotFound && status.message().contains("parent_id")
 }
 
 /// Whether the server refuses what it was given, so that giving it again is of no use.

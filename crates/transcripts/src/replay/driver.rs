@@ -213,7 +213,7 @@ impl Driver {
             let (ledger, tokens) = (self.session.ledger(), self.session.tokens().tokens);
             self.prefix = ledger.rebased(tokens, 0).basis.map(|basis| basis.prefix);
         }
-        let message = self.counted(message);
+        let message = self.with_known_parent(self.counted(message));
         self.run(Command::Append(Append {
             messages: vec![message],
             ..Append::default()
@@ -222,6 +222,19 @@ impl Driver {
             self.run(Command::KeepResults { from });
             self.keep_memory();
         }
+    }
+
+    /// A message without its parent where the session does not have that: a summary that another program put in the
+    /// place of messages stays out where this program's levels do that work.
+    fn with_known_parent(&self, message: Arc<Message>) -> Arc<Message> {
+        let transcript = self.session.transcript();
+        let is_unknown = |parent: MessageId| transcript.find(parent).is_none();
+        if !message.parent.is_some_and(is_unknown) {
+            return message;
+        }
+        let mut message = Arc::unwrap_or_clone(message);
+        message.parent = None;
+        Arc::new(message)
     }
 
     /// A message with the usage that a provider would have reported for the view as it is here. What the
