@@ -40,6 +40,31 @@ const FREE: &str =
 const ITS: &str =
     "(lease_owner IS NULL OR lease_owner = $3 OR lease_until IS NOT NULL OR {ready} < $4)";
 
+/// The columns of a session's row that a first append sets.
+const ADD_SESSION: &str = "INSERT INTO {schema}.sessions
+                 (key, incarnation, revision, token, log_bytes, blob_bytes, summary, due, due_changes)";
+
+/// Moves a session's head forward by one append, if the head is the one that the append was decided on.
+const ADVANCE: &str = "UPDATE {schema}.sessions SET
+                 revision = revision + $4,
+                 token = $3,
+                 log_bytes = log_bytes + $5,
+                 blob_bytes = blob_bytes + $6,
+                 summary = $7,
+                 due = CASE
+                     WHEN $8 AND lease_until IS NULL AND due < $9::bigint THEN due
+                     WHEN $8 THEN $9::bigint
+                     ELSE due END,
+                 due_changes = due_changes + $8::bool::int
+             WHERE key = $1 AND incarnation = $2 AND revision = $11 AND $12::bigint IN (0, token)
+                 AND deleted_at IS NULL";
+
+/// Adds the frame of an append after its head.
+const ADD_FRAME: &str =
+    "INSERT INTO {schema}.frames (key, incarnation, last, events, log_bytes, token, bytes)
+         SELECT $1, $2::bigint, revision, $4::bigint, log_bytes, $3::bigint, $10::bytea FROM head
+         WHERE {durable}";
+
 macro_rules! statements {
     ($($name:ident: $text:literal;)*) => {
         #[cfg(test)]
@@ -60,7 +85,10 @@ macro_rules! statements {
             pub(super) fn new(schema: &str) -> Self {
                 let longest_lease = LONGEST_LEASE_MS.to_string();
                 let of = |text: &str| {
-                    text.replace("{schema}", schema)
+                    text.replace("{add_session}", ADD_SESSION)
+                        .replace("{advance}", ADVANCE)
+                        .replace("{add_frame}", ADD_FRAME)
+                        .replace("{schema}", schema)
                         .replace("{head}", HEAD)
                         .replace("{tombstone}", TOMBSTONE)
                         .replace("{its}", ITS)
@@ -86,40 +114,22 @@ statements! {
     // $1 key, $2 incarnation, $3 token, $4 events, $5 bytes of the frame, $6 bytes of blobs, $7 summary,
     // $8 whether it says when it is due, $9 when, $10 the frame.
     create: "WITH head AS (
-             INSERT INTO {schema}.sessions
-                 (key, incarnation, revision, token, log_bytes, blob_bytes, summary, due, due_changes)
+             {add_session}
              VALUES ($1, $2, $4, $3, $5, $6, $7, $9::bigint, $8::bool::int)
              ON CONFLICT (key) DO NOTHING
              RETURNING revision, log_bytes)
-         INSERT INTO {schema}.frames (key, incarnation, last, events, log_bytes, token, bytes)
-         SELECT $1, $2::bigint, revision, $4::bigint, log_bytes, $3::bigint, $10::bytea FROM head
-         WHERE {durable}";
+         {add_frame}";
     // The same, and $11 the revision that it was decided on, and $12 the token there.
     append: "WITH head AS (
-             UPDATE {schema}.sessions SET
-                 revision = revision + $4,
-                 token = $3,
-                 log_bytes = log_bytes + $5,
-                 blob_bytes = blob_bytes + $6,
-                 summary = $7,
-                 due = CASE
-                     WHEN $8 AND lease_until IS NULL AND due < $9::bigint THEN due
-                     WHEN $8 THEN $9::bigint
-                     ELSE due END,
-                 due_changes = due_changes + $8::bool::int
-             WHERE key = $1 AND incarnation = $2 AND revision = $11 AND $12::bigint IN (0, token)
-                 AND deleted_at IS NULL
+             {advance}
              RETURNING revision, log_bytes)
-         INSERT INTO {schema}.frames (key, incarnation, last, events, log_bytes, token, bytes)
-         SELECT $1, $2::bigint, revision, $4::bigint, log_bytes, $3::bigint, $10::bytea FROM head
-         WHERE {durable}";
+         {add_frame}";
     // As `create`, and $11 the files that the events name: none is named whose intent is gone.
     create_naming: "WITH wanted AS (
              SELECT file FROM {schema}.intents
              WHERE key = $1 AND file = ANY($11::text[]) AND NOT is_doomed FOR UPDATE),
          head AS (
-             INSERT INTO {schema}.sessions
-                 (key, incarnation, revision, token, log_bytes, blob_bytes, summary, due, due_changes)
+             {add_session}
              SELECT $1, $2, $4, $3, $5, $6, $7, $9::bigint, $8::bool::int
              WHERE (SELECT count(*) FROM wanted) = cardinality($11::text[])
              ON CONFLICT (key) DO NOTHING
@@ -127,35 +137,19 @@ statements! {
          settled AS (
              DELETE FROM {schema}.intents USING head
              WHERE key = $1 AND file = ANY($11::text[]))
-         INSERT INTO {schema}.frames (key, incarnation, last, events, log_bytes, token, bytes)
-         SELECT $1, $2::bigint, revision, $4::bigint, log_bytes, $3::bigint, $10::bytea FROM head
-         WHERE {durable}";
+         {add_frame}";
     // As `append`, and $13 the files.
     append_naming: "WITH wanted AS (
              SELECT file FROM {schema}.intents
              WHERE key = $1 AND file = ANY($13::text[]) AND NOT is_doomed FOR UPDATE),
          head AS (
-             UPDATE {schema}.sessions SET
-                 revision = revision + $4,
-                 token = $3,
-                 log_bytes = log_bytes + $5,
-                 blob_bytes = blob_bytes + $6,
-                 summary = $7,
-                 due = CASE
-                     WHEN $8 AND lease_until IS NULL AND due < $9::bigint THEN due
-                     WHEN $8 THEN $9::bigint
-                     ELSE due END,
-                 due_changes = due_changes + $8::bool::int
-             WHERE key = $1 AND incarnation = $2 AND revision = $11 AND $12::bigint IN (0, token)
-                 AND deleted_at IS NULL
+             {advance}
                  AND (SELECT count(*) FROM wanted) = cardinality($13::text[])
              RETURNING revision, log_bytes),
          settled AS (
              DELETE FROM {schema}.intents USING head
              WHERE key = $1 AND file = ANY($13::text[]))
-         INSERT INTO {schema}.frames (key, incarnation, last, events, log_bytes, token, bytes)
-         SELECT $1, $2::bigint, revision, $4::bigint, log_bytes, $3::bigint, $10::bytea FROM head
-         WHERE {durable}";
+         {add_frame}";
     frame_is: "SELECT 1 FROM {schema}.frames
          WHERE key = $1 AND incarnation = $2 AND last = $3 AND token = $4";
     // $1 key, $2 incarnation, $3 revision, $4 bytes, $5 the token there.
