@@ -14,6 +14,7 @@ use palimpsest_proto::context::v1::{
 use palimpsest_server::convert;
 use palimpsest_transcripts::import::{Imported, ImportedMessage, Step};
 use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
 use uuid::Builder;
 
 use super::change::Change;
@@ -26,6 +27,8 @@ use crate::files;
 /// call holds up others.
 const BATCH_BYTES: usize = 1024 * 1024;
 const BATCH_MESSAGES: usize = 1_000;
+/// The reason of an append whose parent the session does not have.
+const MESSAGE_NOT_FOUND: &str = "MESSAGE_NOT_FOUND";
 
 /// What is to be done for a file.
 pub(super) struct Plan {
@@ -316,7 +319,8 @@ async fn append(
 
 /// True if a message was refused for its parent, which the session does not have.
 fn lacks_parent(status: &Status) -> bool {
-    status.code() == Code::NotFound && status.message().contains("parent_id")
+    let info = status.get_details_error_info();
+    info.is_some_and(|info| info.reason == MESSAGE_NOT_FOUND)
 }
 
 /// Whether the server refuses what it was given, so that giving it again is of no use.
