@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use expect_test::{Expect, expect};
 use palimpsest_core::command::{
-    Append, Clear, Clearing, Command, Decision, FinishCompaction, Made, Scope, Serve,
-    StartCompaction, UpdateWorkingState,
+    Append, Clear, Clearing, Command, Decision, Made, Scope, Serve, StartCompaction,
+    UpdateWorkingState,
 };
 use palimpsest_core::event::{Asked, Event};
 use palimpsest_core::histories::World;
@@ -19,7 +19,7 @@ use palimpsest_core::ids::{MessageId, Ordinal, Timestamp};
 use palimpsest_core::json::Extra;
 use palimpsest_core::levels::attachments::{Attached, AttachmentKind};
 use palimpsest_core::message::{
-    Block, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse, Usage,
+    Block, Message, ResultContent, Role, ToolInput, ToolResult, ToolUse,
 };
 use palimpsest_core::policy::Policy;
 use palimpsest_core::session::Strategy;
@@ -133,34 +133,14 @@ impl Play {
             expected_revision: None,
             request: None,
         }));
-        let key = self
-            .world
-            .session
-            .compactions()
-            .running
-            .as_ref()
-            .unwrap()
-            .key;
         let made = Made {
             mark: self.id(),
             summary: self.id(),
             request: None,
             attached: Vec::new(),
         };
-        self.world.run(Command::FinishCompaction(FinishCompaction {
-            key,
-            strategy: Strategy::Model,
-            summary: "it was worked".into(),
-            made,
-            model: "m".into(),
-            usage: Usage::default(),
-            took_ms: 1,
-            attempt: 0,
-            hooks: Vec::new(),
-            dropped: None,
-            request: None,
-            commit: None,
-        }));
+        let finish = self.world.finish_by_model(made).unwrap();
+        self.world.run(Command::FinishCompaction(finish));
         let attached = match &self.world.log.last().unwrap().event {
             Event::Compacted(event) => event.attached.clone(),
             other => panic!("{other:?}"),
@@ -803,27 +783,7 @@ fn p05_a_message_that_is_pinned_while_it_is_summarised_stays() {
         request: None,
         attached: Vec::new(),
     };
-    let finish = FinishCompaction {
-        key: play
-            .world
-            .session
-            .compactions()
-            .running
-            .as_ref()
-            .unwrap()
-            .key,
-        strategy: Strategy::Model,
-        summary: "it was worked".into(),
-        made,
-        model: "m".into(),
-        usage: Usage::default(),
-        took_ms: 1,
-        attempt: 0,
-        hooks: Vec::new(),
-        dropped: None,
-        request: None,
-        commit: None,
-    };
+    let finish = play.world.finish_by_model(made).unwrap();
     let decided = play
         .world
         .try_run(Command::FinishCompaction(finish))

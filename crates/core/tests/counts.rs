@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    Append, Command, Decision, FinishCompaction, Made, Rewind, Scope, Serve, StartCompaction,
+    Append, Command, Decision, Made, Rewind, Scope, Serve, StartCompaction,
 };
 use palimpsest_core::event::{Asked, Compacted, Event};
 use palimpsest_core::histories::World;
@@ -125,27 +125,14 @@ impl Play {
         let Ok(Decision::Events(_)) = started else {
             return None;
         };
-        let key = self.world.session.compactions().running.as_ref()?.key;
         let made = Made {
             mark: self.id(),
             summary: self.id(),
             request: None,
             attached: Vec::new(),
         };
-        self.world.run(Command::FinishCompaction(FinishCompaction {
-            key,
-            strategy: SummaryBy::Model,
-            summary: "it was worked".into(),
-            made,
-            model: "m".into(),
-            usage: Usage::default(),
-            took_ms: 1,
-            attempt: 0,
-            hooks: Vec::new(),
-            dropped: None,
-            request: None,
-            commit: None,
-        }));
+        let finish = self.world.finish_by_model(made)?;
+        self.world.run(Command::FinishCompaction(finish));
         let Event::Compacted(event) = self.world.log.last()?.event.clone() else {
             return None;
         };

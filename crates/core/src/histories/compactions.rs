@@ -107,6 +107,25 @@ impl World {
         }));
     }
 
+    /// The command that finishes the running compaction with a short summary of a model. None if none is running.
+    pub fn finish_by_model(&self, made: Made) -> Option<FinishCompaction> {
+        let running = self.session.compactions().running.as_ref()?;
+        Some(FinishCompaction {
+            key: running.key,
+            strategy: Strategy::Model,
+            summary: "it was worked".into(),
+            made,
+            model: "m".into(),
+            usage: Usage::default(),
+            took_ms: 1,
+            attempt: 0,
+            hooks: Vec::new(),
+            dropped: None,
+            request: None,
+            commit: None,
+        })
+    }
+
     fn finish(&mut self, running: &Running, place: u8) {
         let (before, there) = (self.shown(), self.taking_part());
         let leaving = self.leaving(&running.leaving);
