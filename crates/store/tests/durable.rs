@@ -7,6 +7,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -116,19 +117,35 @@ async fn a_store_that_is_begun_under_lazy_commits_keeps_what_it_acknowledges() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_synchronous_standby_has_to_have_is_waited_for_in_spite_of_local() {
     let primary = Cluster::start();
+    primary.psql("ALTER SYSTEM SET synchronous_commit = local");
+    primary.reload();
+    primary.until("SELECT current_setting('synchronous_commit') = 'local'");
     let log = PostgresLog::open(&options(primary.url())).await.unwrap();
     let of = key("s");
     let at = grow(&log, &of, Position::START, 1).await;
     primary.psql("ALTER SYSTEM SET synchronous_standby_names = 'standby'");
-    primary.psql("ALTER SYSTEM SET synchronous_commit = local");
     primary.reload();
-    let waiting = tokio::spawn(async move { append(&log, &of, at).await });
+    // PostgreSQL applies a reload some time later, so that the first appends may not wait yet.
+    let seen = Arc::new(AtomicBool::new(false));
+    let waiting = tokio::spawn({
+        let seen = Arc::clone(&seen);
+        async move {
+            let (mut at, mut appends) = (at, 0);
+            while !seen.load(Ordering::Relaxed) {
+                at = append(&log, &of, at).await.unwrap();
+                appends += 1;
+            }
+            (at.revision.get(), appends)
+        }
+    });
     // There is no such standby yet, so that a commit which waits for one is seen waiting.
     primary.until("SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'SyncRep'");
     assert!(!waiting.is_finished());
+    seen.store(true, Ordering::Relaxed);
     primary.psql("ALTER SYSTEM SET synchronous_standby_names = ''");
     primary.reload();
-    assert_eq!(waiting.await.unwrap().unwrap().revision.get(), 2);
+    let (revision, appends) = waiting.await.unwrap();
+    assert_eq!(revision, 1 + appends);
 }
 
 #[tokio::test(flavor = "multi_thread")]
