@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::allocator::return_free_memory_at_once;
 use super::serve;
 use super::settings::Settings;
 
@@ -23,6 +24,7 @@ pub(super) struct Work {
 
 impl Work {
     pub(super) fn run(self) -> anyhow::Result<()> {
+        return_free_memory_at_once();
         serve::run(
             self.settings
                 .with_role("palimpsest worker", "worker")
