@@ -20,6 +20,10 @@ const MAX_DISCARDED: usize = 4 << 20;
 /// The longest silence of a peer after this side has closed.
 const LAST_SILENCE: Duration = Duration::from_secs(10);
 
+/// The longest wait for the first input of a connection that was cut before it: the runtime learns in less that input
+/// is there.
+const FIRST_INPUT: Duration = Duration::from_millis(10);
+
 /// A connection with its place, which is given back with it.
 #[derive(Debug)]
 pub(crate) struct Watched<T> {
@@ -31,6 +35,10 @@ pub(crate) struct Watched<T> {
     /// The end of a silence, where there is one.
     idle: Option<(Duration, Pin<Box<Sleep>>)>,
     heard: Heard,
+    /// Something was read.
+    has_input: bool,
+    /// The end of the wait for the first input of a connection that was cut before it.
+    first_input: Option<Pin<Box<Sleep>>>,
     /// Bytes discarded since this side closed. None while it is open.
     discarded: Option<usize>,
     place: Place,
@@ -75,6 +83,8 @@ impl<T> Watched<T> {
                 began: Instant::now(),
                 at: Arc::default(),
             },
+            has_input: false,
+            first_input: None,
             discarded: None,
             place,
             handle,
@@ -111,6 +121,8 @@ impl<T> Watched<T> {
             stalls: None,
             idle: self.idle,
             heard: self.heard,
+            has_input: self.has_input,
+            first_input: self.first_input,
             discarded: None,
             place: self.place,
             handle: self.handle,
@@ -188,10 +200,20 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         // The server nearly always waits for the next frame, so that the end is noticed here.
-        self.check(cx)?;
+        if !self.has_input && self.cut.as_mut().poll(cx).is_ready() {
+            // A flood of connections can cut one before its first request was read. That request is answered.
+            let wait = || Box::pin(sleep(FIRST_INPUT));
+            let end = self.first_input.get_or_insert_with(wait);
+            if end.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+        } else {
+            self.check(cx)?;
+        }
         let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
         if polled.is_ready() {
             self.heard.note();
+            self.has_input = true;
         }
         polled
     }
@@ -277,5 +299,29 @@ mod tests {
         assert_eq!(bytes, BYTES);
         drop(client);
         server.await.unwrap();
+    }
+    #[tokio::test]
+    async fn a_request_that_was_sent_before_the_cut_is_answered() {
+        const REQUEST: &[u8] = b"GET /healthz HTTP/1.1\r\n\r\n";
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let door = Door::new(listener, Connections::new(1), None);
+        let minute = Duration::from_mins(1);
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(REQUEST).await.unwrap();
+        let accepted = door.accept().await;
+        let _newer = TcpStream::connect(address).await.unwrap();
+        let _cuts = door.accept().await;
+        assert!(accepted.place.connection().cut().is_cancelled());
+        let mut io = Watched::new(accepted.stream, minute, accepted.place, accepted.handle);
+        let mut request = [0; REQUEST.len()];
+        io.read_exact(&mut request).await.unwrap();
+        assert_eq!(request, REQUEST);
+        io.write_all(b"alive").await.unwrap();
+        let mut answer = [0; 5];
+        client.read_exact(&mut answer).await.unwrap();
+        // Nothing is waited for any more.
+        let error = io.read_u8().await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }

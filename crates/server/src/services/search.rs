@@ -1,11 +1,14 @@
 //! `SearchMessages`: a literal or a regular expression in the originals.
 
+use std::collections::VecDeque;
+
 use super::Service;
 use super::messages::place;
 use super::originals::{Original, Walk, put_back};
 use super::searching::{Ended, Work};
 use crate::convert::{self, Cursor};
 use crate::errors::ServiceError;
+use palimpsest_core::ids::SessionKey;
 use palimpsest_core::message::{Block, Message};
 use palimpsest_core::reading;
 use palimpsest_core::session::Session;
@@ -18,11 +21,13 @@ use regex::Regex;
 const DEFAULT_PAGE: u32 = 50;
 const DEFAULT_SNIPPET_CHARS: usize = 120;
 const MAX_SNIPPET_CHARS: u32 = 2_000;
-/// How much text one call looks at before it answers with what it has.
+/// Text that one call searches before it answers with the matches so far.
 const MAX_SCANNED_BYTES: usize = 64 * 1024 * 1024;
+/// Text that one turn searches. A turn for each message would wait for a thread as often.
+const TURN_BYTES: usize = 1024 * 1024;
 
 /// A match in one message.
-struct Found {
+struct Match {
     block: usize,
     offset: usize,
     len: usize,
@@ -68,39 +73,53 @@ pub(super) async fn search_from(
     };
     let (mut bytes, mut scanned, mut next) = (0, 0, None);
     let mut work = Work::of_call();
-    'walk: while !walk.is_done() {
-        let originals = walk.chunk(service, usize::MAX).await?;
-        for mut original in originals {
-            if response.hits.len() >= size
-                || bytes >= limits.max_reply_bytes
-                || scanned >= MAX_SCANNED_BYTES
-                || work.is_spent()
-            {
-                response.ended_early = response.hits.len() < size;
-                next = Some(original.ordinal);
-                break 'walk;
-            }
+    let mut originals = VecDeque::new();
+    'walk: loop {
+        while originals.is_empty() && !walk.is_done() {
+            originals.extend(walk.chunk(service, usize::MAX).await?);
+        }
+        let Some(first) = originals.front().map(|original| original.ordinal) else {
+            break;
+        };
+        let is_full = response.hits.len() >= size || bytes >= limits.max_reply_bytes;
+        if is_full || scanned >= MAX_SCANNED_BYTES || work.is_spent() {
+            next = Some(first);
+            break;
+        }
+        let turn_ends = MAX_SCANNED_BYTES.min(scanned + TURN_BYTES);
+        let mut batch = Vec::new();
+        while scanned < turn_ends
+            && let Some(mut original) = originals.pop_front()
+        {
             put_back(service, &key, &mut original).await?;
-            let lost = u32::try_from(original.unreadable.len()).unwrap_or(u32::MAX);
-            response.unreadable_results = response.unreadable_results.saturating_add(lost);
             scanned += original.message.content_bytes();
-            let ordinal = original.ordinal;
-            let (found, done) = hits(service, &key, original, &pattern, chars, work).await?;
-            work = done;
+            batch.push(original);
+        }
+        let wanted = size - response.hits.len();
+        let searched = search_batch(service, &key, batch, &pattern, (chars, wanted), work);
+        let (searched, done) = searched.await?;
+        work = done;
+        for (original, found) in searched {
+            let is_full = response.hits.len() >= size || bytes >= limits.max_reply_bytes;
             match found {
-                Ok(hits) => {
+                Found::Hits(hits) if !is_full => {
+                    let lost = u32::try_from(original.unreadable.len()).unwrap_or(u32::MAX);
+                    let lost = response.unreadable_results.saturating_add(lost);
+                    response.unreadable_results = lost;
                     bytes += hits.iter().map(SearchHit::encoded_len).sum::<usize>();
                     response.hits.extend(hits);
                 }
-                Err(Ended::TooMuch) => {
-                    response.ended_early = true;
-                    next = Some(ordinal);
+                Found::Ended(Ended::Late | Ended::Cancelled) if !is_full => {
+                    return Err(ServiceError::DeadlineExceeded);
+                }
+                Found::Hits(_) | Found::Ended(_) | Found::NotSearched => {
+                    next = Some(original.ordinal);
                     break 'walk;
                 }
-                Err(Ended::Late | Ended::Cancelled) => return Err(ServiceError::DeadlineExceeded),
             }
         }
     }
+    response.ended_early = next.is_some() && response.hits.len() < size;
     let token = |next| {
         let cursor = Cursor::Within(walk.position(), walk.resume_at(next));
         convert::page_token_text(&cursor, digest)
@@ -109,32 +128,57 @@ pub(super) async fn search_from(
     Ok((response, next.map(|next| u64::from(next.get()) + 1)))
 }
 
-/// All matches in one message: a page is cut between messages, so that its token is a place.
-async fn hits(
-    service: &Service,
-    key: &palimpsest_core::ids::SessionKey,
-    original: Original,
-    pattern: &Regex,
-    chars: usize,
-    work: Work,
-) -> Result<(Result<Vec<SearchHit>, Ended>, Work), ServiceError> {
-    let (message, owned) = (std::sync::Arc::clone(&original.message), pattern.clone());
-    let part = move |work: &mut Work| find(&message, &owned, chars, work);
-    let (found, work) = service.searches.run(&key.project, work, part).await?;
-    let found = match found {
-        Ok(found) if !found.is_empty() => found,
-        Ok(_) => return Ok((Ok(Vec::new()), work)),
-        Err(ended) => return Ok((Err(ended), work)),
-    };
-    let tell = |session: &Session| {
-        let hit = |found: Found| hit(session, &original, found);
-        found.into_iter().map(hit).collect()
-    };
-    let hits = service.sessions.read(key, tell).await?;
-    Ok((Ok(hits), work))
+/// The result of the search in one message. A page ends between two messages, so that its token is a place.
+enum Found {
+    Hits(Vec<SearchHit>),
+    Ended(Ended),
+    /// The batch ended before this message.
+    NotSearched,
 }
 
-/// At most so many matches of one message are told: more say nothing that these do not.
+/// Searches messages in their order, until `wanted` matches are found.
+async fn search_batch(
+    service: &Service,
+    key: &SessionKey,
+    batch: Vec<Original>,
+    pattern: &Regex,
+    (chars, wanted): (usize, usize),
+    work: Work,
+) -> Result<(Vec<(Original, Found)>, Work), ServiceError> {
+    let pattern = pattern.clone();
+    let part = move |work: &mut Work| {
+        let mut left = wanted;
+        let mut goes_on = true;
+        let search = |original: Original| {
+            let matches = (goes_on && left > 0 && !work.is_spent())
+                .then(|| find(&original.message, &pattern, chars, work));
+            goes_on = matches.as_ref().is_some_and(Result::is_ok);
+            if let Some(Ok(found)) = &matches {
+                left = left.saturating_sub(found.len());
+            }
+            (original, matches)
+        };
+        batch.into_iter().map(search).collect::<Vec<_>>()
+    };
+    let (searched, work) = service.searches.run(&key.project, work, part).await?;
+    let report = |session: &Session| {
+        let found = |(original, matches): (Original, Option<Result<Vec<Match>, Ended>>)| {
+            let found = match matches {
+                None => Found::NotSearched,
+                Some(Err(ended)) => Found::Ended(ended),
+                Some(Ok(matches)) => {
+                    let hit = |found| hit(session, &original, found);
+                    Found::Hits(matches.into_iter().map(hit).collect())
+                }
+            };
+            (original, found)
+        };
+        searched.into_iter().map(found).collect()
+    };
+    Ok((service.sessions.read(key, report).await?, work))
+}
+
+/// Matches of one message that a reply shows: more of them add nothing.
 const MAX_HITS_A_MESSAGE: usize = 100;
 
 fn find(
@@ -142,7 +186,7 @@ fn find(
     pattern: &Regex,
     chars: usize,
     work: &mut Work,
-) -> Result<Vec<Found>, Ended> {
+) -> Result<Vec<Match>, Ended> {
     let mut found = Vec::new();
     for (index, block) in message.blocks.iter().enumerate() {
         let text = reading::text(block);
@@ -164,7 +208,7 @@ fn find(
                 .char_indices()
                 .nth(chars)
                 .map_or(text.len(), |(at, _)| shown_end + at);
-            found.push(Found {
+            found.push(Match {
                 block: index,
                 offset: hit_start,
                 len: hit_end - hit_start,
@@ -176,7 +220,7 @@ fn find(
     Ok(found)
 }
 
-fn hit(session: &Session, original: &Original, found: Found) -> SearchHit {
+fn hit(session: &Session, original: &Original, found: Match) -> SearchHit {
     let block = u32::try_from(found.block).unwrap_or(u32::MAX);
     SearchHit {
         block: Some(BlockRef {
