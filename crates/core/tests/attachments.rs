@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use expect_test::{Expect, expect};
 use palimpsest_core::command::{
-    Append, Clear, Clearing, Command, Decision, Made, Scope, Serve, StartCompaction,
-    UpdateWorkingState,
+    Append, Clear, Clearing, Command, Decision, Made, Scope, Serve, StartCompaction, SummarySource,
+    SummarySpec, UpdateWorkingState,
 };
 use palimpsest_core::event::{Asked, Event};
 use palimpsest_core::histories::World;
@@ -124,15 +124,15 @@ impl Play {
 
     fn compact_now(&mut self, scope: Scope) -> Vec<Attached> {
         self.world.run(Command::Serve(Serve::default()));
-        self.world.run(Command::StartCompaction(StartCompaction {
-            asked: Asked::Manual,
-            strategy: Strategy::Model,
+        let spec = SummarySpec {
             scope,
-            ahead: false,
-            instructions: None,
-            expected_revision: None,
-            request: None,
-        }));
+            ..SummarySpec::new(Strategy::Model)
+        };
+        self.world
+            .run(Command::StartCompaction(StartCompaction::new(
+                Asked::Manual,
+                SummarySource::Write(spec),
+            )));
         let made = Made {
             mark: self.id(),
             summary: self.id(),
@@ -140,7 +140,7 @@ impl Play {
             attached: Vec::new(),
         };
         let finish = self.world.finish_by_model(made).unwrap();
-        self.world.run(Command::FinishCompaction(finish));
+        self.world.run(Command::AdvanceCompaction(finish));
         let attached = match &self.world.log.last().unwrap().event {
             Event::Compacted(event) => event.attached.clone(),
             other => panic!("{other:?}"),
@@ -760,15 +760,12 @@ fn p05_a_message_that_is_pinned_while_it_is_summarised_stays() {
     play.say(Role::Assistant, vec![Block::text("understood")]);
     play.say(Role::User, vec![Block::text("go on")]);
     play.world.run(Command::Serve(Serve::default()));
-    play.world.run(Command::StartCompaction(StartCompaction {
-        asked: Asked::Manual,
-        strategy: Strategy::Model,
-        scope: Scope::Whole,
-        ahead: false,
-        instructions: None,
-        expected_revision: None,
-        request: None,
-    }));
+    let spec = SummarySpec::new(Strategy::Model);
+    play.world
+        .run(Command::StartCompaction(StartCompaction::new(
+            Asked::Manual,
+            SummarySource::Write(spec),
+        )));
     let pin = Pin {
         id: "rule".into(),
         target: PinTarget::Message(rule),
@@ -786,7 +783,7 @@ fn p05_a_message_that_is_pinned_while_it_is_summarised_stays() {
     let finish = play.world.finish_by_model(made).unwrap();
     let decided = play
         .world
-        .try_run(Command::FinishCompaction(finish))
+        .try_run(Command::AdvanceCompaction(finish))
         .unwrap();
     let Decision::Events(events) = decided else {
         panic!("{decided:?}");

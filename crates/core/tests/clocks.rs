@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    Append, Command, FailMemory, Serve, StartCompaction, StartMemory, UpdateMemory, memory_due,
-    memory_runs,
+    Append, Command, FailMemory, Serve, StartCompaction, StartMemory, SummarySource, SummarySpec,
+    UpdateMemory, memory_due, memory_runs,
 };
 use palimpsest_core::event::Asked;
 use palimpsest_core::histories::World;
@@ -95,15 +95,11 @@ fn a_text_of_a_clock_ahead_is_followed_at_once() {
 fn a_compaction_that_a_clock_ahead_began_is_over() {
     let mut world = long();
     world.run(Command::Serve(Serve::default()));
-    world.run(Command::StartCompaction(StartCompaction {
-        asked: Asked::Manual,
-        strategy: Strategy::Model,
-        scope: palimpsest_core::command::Scope::Whole,
-        ahead: false,
-        instructions: None,
-        expected_revision: None,
-        request: None,
-    }));
+    let spec = SummarySpec::new(Strategy::Model);
+    world.run(Command::StartCompaction(StartCompaction::new(
+        Asked::Manual,
+        SummarySource::Write(spec),
+    )));
     let running = world.session.compactions().running.clone().unwrap();
     assert!(!running.is_over(running.at));
     assert!(!running.is_over(before(running.at, 500)));

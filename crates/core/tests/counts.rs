@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    Append, Command, Decision, Made, Rewind, Scope, Serve, StartCompaction,
+    Append, Command, Decision, Made, Rewind, Serve, StartCompaction, SummarySource, SummarySpec,
 };
 use palimpsest_core::event::{Asked, Compacted, Event};
 use palimpsest_core::histories::World;
@@ -113,15 +113,10 @@ impl Play {
         let before = self.world.session.tokens().tokens;
         let started = self
             .world
-            .try_run(Command::StartCompaction(StartCompaction {
-                asked: Asked::Manual,
-                strategy: SummaryBy::Model,
-                scope: Scope::Whole,
-                ahead: false,
-                instructions: None,
-                expected_revision: None,
-                request: None,
-            }));
+            .try_run(Command::StartCompaction(StartCompaction::new(
+                Asked::Manual,
+                SummarySource::Write(SummarySpec::new(SummaryBy::Model)),
+            )));
         let Ok(Decision::Events(_)) = started else {
             return None;
         };
@@ -132,7 +127,7 @@ impl Play {
             attached: Vec::new(),
         };
         let finish = self.world.finish_by_model(made)?;
-        self.world.run(Command::FinishCompaction(finish));
+        self.world.run(Command::AdvanceCompaction(finish));
         let Event::Compacted(event) = self.world.log.last()?.event.clone() else {
             return None;
         };

@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 
 use palimpsest_core::codec;
-use palimpsest_core::command::{Command, CompactWithMemory, Made, Serve};
+use palimpsest_core::command::{Command, Made, Serve, StartCompaction, SummarySource};
 use palimpsest_core::event::{Asked, Compacted, Event};
 use palimpsest_core::histories::{World, operation};
 use palimpsest_core::ids::{MessageId, Ordinal};
@@ -186,17 +186,16 @@ fn with_limits((least, texts, most): Limits) -> World {
 fn compact(world: &mut World) -> Option<Compacted> {
     let id = |number: u128| MessageId::new(Uuid::from_u128(u128::MAX - number));
     let before = world.session.revision();
-    world.run(Command::CompactWithMemory(CompactWithMemory {
-        asked: Asked::Manual,
-        made: Made {
-            mark: id(0),
-            summary: id(1),
-            request: None,
-            attached: Vec::new(),
-        },
-        expected_revision: None,
+    let made = Made {
+        mark: id(0),
+        summary: id(1),
         request: None,
-    }));
+        attached: Vec::new(),
+    };
+    world.run(Command::StartCompaction(StartCompaction::new(
+        Asked::Manual,
+        SummarySource::SessionMemory(made),
+    )));
     let events = world
         .log
         .iter()

@@ -13,8 +13,9 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use palimpsest_core::codec;
 use palimpsest_core::command::{
-    Append, Clear, Clearing, Command, Context, Create, Decision, FailCompaction, FinishCompaction,
-    Made, Rejection, Scope, Serve, StartCompaction, create, decide,
+    AdvanceCompaction, Append, Clear, Clearing, Command, CompactionInput, Context, Create,
+    Decision, Made, Rejection, Serve, StartCompaction, SummarySource, SummarySpec, WrittenSummary,
+    create, decide,
 };
 use palimpsest_core::event::{Asked as Asker, Event, Recorded, WhyFailed};
 use palimpsest_core::ids::{MessageId, Ordinal, SessionKey, Timestamp};
@@ -289,15 +290,10 @@ impl Live {
             Way::Delta | Way::Whole => Strategy::Model,
             Way::Structure => Strategy::Extractive,
         };
-        self.run(Command::StartCompaction(StartCompaction {
-            asked: Asker::Auto,
-            strategy,
-            scope: Scope::Whole,
-            ahead: false,
-            instructions: None,
-            expected_revision: None,
-            request: None,
-        }))?;
+        self.run(Command::StartCompaction(StartCompaction::new(
+            Asker::Auto,
+            SummarySource::Write(SummarySpec::new(strategy)),
+        )))?;
         let Some(running) = &self.session.compactions().running else {
             return Ok(false);
         };
@@ -307,34 +303,26 @@ impl Live {
             Way::Structure => self.summarize(&leaving),
         };
         if summary.trim().is_empty() {
-            self.run(Command::FailCompaction(FailCompaction {
-                key,
-                attempt: 0,
-                hooks: Vec::new(),
+            let failed = CompactionInput::Failed {
                 why: WhyFailed::Empty,
-                detail: "there is nothing to tell".into(),
-                took_ms: 0,
-                request: None,
-                commit: None,
-            }))?;
+                detail: "the summary is empty".into(),
+            };
+            self.run(Command::AdvanceCompaction(AdvanceCompaction::new(
+                key, failed,
+            )))?;
             return Ok(false);
         }
         let epoch = self.session.sealed().epoch();
         let made = self.made();
-        self.run(Command::FinishCompaction(FinishCompaction {
-            key,
-            attempt: 0,
-            hooks: Vec::new(),
+        let summary = WrittenSummary {
+            text: summary.into(),
             strategy,
-            summary: summary.into(),
-            made,
             model: "".into(),
             usage: Usage::default(),
             dropped: None,
-            took_ms: 0,
-            request: None,
-            commit: None,
-        }))?;
+        };
+        let end = CompactionInput::Summary { summary, made };
+        self.run(Command::AdvanceCompaction(AdvanceCompaction::new(key, end)))?;
         Ok(self.session.sealed().epoch() != epoch)
     }
 

@@ -24,9 +24,8 @@ pub use append::{Append, Receipt, Warning, receipts, warnings};
 pub use clear::{Clear, Clearing};
 pub use collapse::{Collapse, Collapsing, Stage};
 pub use compact::{
-    Adopt, AnswerHook, CompactWithMemory, CompactWithPrepared, DropOldest, FailCompaction,
-    FinishCompaction, Made, Scope, ShortenCompaction, StartCompaction, StartReady,
-    is_compaction_due, prepares_ahead,
+    AdvanceCompaction, CompactionInput, ExternalSummary, Made, Scope, StartCompaction,
+    SummarySource, SummarySpec, WrittenSummary, is_compaction_due, prepares_ahead,
 };
 pub use create::{Create, create};
 pub use memory::{
@@ -89,26 +88,10 @@ pub enum Command {
     Snip(Snip),
     /// Clear old results.
     Clear(Clear),
-    /// Put the running summary in the place of what it covers.
-    CompactWithMemory(CompactWithMemory),
-    /// Put a summary that came from outside in the place of messages.
-    Adopt(Adopt),
-    /// Put the summary that was written ahead in the place of what it covers.
-    CompactWithPrepared(CompactWithPrepared),
-    /// Let the oldest rounds leave without a summary.
-    DropOldest(DropOldest),
-    /// Begin to summarise.
+    /// Start a compaction.
     StartCompaction(StartCompaction),
-    /// Begin to put a summary in its place that is there already.
-    StartReady(StartReady),
-    /// Record what a hook wants of a compaction.
-    AnswerHook(AnswerHook),
-    /// Put a summary in the place of what it covers.
-    FinishCompaction(FinishCompaction),
-    /// Record that the input of a summary is made shorter.
-    ShortenCompaction(ShortenCompaction),
-    /// Record that a compaction came to nothing.
-    FailCompaction(FailCompaction),
+    /// Advance or end a started compaction.
+    AdvanceCompaction(AdvanceCompaction),
     /// Say that an update of the running summary begins.
     StartMemory(StartMemory),
     /// Record a version of it.
@@ -171,25 +154,21 @@ pub enum Skip {
     Vetoed,
 }
 
-/// Decides a command. What changes a session first closes a compaction whose time is over.
+/// Decides a command. A command that changes the session first ends a compaction that is over its deadline.
 pub fn decide(
     session: &Session,
     command: Command,
     context: Context<'_>,
 ) -> Result<Decision, Rejection> {
     let over = match &command {
-        // These look at it themselves.
-        Command::StartCompaction(_)
-        | Command::StartReady(_)
-        | Command::AnswerHook(_)
-        | Command::FinishCompaction(_)
-        | Command::ShortenCompaction(_)
-        | Command::FailCompaction(_) => None,
+        // It decides by itself about a compaction that is over its deadline.
+        Command::AdvanceCompaction(_) => None,
         _ => compact::expired(session, context.now),
     };
     let mut decided = decide_alone(session, command, context)?;
     if let (Decision::Events(events), Some(over)) = (&mut decided, over)
         && !events.is_empty()
+        && !events.contains(&over)
     {
         events.insert(0, over);
     }
@@ -210,16 +189,8 @@ fn decide_alone(
         Command::Serve(serve) => serve.decide(session, context),
         Command::Snip(snip) => snip.decide(session, context),
         Command::Clear(clear) => clear.decide(session, context),
-        Command::CompactWithMemory(compact) => compact.decide(session, context),
-        Command::Adopt(adopt) => adopt.decide(session, context),
-        Command::CompactWithPrepared(compact) => compact.decide(session, context),
-        Command::DropOldest(drop) => drop.decide(session),
         Command::StartCompaction(start) => start.decide(session, context),
-        Command::StartReady(start) => start.decide(session, context),
-        Command::AnswerHook(answer) => answer.decide(session, context),
-        Command::FinishCompaction(finish) => finish.decide(session, context),
-        Command::ShortenCompaction(shorten) => shorten.decide(session, context),
-        Command::FailCompaction(fail) => fail.decide(session, context),
+        Command::AdvanceCompaction(advance) => advance.decide(session, context),
         Command::StartMemory(start) => Ok(start.decide(session)),
         Command::UpdateMemory(update) => update.decide(session),
         Command::FailMemory(fail) => Ok(fail.decide(session)),

@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use super::World;
 use crate::command::{
-    Adopt, Command, CompactWithPrepared, Decision, DropOldest, FailCompaction, FinishCompaction,
-    Made, Scope, ShortenCompaction, StartCompaction,
+    AdvanceCompaction, Command, CompactionInput, Decision, ExternalSummary, Made, Scope,
+    StartCompaction, SummarySource, SummarySpec, WrittenSummary,
 };
 use crate::event::{Asked, Event, Recorded, WhyFailed};
 use crate::ids::{MessageId, Ordinal, Timestamp};
@@ -54,22 +54,23 @@ impl World {
             _ => Scope::Whole,
         };
         let request = self.stamp(Method::Compact);
-        let started = self.try_run(Command::StartCompaction(StartCompaction {
-            asked: if how.is_multiple_of(5) {
-                Asked::Provider
-            } else {
-                Asked::Manual
-            },
-            strategy: if how.is_multiple_of(7) {
-                Strategy::Delegated
-            } else {
-                Strategy::Model
-            },
+        let asked = if how.is_multiple_of(5) {
+            Asked::Provider
+        } else {
+            Asked::Manual
+        };
+        let strategy = if how.is_multiple_of(7) {
+            Strategy::Delegated
+        } else {
+            Strategy::Model
+        };
+        let spec = SummarySpec {
             scope,
-            ahead: false,
-            instructions: None,
-            expected_revision: None,
+            ..SummarySpec::new(strategy)
+        };
+        let started = self.try_run(Command::StartCompaction(StartCompaction {
             request: Some(request),
+            ..StartCompaction::new(asked, SummarySource::Write(spec))
         }));
         started.unwrap();
         // No history is long enough for the threshold at which one is written ahead.
@@ -94,35 +95,34 @@ impl World {
         let Made { mark, summary, .. } = self.made(1);
         let summary = Message::new(summary, Role::User, vec![Block::text("what they did")]);
         let first = visible.get(at / 2).copied();
-        self.run(Command::Adopt(Adopt {
+        let external = ExternalSummary {
             summary: Arc::new(summary),
             first: first.filter(|_| place.is_multiple_of(3)),
             last: visible.get(at).copied(),
             kept: visible.get(at / 2 + 1).copied().into_iter().collect(),
-            asked: Asked::Auto,
             before_tokens: None,
             mark,
-            expected_revision: None,
-            request: None,
-        }));
+        };
+        let source = SummarySource::External(Box::new(external));
+        self.run(Command::StartCompaction(StartCompaction::new(
+            Asked::Auto,
+            source,
+        )));
     }
 
     /// The command that finishes the running compaction with a short summary of a model. None if none is running.
-    pub fn finish_by_model(&self, made: Made) -> Option<FinishCompaction> {
+    pub fn finish_by_model(&self, made: Made) -> Option<AdvanceCompaction> {
         let running = self.session.compactions().running.as_ref()?;
-        Some(FinishCompaction {
-            key: running.key,
+        let summary = WrittenSummary {
+            text: "it was worked".into(),
             strategy: Strategy::Model,
-            summary: "it was worked".into(),
-            made,
             model: "m".into(),
             usage: Usage::default(),
-            took_ms: 1,
-            attempt: 0,
-            hooks: Vec::new(),
             dropped: None,
-            request: None,
-            commit: None,
+        };
+        Some(AdvanceCompaction {
+            took_ms: 1,
+            ..AdvanceCompaction::new(running.key, CompactionInput::Summary { summary, made })
         })
     }
 
@@ -140,19 +140,18 @@ impl World {
         let said = made.attached.iter();
         let said = said.filter(|message| message.kind == Kind::Hook);
         let hooks = Self::hooks_at_end(place, said.map(|message| message.id).collect());
-        let decided = self.try_run(Command::FinishCompaction(FinishCompaction {
-            key: running.key,
-            attempt: running.attempt,
+        let summary = WrittenSummary {
+            text: "what was said".into(),
             strategy: running.strategy,
-            summary: "what was said".into(),
-            made,
             model: "m".into(),
             usage,
             dropped: running.dropped,
+        };
+        let decided = self.try_run(Command::AdvanceCompaction(AdvanceCompaction {
+            attempt: running.attempt,
             took_ms: 1,
             hooks,
-            request: None,
-            commit: None,
+            ..AdvanceCompaction::new(running.key, CompactionInput::Summary { summary, made })
         }));
         let Decision::Events(events) = decided.unwrap() else {
             assert_eq!(
@@ -201,12 +200,10 @@ impl World {
         let there = self.taking_part();
         let leaving = self.leaving(&prepared.leaving);
         let made = self.made(place);
-        self.run(Command::CompactWithPrepared(CompactWithPrepared {
-            asked: Asked::Manual,
-            made,
-            expected_revision: None,
-            request: None,
-        }));
+        self.run(Command::StartCompaction(StartCompaction::new(
+            Asked::Manual,
+            SummarySource::Prepared(made),
+        )));
         if let Some(Recorded {
             event: Event::Compacted(event),
             ..
@@ -240,11 +237,14 @@ impl World {
         stays.extend(start);
         stays.retain(|at| session.transcript().is_visible(*at));
         let made = self.made(1);
-        self.run(Command::DropOldest(DropOldest {
-            asked: Asked::Provider,
+        let source = SummarySource::DropOldest {
             tokens: (!place.is_multiple_of(3)).then_some(u64::from(place) * 5),
             made,
-        }));
+        };
+        self.run(Command::StartCompaction(StartCompaction::new(
+            Asked::Provider,
+            source,
+        )));
         assert!(self.shown().is_superset(&stays), "what must stay has left");
     }
 
@@ -252,18 +252,16 @@ impl World {
         let (Some(first), Some(last)) = (running.leaving.first(), running.leaving.last()) else {
             return;
         };
-        self.run(Command::ShortenCompaction(ShortenCompaction {
-            key: running.key,
+        let dropped = Dropped {
+            messages: 1,
+            rounds: 1,
+            tokens: 1,
+            first: *first,
+            last: *last,
+        };
+        self.run(Command::AdvanceCompaction(AdvanceCompaction {
             attempt: running.attempt,
-            dropped: Dropped {
-                messages: 1,
-                rounds: 1,
-                tokens: 1,
-                first: *first,
-                last: *last,
-            },
-            request: None,
-            commit: None,
+            ..AdvanceCompaction::new(running.key, CompactionInput::Shortened(dropped))
         }));
         let Some(now) = self.session.compactions().running.as_ref() else {
             assert!(running.is_delegated() && running.expires.as_millis() <= self.now);
@@ -271,15 +269,13 @@ impl World {
         };
         assert_eq!(Some(now).map(|now| now.attempt), Some(running.attempt + 1));
         // An answer to the longer request is no answer any more.
-        let late = self.try_run(Command::FailCompaction(FailCompaction {
-            key: running.key,
-            attempt: running.attempt,
+        let failed = CompactionInput::Failed {
             why: WhyFailed::DelegateFailed,
             detail: "".into(),
-            took_ms: 1,
-            hooks: Vec::new(),
-            request: None,
-            commit: None,
+        };
+        let late = self.try_run(Command::AdvanceCompaction(AdvanceCompaction {
+            attempt: running.attempt,
+            ..AdvanceCompaction::new(running.key, failed)
         }));
         assert_eq!(late, Ok(Decision::Events(Vec::new())));
     }
@@ -300,15 +296,14 @@ impl World {
     }
 
     fn fail(&mut self, running: &Running) {
-        self.run(Command::FailCompaction(FailCompaction {
-            key: running.key,
-            attempt: running.attempt,
+        let failed = CompactionInput::Failed {
             why: WhyFailed::Empty,
             detail: "said nothing".into(),
+        };
+        self.run(Command::AdvanceCompaction(AdvanceCompaction {
+            attempt: running.attempt,
             took_ms: 1,
-            hooks: Vec::new(),
-            request: None,
-            commit: None,
+            ..AdvanceCompaction::new(running.key, failed)
         }));
         self.check_answer(running);
     }

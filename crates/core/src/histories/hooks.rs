@@ -2,7 +2,7 @@
 
 use super::World;
 use crate::command::{
-    AnswerHook, Command, CompactWithMemory, CompactWithPrepared, Decision, StartReady,
+    AdvanceCompaction, Command, CompactionInput, Decision, StartCompaction, SummarySource,
 };
 use crate::event::{Asked, Compacted, Event};
 use crate::ids::MessageId;
@@ -17,12 +17,13 @@ impl World {
         let must_keep: Vec<Box<str>> = (0..place % 3)
             .map(|at| format!("keep {at} of {place}").into())
             .collect();
-        let decided = self.try_run(Command::AnswerHook(AnswerHook {
-            key: running.key,
+        let answered = CompactionInput::HookAnswered {
             call: call(Hook::PreCompact, HookResult::Continued),
             instructions: place.is_multiple_of(2).then(|| "name the lamp".into()),
             must_keep: must_keep.clone(),
-        }));
+        };
+        let answer = AdvanceCompaction::new(running.key, answered);
+        let decided = self.try_run(Command::AdvanceCompaction(answer));
         assert_eq!(self.session.sealed().pieces(), pieces);
         let Some(now) = self.session.compactions().running.as_ref() else {
             assert!(running.is_delegated() && running.expires.as_millis() <= self.now);
@@ -78,20 +79,14 @@ impl World {
         let prepared = self.session.compactions().prepared.clone();
         let leaving = prepared.as_ref().map(|one| self.leaving(&one.leaving));
         let pieces = self.session.sealed().pieces().to_vec();
-        let (made, request) = (self.made(place), None);
-        self.run(Command::StartReady(match &prepared {
-            Some(_) => StartReady::Prepared(CompactWithPrepared {
-                asked: Asked::Manual,
-                made,
-                expected_revision: None,
-                request,
-            }),
-            None => StartReady::Memory(CompactWithMemory {
-                asked: Asked::Manual,
-                made,
-                expected_revision: None,
-                request,
-            }),
+        let made = self.made(place);
+        let source = match &prepared {
+            Some(_) => SummarySource::Prepared(made),
+            None => SummarySource::SessionMemory(made),
+        };
+        self.run(Command::StartCompaction(StartCompaction {
+            awaits_hooks: true,
+            ..StartCompaction::new(Asked::Manual, source)
         }));
         assert_eq!(self.session.sealed().pieces(), pieces);
         let running = self.session.compactions().running.as_ref();

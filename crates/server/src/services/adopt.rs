@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use palimpsest_core::command::{Adopt, Append, Command, Rejection, Serve};
+use palimpsest_core::command::{
+    Append, Command, ExternalSummary, Rejection, Serve, StartCompaction, SummarySource,
+};
 use palimpsest_core::event::Asked;
 use palimpsest_core::ids::{MessageId, Revision};
 use palimpsest_core::message::Message;
@@ -78,17 +80,19 @@ impl Adopted {
             check(session.revision(), expected_revision)?;
             transaction.run(Command::Serve(serve))?;
         }
-        let outcome = transaction.run(Command::Adopt(Adopt {
+        let external = ExternalSummary {
             summary: Arc::clone(summary),
             first: self.first,
             last: self.last,
             kept: self.kept.clone(),
-            asked: self.asked,
             before_tokens: self.before_tokens,
             mark: self.mark,
-            // What was placed just now has moved it.
+        };
+        let outcome = transaction.run(Command::StartCompaction(StartCompaction {
+            // The command above has moved the revision, which is checked before it.
             expected_revision: None,
             request: request.cloned(),
+            ..StartCompaction::new(self.asked, SummarySource::External(Box::new(external)))
         }))?;
         if !matches!(outcome, Outcome::Skipped(_)) {
             return Ok(outcome);

@@ -1,7 +1,7 @@
 //! A prompt that the provider refused as too long: what the levels freed is counted against the gap, and
 //! where it is not enough the oldest rounds leave without a summary.
 
-use palimpsest_core::command::{Command, DropOldest};
+use palimpsest_core::command::{Command, StartCompaction, SummarySource};
 use palimpsest_core::event::{Asked, Event, Recorded};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::policy::BudgetState;
@@ -41,12 +41,10 @@ pub(super) async fn drop_oldest(
             Need::Tokens(tokens) => Some(tokens),
             Need::Something => None,
         };
-        let drop = DropOldest {
-            asked: Asked::Provider,
-            tokens,
-            made: made.clone(),
-        };
-        let outcome = transaction.run(Command::DropOldest(drop))?;
+        let made = made.clone();
+        let drop = SummarySource::DropOldest { tokens, made };
+        let start = StartCompaction::new(Asked::Provider, drop);
+        let outcome = transaction.run(Command::StartCompaction(start))?;
         Ok(match (outcome, transaction.events().last()) {
             (Outcome::Done(Some(revision)), Some(Recorded { event, .. })) => {
                 Dropped::By(revision, Box::new(event.clone()))
@@ -92,11 +90,12 @@ pub(super) async fn truncate(
         // In a small window the warning threshold may be at nothing.
         let target = points.warn.max(points.critical / 2);
         let over = session.tokens().tokens.saturating_sub(target);
-        let outcome = transaction.run(Command::DropOldest(DropOldest {
-            asked: Asked::Auto,
+        let drop = SummarySource::DropOldest {
             tokens: Some(over),
             made: made.clone(),
-        }))?;
+        };
+        let start = StartCompaction::new(Asked::Auto, drop);
+        let outcome = transaction.run(Command::StartCompaction(start))?;
         Ok(match (outcome, transaction.events().last()) {
             (Outcome::Done(Some(revision)), Some(Recorded { event, .. })) => {
                 Some((revision, event.clone()))

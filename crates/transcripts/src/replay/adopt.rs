@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use palimpsest_core::command::{Adopt, Append, Command, Snip};
+use palimpsest_core::command::{
+    Append, Command, ExternalSummary, Snip, StartCompaction, SummarySource,
+};
 use palimpsest_core::event::Asked;
 use palimpsest_core::ids::MessageId;
 use palimpsest_core::message::Message;
@@ -26,17 +28,18 @@ impl Driver {
         }
         self.serve();
         let before = self.session.revision();
-        self.run(Command::Adopt(Adopt {
+        let summary = ExternalSummary {
             summary: Arc::clone(&compacted.summary),
             first: compacted.first,
             last: compacted.last,
             kept: compacted.kept.clone(),
-            asked: compacted.asked,
             before_tokens: compacted.before_tokens,
             mark: MessageId::new(Uuid::from_u128(u128::MAX - self.log.len() as u128)),
-            expected_revision: None,
-            request: None,
-        }));
+        };
+        self.run(Command::StartCompaction(StartCompaction::new(
+            compacted.asked,
+            SummarySource::External(Box::new(summary)),
+        )));
         if self.session.revision() == before {
             let mut message = Message::clone(&compacted.summary);
             message.meta = true;

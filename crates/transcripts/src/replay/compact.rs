@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use palimpsest_core::command::{
-    Command, CompactWithMemory, FailCompaction, FailMemory, FinishCompaction, Made, Scope,
-    StartCompaction, StartMemory, UpdateMemory, memory_due,
+    AdvanceCompaction, Command, CompactionInput, FailMemory, Made, StartCompaction, StartMemory,
+    SummarySource, SummarySpec, UpdateMemory, WrittenSummary, memory_due,
 };
 use palimpsest_core::event::{Asked, Compacted, WhyFailed};
 use palimpsest_core::ids::{MessageId, Ordinal};
@@ -114,12 +114,10 @@ impl Driver {
         let before = self.tally.compactions.len();
         if memory_first {
             let made = self.made();
-            self.run(Command::CompactWithMemory(CompactWithMemory {
-                asked: Asked::Auto,
-                made,
-                expected_revision: None,
-                request: None,
-            }));
+            self.run(Command::StartCompaction(StartCompaction::new(
+                Asked::Auto,
+                SummarySource::SessionMemory(made),
+            )));
         }
         if self.tally.compactions.len() == before {
             self.compact_from_structure();
@@ -128,15 +126,11 @@ impl Driver {
     }
 
     fn compact_from_structure(&mut self) {
-        self.run(Command::StartCompaction(StartCompaction {
-            asked: Asked::Auto,
-            strategy: Strategy::Extractive,
-            scope: Scope::Whole,
-            ahead: false,
-            instructions: None,
-            expected_revision: None,
-            request: None,
-        }));
+        let spec = SummarySpec::new(Strategy::Extractive);
+        self.run(Command::StartCompaction(StartCompaction::new(
+            Asked::Auto,
+            SummarySource::Write(spec),
+        )));
         let Some(running) = &self.session.compactions().running else {
             return;
         };
@@ -150,33 +144,25 @@ impl Driver {
             .collect();
         let summary = summary_of(&self.session, &leaving, &said, None).render();
         if summary.trim().is_empty() {
-            self.run(Command::FailCompaction(FailCompaction {
-                key,
-                attempt: 0,
-                hooks: Vec::new(),
+            let failed = CompactionInput::Failed {
                 why: WhyFailed::Empty,
-                detail: "there is nothing to tell".into(),
-                took_ms: 0,
-                request: None,
-                commit: None,
-            }));
+                detail: "the summary is empty".into(),
+            };
+            self.run(Command::AdvanceCompaction(AdvanceCompaction::new(
+                key, failed,
+            )));
             return;
         }
         let made = self.made();
-        self.run(Command::FinishCompaction(FinishCompaction {
-            key,
-            attempt: 0,
-            hooks: Vec::new(),
+        let summary = WrittenSummary {
+            text: summary.into(),
             strategy: Strategy::Extractive,
-            summary: summary.into(),
-            made,
             model: "".into(),
             usage: Usage::default(),
             dropped: None,
-            took_ms: 0,
-            request: None,
-            commit: None,
-        }));
+        };
+        let end = CompactionInput::Summary { summary, made };
+        self.run(Command::AdvanceCompaction(AdvanceCompaction::new(key, end)));
     }
 
     /// Ids that no message of a tape has.

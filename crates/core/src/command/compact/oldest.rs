@@ -1,56 +1,42 @@
-//! The oldest rounds leave without a summary, because the provider refused the prompt, or the view is
-//! critical, and nothing else was small enough.
+//! The oldest rounds leave without a summary.
 
-use super::{Made, Skip, made, sum};
-use crate::command::{Decision, Rejection};
-use crate::event::{Asked, Event};
+use super::estimated_tokens;
+use super::made::{Made, What};
+use crate::command::{Rejection, Skip};
+use crate::event::{Asked, Compacted};
 use crate::levels::compaction::oldest;
 use crate::session::{Dropped, Session, Strategy};
 
-/// Let the oldest rounds leave.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DropOldest {
-    /// The trigger.
-    pub asked: Asked,
-    /// How many tokens have to go; a share of the rounds when nobody knows.
-    pub tokens: Option<u64>,
-    /// What is made for it.
-    pub made: Made,
-}
-
-impl DropOldest {
-    pub(in crate::command) fn decide(self, session: &Session) -> Result<Decision, Rejection> {
-        if !session.policy().autocompact.enabled {
-            return Ok(Decision::Skipped(Skip::Disabled));
-        }
-        let (kept, rounds) = oldest(session, self.tokens)?;
-        let (Some(first), Some(last)) = (kept.leaving.first(), kept.leaving.last()) else {
-            return Ok(Decision::Skipped(Skip::NothingEligible));
-        };
-        let dropped = Dropped {
-            messages: crate::view::count(kept.leaving.len()),
-            rounds,
-            tokens: u32::try_from(sum(session, &kept)).unwrap_or(u32::MAX),
-            first: *first,
-            last: *last,
-        };
-        let compacted = self.made.compacted(
-            session,
-            made::What {
-                key: session.compactions().next_key(),
-                asked: self.asked,
-                strategy: Strategy::DropOldest,
-                summary: "",
-                must_keep: &[],
-                kept,
-                adopted: None,
-                before: None,
-                dropped: Some(dropped),
-            },
-        )?;
-        Ok(match compacted {
-            Ok(compacted) => Decision::Events(vec![Event::Compacted(compacted)]),
-            Err(_) => Decision::Skipped(Skip::TooLittleGain),
-        })
-    }
+/// The compaction without the oldest rounds.
+pub(super) fn without(
+    session: &Session,
+    asked: Asked,
+    tokens: Option<u64>,
+    made: &Made,
+) -> Result<Result<Compacted, Skip>, Rejection> {
+    let (kept, rounds) = oldest(session, tokens)?;
+    let (Some(first), Some(last)) = (kept.leaving.first(), kept.leaving.last()) else {
+        return Ok(Err(Skip::NothingEligible));
+    };
+    let tokens = estimated_tokens(session, &kept.leaving);
+    let dropped = Dropped {
+        messages: crate::view::count(kept.leaving.len()),
+        rounds,
+        tokens: u32::try_from(tokens).unwrap_or(u32::MAX),
+        first: *first,
+        last: *last,
+    };
+    let what = What {
+        key: session.compactions().next_key(),
+        asked,
+        strategy: Strategy::DropOldest,
+        summary: "",
+        must_keep: &[],
+        kept,
+        adopted: None,
+        before: None,
+        dropped: Some(dropped),
+    };
+    let compacted = made.compacted(session, what)?;
+    Ok(compacted.map_err(|_| Skip::TooLittleGain))
 }

@@ -1,56 +1,95 @@
-//! A summary that is there already, where hooks have a say: it does not take its place at once, but as one
-//! that is begun and finished, so that they can be asked in between.
+//! Compactions whose summary exists: session memory, and a summary that was prepared ahead.
 
-use super::{CompactWithMemory, CompactWithPrepared, ahead, expired};
-use crate::command::{Context, Decision, Rejection};
-use crate::event::{Compacted, CompactionStarted, Event};
-use crate::session::{RequestStamp, Session};
+use super::made::{Made, What};
+use super::staying;
+use crate::command::{Rejection, Skip};
+use crate::event::{Asked, Compacted};
+use crate::levels::compaction::{Keep, Kept, keep, spared};
+use crate::session::{Session, Strategy};
+use crate::session_summary::stand_in;
 
-/// Begin to put a summary in its place that is there already.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StartReady {
-    /// The running one.
-    Memory(CompactWithMemory),
-    /// The one that was written ahead.
-    Prepared(CompactWithPrepared),
-}
-
-impl StartReady {
-    pub(in crate::command) fn decide(
-        self,
-        session: &Session,
-        context: Context<'_>,
-    ) -> Result<Decision, Rejection> {
-        let decided = match self {
-            Self::Memory(compact) => compact.decide(session, context)?,
-            Self::Prepared(compact) => compact.decide(session, context)?,
-        };
-        let Decision::Events(events) = decided else {
-            return Ok(decided);
-        };
-        // What would happen at once is begun instead.
-        let timeout = session.policy().autocompact.timeout.get();
-        let ended =
-            expired(session, context.now).or_else(|| ahead::displaced(session, context.now));
-        let begun = events.into_iter().map(|event| match event {
-            Event::Compacted(compacted) => started(compacted, context.now.plus_millis(timeout)),
-            event => event,
-        });
-        Ok(Decision::Events(ended.into_iter().chain(begun).collect()))
+/// Session memory takes the place of the messages that it covers.
+pub(super) fn session_memory(
+    session: &Session,
+    asked: Asked,
+    made: &Made,
+) -> Result<Result<Compacted, Skip>, Rejection> {
+    let policy = &session.policy().session_memory;
+    let written = session.notes().written();
+    // A text whose last message has left the view describes nothing that is in the view.
+    let usable = written.filter(|version| {
+        let covers = version.covers;
+        covers.is_some_and(|covers| session.transcript().is_visible(covers))
+    });
+    let Some(version) = usable.filter(|_| policy.enabled) else {
+        return Ok(Err(Skip::NothingEligible));
+    };
+    let kept = keep(
+        session,
+        Keep::Recent {
+            after: version.covers,
+            min_tokens: policy.keep_min_tokens.into(),
+            min_messages: policy.keep_min_messages,
+            max_tokens: policy.keep_max_tokens.into(),
+        },
+    )?;
+    let summary = stand_in(session, &version.text);
+    let what = What {
+        key: session.compactions().next_key(),
+        asked,
+        strategy: Strategy::SessionMemory,
+        summary: &summary,
+        must_keep: &[],
+        kept,
+        adopted: None,
+        before: None,
+        dropped: None,
+    };
+    let Ok(compacted) = made.compacted(session, what)? else {
+        return Ok(Err(Skip::TooLittleGain));
+    };
+    // A view that is still over the threshold would be compacted again at once.
+    if asked != Asked::Manual && compacted.after_tokens >= session.thresholds().compact {
+        return Ok(Err(Skip::TooLittleGain));
     }
+    Ok(Ok(compacted))
 }
 
-fn started(compacted: Compacted, expires: crate::ids::Timestamp) -> Event {
-    let request: Option<RequestStamp> = compacted.request;
-    Event::CompactionStarted(CompactionStarted {
-        key: compacted.key,
-        asked: compacted.asked,
-        strategy: compacted.strategy,
-        expires,
-        leaving: compacted.leaving,
-        before_tokens: compacted.before_tokens,
-        ahead: false,
-        instructions: None,
-        request,
-    })
+/// The summary that was prepared ahead takes the place of the messages that it covers.
+pub(super) fn prepared(
+    session: &Session,
+    asked: Asked,
+    made: &Made,
+) -> Result<Result<Compacted, Skip>, Rejection> {
+    let Some(prepared) = &session.compactions().prepared else {
+        return Ok(Err(Skip::NothingEligible));
+    };
+    let leaving = spared(session, &prepared.leaving)?;
+    let kept = Kept {
+        kept: staying(session, &leaving),
+        leaving,
+    };
+    let what = What {
+        key: prepared.key,
+        asked,
+        strategy: prepared.strategy,
+        summary: &prepared.text,
+        must_keep: &prepared.hooks.must_keep,
+        kept,
+        adopted: None,
+        before: None,
+        dropped: prepared.dropped,
+    };
+    let Ok(mut compacted) = made.compacted(session, what)? else {
+        return Ok(Err(Skip::TooLittleGain));
+    };
+    // So many messages came since that the view would be compacted again at once.
+    if compacted.after_tokens >= session.thresholds().compact {
+        return Ok(Err(Skip::TooLittleGain));
+    }
+    compacted.model.clone_from(&prepared.model);
+    compacted.usage = prepared.usage;
+    compacted.took_ms = prepared.took_ms;
+    compacted.hooks.clone_from(&prepared.hooks.calls);
+    Ok(Ok(compacted))
 }

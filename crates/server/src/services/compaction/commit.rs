@@ -2,7 +2,9 @@
 
 use std::mem;
 
-use palimpsest_core::command::{Command, FailCompaction, FinishCompaction, Rejection, Skip};
+use palimpsest_core::command::{
+    AdvanceCompaction, Command, CompactionInput, Rejection, Skip, WrittenSummary,
+};
 use palimpsest_core::event::{Event, WhyFailed};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::message::{Digest, Usage};
@@ -156,22 +158,17 @@ impl Delegation<'_> {
         } else {
             accepted.text
         };
-        let finish = FinishCompaction {
-            key: self.running.key,
-            attempt: self.running.attempt,
+        let summary = WrittenSummary {
+            text: text.into(),
             strategy: Strategy::Delegated,
-            summary: text.into(),
-            made: made(self.service, self.key).await?,
             model: self.brought.model.as_str().into(),
             usage: self.brought.usage,
             dropped: self.running.dropped,
-            took_ms: self.took_ms(),
-            hooks: Vec::new(),
-            request: self.brought.request.clone(),
-            commit: Some(self.stamp.clone()),
         };
+        let made = made(self.service, self.key).await?;
+        let finish = self.advance(CompactionInput::Summary { summary, made });
         let end = Box::pin(hooks::end(self.service, self.key, &self.job, finish)).await?;
-        match self.run(end).await? {
+        match self.run(Command::AdvanceCompaction(end)).await? {
             Ended::Skipped(Skip::TooLittleGain) => Err(self.not_taken(
                 WhyFailed::NotSmaller,
                 "with this summary the view would not be smaller: bring a shorter one".to_owned(),
@@ -219,17 +216,10 @@ impl Delegation<'_> {
 
     /// It is closed as failed.
     async fn fail(&self, why: WhyFailed, detail: String) -> Result<Ended, ServiceError> {
-        let fail = Command::FailCompaction(FailCompaction {
-            key: self.running.key,
-            attempt: self.running.attempt,
-            why,
-            detail: detail.into(),
-            took_ms: self.took_ms(),
-            hooks: Vec::new(),
-            request: self.brought.request.clone(),
-            commit: Some(self.stamp.clone()),
-        });
-        match self.run(fail).await? {
+        let detail = detail.into();
+        let failed = CompactionInput::Failed { why, detail };
+        let fail = self.advance(failed);
+        match self.run(Command::AdvanceCompaction(fail)).await? {
             Ended::Skipped(_) => Err(ServiceError::CompactionNotFound {
                 key: self.running.key,
             }),
@@ -237,9 +227,16 @@ impl Delegation<'_> {
         }
     }
 
-    fn took_ms(&self) -> u64 {
+    /// A step of the delegated compaction, as an answer to its request.
+    fn advance(&self, input: CompactionInput) -> AdvanceCompaction {
         let now = self.service.sessions.clock().now();
-        now.millis_since(self.running.at)
+        AdvanceCompaction {
+            attempt: self.running.attempt,
+            took_ms: now.millis_since(self.running.at),
+            request: self.brought.request.clone(),
+            commit: Some(self.stamp.clone()),
+            ..AdvanceCompaction::new(self.running.key, input)
+        }
     }
 
     async fn run(&self, command: Command) -> Result<Ended, ServiceError> {

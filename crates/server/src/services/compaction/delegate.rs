@@ -2,7 +2,7 @@
 //! so it can be given again after a restart.
 
 use bytes::Bytes;
-use palimpsest_core::command::{Command, ShortenCompaction};
+use palimpsest_core::command::{AdvanceCompaction, Command, CompactionInput};
 use palimpsest_core::ids::{CompactionKey, SessionKey, Timestamp};
 use palimpsest_core::session::{Dropped, RequestStamp, Running, Session};
 use palimpsest_core::summary::SYSTEM;
@@ -115,14 +115,13 @@ pub(super) async fn shorten(
     (request, commit): (Option<RequestStamp>, Option<RequestStamp>),
 ) -> Result<super::Outcome, ServiceError> {
     let shorten = |transaction: &mut Transaction<'_>| {
-        let command = Command::ShortenCompaction(ShortenCompaction {
-            key: running.key,
+        let shortened = CompactionInput::Shortened(dropped);
+        transaction.run(Command::AdvanceCompaction(AdvanceCompaction {
             attempt: running.attempt,
-            dropped,
             request: request.clone(),
             commit: commit.clone(),
-        });
-        transaction.run(command)
+            ..AdvanceCompaction::new(running.key, shortened)
+        }))
     };
     let (sessions, missing) = (&service.sessions, &Missing::Refuse);
     let done = sessions.write(key, missing, shorten, |_, outcome| Ok(*outcome));

@@ -3,7 +3,9 @@
 //! upon a copy, and what is committed is decided again upon the session as it is then. Messages that came
 //! meanwhile stay; when something left the view, the compaction comes to nothing.
 
-use palimpsest_core::command::{AnswerHook, Command, FailCompaction, FinishCompaction, StartReady};
+use palimpsest_core::command::{
+    AdvanceCompaction, Command, CompactionInput, StartCompaction, SummarySource,
+};
 use palimpsest_core::event::{Asked, Event, WhyFailed};
 use palimpsest_core::ids::{CompactionKey, SessionKey};
 use palimpsest_core::session::{Hook, HookCall, HookResult, Hooks, Running, Session};
@@ -69,10 +71,16 @@ async fn start(
     let made = made(service, key).await?;
     let decide = |transaction: &mut Transaction<'_>| {
         let outcome = wanted.run(transaction, |expected| {
-            Command::StartReady(if memory {
-                StartReady::Memory(wanted.with_memory(&made, expected))
+            let source = if memory {
+                SummarySource::SessionMemory(made.clone())
             } else {
-                StartReady::Prepared(wanted.with_prepared(&made, expected))
+                SummarySource::Prepared(made.clone())
+            };
+            Command::StartCompaction(StartCompaction {
+                awaits_hooks: true,
+                expected_revision: expected,
+                request: wanted.request.clone(),
+                ..StartCompaction::new(wanted.asked, source)
             })
         })?;
         Ok(ended(outcome, transaction))
@@ -121,12 +129,12 @@ pub(super) async fn before(
             text.into()
         }
     };
-    let answer = AnswerHook {
-        key: job.key,
+    let answered = CompactionInput::HookAnswered {
         call,
         instructions: wishes.instructions.map(stored),
         must_keep: wishes.must_keep.into_iter().map(stored).collect(),
     };
+    let answer = AdvanceCompaction::new(job.key, answered);
     job.hooks = record(service, key, answer).await?;
     // A summary that is there already was written without them.
     if job.hooks.instructions.is_some() && job.ready.take().is_some() {
@@ -139,10 +147,10 @@ pub(super) async fn before(
 async fn record(
     service: &Service,
     key: &SessionKey,
-    answer: AnswerHook,
+    answer: AdvanceCompaction,
 ) -> Result<Hooks, ServiceError> {
     let decide = |transaction: &mut Transaction<'_>| {
-        transaction.run(Command::AnswerHook(answer.clone()))?;
+        transaction.run(Command::AdvanceCompaction(answer.clone()))?;
         Ok(())
     };
     let finish = |session: &Session, (): &()| {
@@ -161,18 +169,21 @@ pub(super) async fn end(
     service: &Service,
     key: &SessionKey,
     job: &Job,
-    mut finish: FinishCompaction,
-) -> Result<Command, ServiceError> {
+    mut finish: AdvanceCompaction,
+) -> Result<AdvanceCompaction, ServiceError> {
+    if matches!(finish.input, CompactionInput::Failed { .. }) {
+        return Ok(finish);
+    }
     let running = job.session.compactions().running.as_ref();
     let rules = &job.session.policy().hooks;
     let any = rules.post_compact.enabled || rules.session_start.enabled;
     let is_asked = |ahead: bool| any && !ahead && are_on(service, &job.session);
     let Some(running) = running.filter(|running| is_asked(running.ahead)) else {
-        return Ok(Command::FinishCompaction(finish));
+        return Ok(finish);
     };
     // What would not take effect is nobody's business.
     let Some(question) = foreseen(service, key, &finish).await? else {
-        return Ok(Command::FinishCompaction(finish));
+        return Ok(finish);
     };
     let (policy, attributes) = (job.session.policy(), question.attributes.clone());
     let whom = (key, &policy.hooks);
@@ -207,12 +218,14 @@ pub(super) async fn end(
         if stops {
             return Ok(stopped(finish));
         }
-        finish.made.attached.extend(messages);
+        if let CompactionInput::Summary { made, .. } = &mut finish.input {
+            made.attached.extend(messages);
+        }
     }
-    Ok(Command::FinishCompaction(finish))
+    Ok(finish)
 }
 
-fn add(finish: &mut FinishCompaction, call: HookCall) {
+fn add(finish: &mut AdvanceCompaction, call: HookCall) {
     finish.took_ms = finish.took_ms.saturating_add(call.took_ms);
     finish.hooks.push(call);
 }
@@ -221,10 +234,10 @@ fn add(finish: &mut FinishCompaction, call: HookCall) {
 async fn foreseen(
     service: &Service,
     key: &SessionKey,
-    finish: &FinishCompaction,
+    finish: &AdvanceCompaction,
 ) -> Result<Option<PostCompactRequest>, ServiceError> {
     let decide = |transaction: &mut Transaction<'_>| {
-        let outcome = transaction.run(Command::FinishCompaction(finish.clone()))?;
+        let outcome = transaction.run(Command::AdvanceCompaction(finish.clone()))?;
         Ok(ended(outcome, transaction))
     };
     let tell = |session: &Session, ended: &Ended| {
@@ -245,34 +258,27 @@ async fn foreseen(
 }
 
 /// The end of a compaction that a hook stopped.
-fn stopped(finish: FinishCompaction) -> Command {
+fn stopped(mut finish: AdvanceCompaction) -> AdvanceCompaction {
     let (why, detail) = finish.hooks.last().map_or_else(
         || (WhyFailed::HookFailed, String::new()),
         |call| (why(call), detail(call)),
     );
-    Command::FailCompaction(FailCompaction {
-        key: finish.key,
-        attempt: finish.attempt,
-        why,
-        detail: detail.into(),
-        took_ms: finish.took_ms,
-        hooks: finish.hooks,
-        request: finish.request,
-        commit: finish.commit,
-    })
+    let detail = detail.into();
+    finish.input = CompactionInput::Failed { why, detail };
+    finish
 }
 
 /// The same before there is a summary.
 pub(super) fn stop(key: CompactionKey, running: Option<&Running>, call: HookCall) -> Command {
-    Command::FailCompaction(FailCompaction {
-        key,
-        attempt: running.map_or(0, |running| running.attempt),
+    let failed = CompactionInput::Failed {
         why: why(&call),
         detail: detail(&call).into(),
+    };
+    Command::AdvanceCompaction(AdvanceCompaction {
+        attempt: running.map_or(0, |running| running.attempt),
         took_ms: call.took_ms,
         hooks: vec![call],
-        request: None,
-        commit: None,
+        ..AdvanceCompaction::new(key, failed)
     })
 }
 

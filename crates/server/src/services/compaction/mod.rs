@@ -17,8 +17,8 @@ mod summarise;
 mod token;
 
 use palimpsest_core::command::{
-    Command, CompactWithMemory, CompactWithPrepared, FailCompaction, FinishCompaction, Made,
-    Rejection, Scope, Serve, Skip, StartCompaction,
+    AdvanceCompaction, Command, CompactionInput, Made, Rejection, Scope, Serve, Skip,
+    StartCompaction, SummarySource, SummarySpec, WrittenSummary,
 };
 use palimpsest_core::event::{Asked, Event, WhyFailed};
 use palimpsest_core::ids::{CompactionKey, Ordinal, Revision, SessionKey};
@@ -32,7 +32,6 @@ pub(super) use self::delegate::{Body, Delegated, request};
 pub(super) use self::hooks::refusal;
 pub(super) use self::repeat::outcome;
 pub(super) use self::series::{in_rounds, rest};
-use self::summarise::Summarised;
 pub(super) use self::token::Wish;
 use super::Service;
 use super::append::expected;
@@ -130,22 +129,13 @@ impl Wanted {
         fits && self.takes_any() && !self.skips_memory
     }
 
-    fn with_memory(&self, made: &Made, expected: Option<Revision>) -> CompactWithMemory {
-        CompactWithMemory {
-            asked: self.asked,
-            made: made.clone(),
-            expected_revision: expected,
+    /// The start of a compaction whose summary exists.
+    fn start(&self, source: SummarySource, expected_revision: Option<Revision>) -> Command {
+        Command::StartCompaction(StartCompaction {
+            expected_revision,
             request: self.request.clone(),
-        }
-    }
-
-    fn with_prepared(&self, made: &Made, expected: Option<Revision>) -> CompactWithPrepared {
-        CompactWithPrepared {
-            asked: self.asked,
-            made: made.clone(),
-            expected_revision: expected,
-            request: self.request.clone(),
-        }
+            ..StartCompaction::new(self.asked, source)
+        })
     }
 
     /// Runs a command upon the view that it is about; the command gets the revision that it is to find.
@@ -355,7 +345,7 @@ async fn with_memory<T>(
             return Ok(None);
         }
         let outcome = wanted.run(transaction, |expected| {
-            Command::CompactWithMemory(wanted.with_memory(&made, expected))
+            wanted.start(SummarySource::SessionMemory(made.clone()), expected)
         })?;
         Ok(Some(ended(outcome, transaction)))
     };
@@ -380,7 +370,7 @@ async fn with_prepared<T>(
     let made = made(service, key).await?;
     let decide = |transaction: &mut Transaction<'_>| {
         let outcome = wanted.run(transaction, |expected| {
-            Command::CompactWithPrepared(wanted.with_prepared(&made, expected))
+            wanted.start(SummarySource::Prepared(made.clone()), expected)
         })?;
         Ok(ended(outcome, transaction))
     };
@@ -410,7 +400,7 @@ pub(super) struct Job {
     /// What a dry run began, to be begun again upon a copy.
     start: Option<Start>,
     /// The summary that is there already.
-    ready: Option<Summarised>,
+    ready: Option<WrittenSummary>,
 }
 
 impl Job {
@@ -452,14 +442,15 @@ async fn begin(
     key: &SessionKey,
     wanted: &Wanted,
 ) -> Result<Begun, ServiceError> {
-    let start = Start(StartCompaction {
-        asked: wanted.asked,
+    let spec = SummarySpec {
         strategy: wanted.strategy.unwrap_or_else(|| usual(service)),
         scope: wanted.scope,
         ahead: wanted.when == When::Ahead,
         instructions: wanted.instructions.as_deref().map(Box::from),
-        expected_revision: None,
+    };
+    let start = Start(StartCompaction {
         request: wanted.request.clone(),
+        ..StartCompaction::new(wanted.asked, SummarySource::Write(spec))
     });
     let decide = |transaction: &mut Transaction<'_>| {
         let outcome = wanted.run(transaction, |expected| start.at(expected))?;
@@ -507,42 +498,25 @@ async fn finish<T>(
     key: &SessionKey,
     wanted: &Wanted,
     (job, took_ms): (&Job, u64),
-    summarised: Result<Summarised, (WhyFailed, String)>,
+    summarised: Result<WrittenSummary, (WhyFailed, String)>,
     tell: impl Fn(&Session, &Ended) -> Result<T, NotHeld>,
 ) -> Result<T, ServiceError> {
     let made = made(service, key).await?;
     let end = match summarised {
-        Ok(summarised) => Command::FinishCompaction(FinishCompaction {
-            key: job.key,
-            attempt: 0,
-            strategy: summarised.strategy,
-            summary: summarised.text.into(),
-            made,
-            model: summarised.model.into(),
-            usage: summarised.usage,
-            dropped: summarised.dropped,
-            took_ms,
-            hooks: Vec::new(),
-            request: None,
-            commit: None,
-        }),
-        Err((why, detail)) => Command::FailCompaction(FailCompaction {
-            key: job.key,
-            attempt: 0,
+        Ok(summary) => CompactionInput::Summary { summary, made },
+        Err((why, detail)) => CompactionInput::Failed {
             why,
             detail: detail.into(),
-            took_ms,
-            hooks: Vec::new(),
-            request: None,
-            commit: None,
-        }),
+        },
     };
-    let end = match end {
-        Command::FinishCompaction(finish) if !wanted.dry_run => {
-            Box::pin(hooks::end(service, key, job, finish)).await?
-        }
-        end => end,
+    let mut end = AdvanceCompaction {
+        took_ms,
+        ..AdvanceCompaction::new(job.key, end)
     };
+    if !wanted.dry_run {
+        end = Box::pin(hooks::end(service, key, job, end)).await?;
+    }
+    let end = Command::AdvanceCompaction(end);
     let rehearsed = job.start.as_ref().map(|start| (wanted, start));
     conclude(service, key, rehearsed, end, tell).await
 }

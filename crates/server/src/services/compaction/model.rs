@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use palimpsest_core::command::WrittenSummary;
 use palimpsest_core::event::WhyFailed;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::message::Usage;
@@ -17,7 +18,6 @@ use tokio::time::Instant;
 
 use super::super::Service;
 use super::question::Question;
-use super::summarise::Summarised;
 use super::{Job, NO_USAGE, Wanted};
 use crate::call::{Deadline, Turn};
 use crate::summarizer::{Attempt, Models};
@@ -35,7 +35,7 @@ pub(super) async fn ask(
     (key, job): (&SessionKey, &Job),
     wanted: &Wanted,
     extracted: &Document,
-) -> Result<Summarised, Failure> {
+) -> Result<WrittenSummary, Failure> {
     let Some(question) = Question::of(job).await else {
         let detail = "the messages could not be read; compact again";
         return Err((WhyFailed::ModelUnavailable, detail.to_owned()));
@@ -68,7 +68,7 @@ pub(super) async fn ask(
             .put(attempt, Instant::now() + left, extracted, &mut usage)
             .await
         {
-            Ok(taken) => return Ok(Summarised { usage, ..taken }),
+            Ok(taken) => return Ok(WrittenSummary { usage, ..taken }),
             Err((why, detail)) => {
                 tracing::warn!(session = %key, model = %name, ?why, detail, "a model wrote no summary");
                 outcome = Err((why, detail));
@@ -110,7 +110,7 @@ impl Asking<'_> {
         deadline: Instant,
         extracted: &Document,
         usage: &mut Usage,
-    ) -> Result<Summarised, Failure> {
+    ) -> Result<WrittenSummary, Failure> {
         let summarizer: Arc<dyn Summarizer> = if self.redacts {
             Arc::new(Redacting(attempt.summarizer))
         } else {
@@ -147,10 +147,10 @@ impl Asking<'_> {
         } else {
             accepted.text
         };
-        Ok(Summarised {
-            text,
+        Ok(WrittenSummary {
+            text: text.into(),
             strategy: Strategy::Model,
-            model: reply.model,
+            model: reply.model.into(),
             usage: NO_USAGE,
             dropped: self.question.rounds.dropped(dropped),
         })

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use palimpsest_core::command::{Command, FailCompaction};
+use palimpsest_core::command::{AdvanceCompaction, Command, CompactionInput};
 use palimpsest_core::event::{Event, WhyFailed};
 use palimpsest_core::ids::{CompactionKey, Revision, SessionKey};
 use palimpsest_core::session::{Running, Session};
@@ -130,15 +130,14 @@ async fn close(
 ) -> Result<(), ServiceError> {
     let now = service.sessions.clock().now();
     let close = |transaction: &mut Transaction<'_>| {
-        transaction.run(Command::FailCompaction(FailCompaction {
-            key: running.key,
-            attempt: running.attempt,
+        let failed = CompactionInput::Failed {
             why: WhyFailed::Expired,
             detail: why.into(),
+        };
+        transaction.run(Command::AdvanceCompaction(AdvanceCompaction {
+            attempt: running.attempt,
             took_ms: now.millis_since(running.at),
-            hooks: Vec::new(),
-            request: None,
-            commit: None,
+            ..AdvanceCompaction::new(running.key, failed)
         }))?;
         Ok(())
     };

@@ -1,10 +1,10 @@
 //! Who writes a summary: a model where there is one, and when it fails or there is none, it is made from
 //! the structure of the messages.
 
+use palimpsest_core::command::WrittenSummary;
 use palimpsest_core::event::WhyFailed;
 use palimpsest_core::ids::SessionKey;
-use palimpsest_core::message::Usage;
-use palimpsest_core::session::{Dropped, Running, Session, Strategy};
+use palimpsest_core::session::{Running, Session, Strategy};
 use palimpsest_core::session_summary::summary_of;
 use palimpsest_core::summary::Document;
 use palimpsest_facts::Redact;
@@ -15,24 +15,13 @@ use super::input::inputs;
 use super::{Job, NO_USAGE, Wanted, model};
 use crate::errors::ServiceError;
 
-/// A summary.
-#[derive(Debug)]
-pub(super) struct Summarised {
-    pub(super) text: String,
-    pub(super) strategy: Strategy,
-    pub(super) model: String,
-    pub(super) usage: Usage,
-    /// What was not in its input.
-    pub(super) dropped: Option<Dropped>,
-}
-
 /// Makes the summary of what leaves.
 pub(super) async fn summarise(
     service: &Service,
     key: &SessionKey,
     job: &Job,
     wanted: &Wanted,
-) -> Result<Summarised, (WhyFailed, String)> {
+) -> Result<WrittenSummary, (WhyFailed, String)> {
     let extracted = match extract(service, key, job).await {
         Ok(extracted) => extracted,
         Err(error) => {
@@ -49,7 +38,7 @@ pub(super) async fn summarise(
         // A dry run asks nobody: the summary from structure tells how large one is.
         _ if wanted.dry_run => {
             let foreseen = from_structure(service, job, &extracted)?;
-            return Ok(Summarised {
+            return Ok(WrittenSummary {
                 strategy: job.strategy,
                 ..foreseen
             });
@@ -68,21 +57,21 @@ pub(super) async fn summarise(
 }
 
 /// The summary that is there already: the running one, or the one that was written ahead.
-pub(super) fn ready(session: &Session, running: &Running) -> Option<Summarised> {
+pub(super) fn ready(session: &Session, running: &Running) -> Option<WrittenSummary> {
     let prepared = session.compactions().prepared.as_ref();
     if let Some(prepared) = prepared.filter(|prepared| prepared.key == running.key) {
-        return Some(Summarised {
-            text: prepared.text.to_string(),
+        return Some(WrittenSummary {
+            text: prepared.text.clone(),
             strategy: prepared.strategy,
-            model: prepared.model.to_string(),
+            model: prepared.model.clone(),
             usage: prepared.usage,
             dropped: prepared.dropped,
         });
     }
-    Some(Summarised {
-        text: session.notes().written()?.text.to_string(),
+    Some(WrittenSummary {
+        text: (*session.notes().written()?.text).into(),
         strategy: Strategy::SessionMemory,
-        model: String::new(),
+        model: "".into(),
         usage: NO_USAGE,
         dropped: None,
     })
@@ -93,7 +82,7 @@ fn from_structure(
     service: &Service,
     job: &Job,
     extracted: &Document,
-) -> Result<Summarised, (WhyFailed, String)> {
+) -> Result<WrittenSummary, (WhyFailed, String)> {
     let text = extracted.render();
     if text.trim().is_empty() {
         return Err((WhyFailed::Empty, "there is nothing to tell".into()));
@@ -103,10 +92,10 @@ fn from_structure(
         Some(redact) => redact(&text),
         None => text,
     };
-    Ok(Summarised {
-        text,
+    Ok(WrittenSummary {
+        text: text.into(),
         strategy: Strategy::Extractive,
-        model: String::new(),
+        model: "".into(),
         usage: NO_USAGE,
         dropped: None,
     })

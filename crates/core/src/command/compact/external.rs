@@ -1,57 +1,55 @@
-//! A compaction that the caller's own program has made already: its summary takes the place of what it
-//! stood for there. Transcripts of other programs come in with theirs in this way.
+//! A summary that another program wrote. Imported transcripts bring their summaries in this way.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::made::{Made, What};
 use crate::command::append::{check, check_parents};
-use crate::command::{Conflict, Context, Decision, Rejection, Skip, answered, check_revision};
-use crate::event::{Asked, Event};
-use crate::ids::{MessageId, Ordinal, Revision};
+use crate::command::{Conflict, Context, Rejection, Skip};
+use crate::event::{Asked, Compacted};
+use crate::ids::{MessageId, Ordinal};
 use crate::levels::compaction::replace;
 use crate::message::{Block, Digest, Kind, Message, Role};
-use crate::session::{RequestStamp, Session, Strategy};
+use crate::session::{Session, Strategy};
 
-/// Put a summary that came from outside in the place of messages. The view has to be served before: what
-/// has no place in it cannot be replaced.
+/// A summary that another program wrote, with the messages that it replaced there. The view has to be served before,
+/// because only messages of the view are replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Adopt {
-    /// The summary, as its program showed it to the model.
+pub struct ExternalSummary {
+    /// The summary as the other program showed it to the model.
     pub summary: Arc<Message>,
-    /// The first message that it stands for; the first of all by default.
+    /// The first message that it replaces. None: the first of all.
     pub first: Option<MessageId>,
-    /// The last one; the last of all by default.
+    /// The last message that it replaces. None: the last of all.
     pub last: Option<MessageId>,
-    /// Messages between these that stayed word for word.
+    /// Messages between these two that stay word for word.
     pub kept: Vec<MessageId>,
-    /// Who had asked for it.
-    pub asked: Asked,
-    /// What the view had before, in tokens, as far as that was said.
+    /// The tokens of the view before, if the other program counted them.
     pub before_tokens: Option<u64>,
-    /// The id of the message that marks it.
+    /// The id of the boundary message.
     pub mark: MessageId,
-    /// The revision that the caller decided upon.
-    pub expected_revision: Option<Revision>,
-    /// So that a retry is recognised.
-    pub request: Option<RequestStamp>,
 }
 
-impl Adopt {
-    pub(in crate::command) fn decide(
-        self,
-        session: &Session,
-        context: Context<'_>,
-    ) -> Result<Decision, Rejection> {
-        if let Some(revision) = answered(session, self.request.as_ref(), context)? {
-            return Ok(Decision::Answered(revision));
-        }
+impl ExternalSummary {
+    /// Returns true if the transcript holds the summary already.
+    pub(super) fn is_known(&self, session: &Session) -> Result<bool, Rejection> {
+        is_known(session, &self.stored())
+    }
+
+    /// The message as it is stored.
+    fn stored(&self) -> Message {
         let mut summary = Message::clone(&self.summary);
         (summary.kind, summary.meta, summary.transcript_only) = (Kind::Summary, true, false);
-        if is_known(session, &summary)? {
-            return Ok(Decision::Events(Vec::new()));
-        }
-        check_revision(session, self.expected_revision)?;
+        summary
+    }
+
+    /// The compaction that the other program made.
+    pub(super) fn compacted(
+        &self,
+        session: &Session,
+        asked: Asked,
+        context: Context<'_>,
+    ) -> Result<Result<Compacted, Skip>, Rejection> {
         check_parents(session, std::slice::from_ref(&self.summary))?;
         let own = &session.policy().limits;
         check(0, &self.summary, &context.limits.narrowed_by(own), own)?;
@@ -63,28 +61,22 @@ impl Adopt {
             request: None,
             attached: Vec::new(),
         };
-        let compacted = made.compacted(
-            session,
-            What {
-                key: session.compactions().next_key(),
-                asked: self.asked,
-                strategy: Strategy::Delegated,
-                summary: "",
-                must_keep: &[],
-                kept,
-                adopted: Some(Arc::new(summary)),
-                before: self.before_tokens,
-                dropped: None,
-            },
-        )?;
-        let Ok(mut compacted) = compacted else {
-            return Ok(Decision::Skipped(Skip::NothingEligible));
+        let what = What {
+            key: session.compactions().next_key(),
+            asked,
+            strategy: Strategy::Delegated,
+            summary: "",
+            must_keep: &[],
+            kept,
+            adopted: Some(Arc::new(self.stored())),
+            before: self.before_tokens,
+            dropped: None,
         };
-        compacted.request = self.request;
-        Ok(Decision::Events(vec![Event::Compacted(compacted)]))
+        let compacted = made.compacted(session, what)?;
+        Ok(compacted.map_err(|_| Skip::NothingEligible))
     }
 
-    /// The messages that are named.
+    /// The messages that the summary replaces.
     fn leaving(&self, session: &Session) -> Result<BTreeSet<Ordinal>, Rejection> {
         let transcript = session.transcript();
         let place = |id: MessageId| {
@@ -105,7 +97,7 @@ impl Adopt {
     }
 }
 
-/// Whether a summary was taken in before.
+/// Returns true if the transcript holds the summary already.
 fn is_known(session: &Session, summary: &Message) -> Result<bool, Rejection> {
     let is_text = matches!(&*summary.blocks, [block @ Block::Text { .. }] if !block.is_blank());
     if summary.role != Role::User || !is_text {

@@ -1,0 +1,158 @@
+//! The start of a compaction.
+//!
+//! A compaction starts and ends in one decision if its summary exists and no hook may act on it.
+
+use super::{ExternalSummary, Made, SummarySpec, expired, gate, oldest, ready};
+use crate::command::{Context, Decision, Rejection, Skip, answered, check_revision};
+use crate::event::{Asked, Compacted, CompactionStarted, Event};
+use crate::ids::{Revision, Timestamp};
+use crate::session::{RequestStamp, Session};
+
+/// Start a compaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartCompaction {
+    /// The trigger.
+    pub asked: Asked,
+    /// The source of the summary.
+    pub source: SummarySource,
+    /// True if a hook may act on the compaction. It then ends in a later command, even if its summary exists.
+    pub awaits_hooks: bool,
+    /// The revision that the caller decided upon.
+    pub expected_revision: Option<Revision>,
+    /// Identifies a retry.
+    pub request: Option<RequestStamp>,
+}
+
+/// The source of the summary that takes the place of messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SummarySource {
+    /// The latest text of session memory.
+    SessionMemory(Made),
+    /// The summary that was prepared ahead.
+    Prepared(Made),
+    /// A summary that is written after the start.
+    Write(SummarySpec),
+    /// A summary that another program wrote.
+    External(Box<ExternalSummary>),
+    /// No summary. The oldest rounds leave, because the provider rejected the prompt or the view is critical, and
+    /// nothing else was small enough.
+    DropOldest {
+        /// The tokens that have to leave. None: a fixed share of the rounds.
+        tokens: Option<u64>,
+        /// The messages of the compaction.
+        made: Made,
+    },
+}
+
+impl StartCompaction {
+    /// A compaction that awaits no hook, expects no revision and carries no request.
+    pub fn new(asked: Asked, source: SummarySource) -> Self {
+        Self {
+            asked,
+            source,
+            awaits_hooks: false,
+            expected_revision: None,
+            request: None,
+        }
+    }
+
+    pub(in crate::command) fn decide(
+        self,
+        session: &Session,
+        context: Context<'_>,
+    ) -> Result<Decision, Rejection> {
+        if let Some(revision) = answered(session, self.request.as_ref(), context)? {
+            return Ok(Decision::Answered(revision));
+        }
+        if let SummarySource::External(summary) = &self.source
+            && summary.is_known(session)?
+        {
+            return Ok(Decision::Events(Vec::new()));
+        }
+        check_revision(session, self.expected_revision)?;
+        if let Err(skip) = self.gate(session, context.now) {
+            return Ok(Decision::Skipped(skip));
+        }
+        let compacted = match self.source {
+            SummarySource::Write(spec) => {
+                let kept = match spec.divide(session, self.asked)? {
+                    Ok(kept) => kept,
+                    Err(skip) => return Ok(Decision::Skipped(skip)),
+                };
+                return Ok(started(
+                    session,
+                    context.now,
+                    CompactionStarted {
+                        key: session.compactions().next_key(),
+                        asked: self.asked,
+                        strategy: spec.strategy,
+                        expires: deadline(session, context.now),
+                        leaving: kept.leaving,
+                        before_tokens: session.tokens().tokens,
+                        ahead: spec.ahead,
+                        instructions: spec.instructions,
+                        request: self.request,
+                    },
+                ));
+            }
+            SummarySource::SessionMemory(made) => {
+                ready::session_memory(session, self.asked, &made)?
+            }
+            SummarySource::Prepared(made) => ready::prepared(session, self.asked, &made)?,
+            SummarySource::External(summary) => summary.compacted(session, self.asked, context)?,
+            SummarySource::DropOldest { tokens, made } => {
+                oldest::without(session, self.asked, tokens, &made)?
+            }
+        };
+        let mut compacted = match compacted {
+            Ok(compacted) => compacted,
+            Err(skip) => return Ok(Decision::Skipped(skip)),
+        };
+        compacted.request = self.request;
+        if self.awaits_hooks {
+            let expires = deadline(session, context.now);
+            return Ok(started(session, context.now, start_of(compacted, expires)));
+        }
+        Ok(Decision::Events(vec![Event::Compacted(compacted)]))
+    }
+
+    /// Returns the reason if the compaction may not start now.
+    fn gate(&self, session: &Session, now: Timestamp) -> Result<(), Skip> {
+        match &self.source {
+            SummarySource::Write(spec) if spec.ahead => gate::gate_ahead(session, now),
+            SummarySource::SessionMemory(_)
+            | SummarySource::Prepared(_)
+            | SummarySource::Write(_) => gate::gate(session, self.asked, now),
+            // The other program has compacted already.
+            SummarySource::External(_) => Ok(()),
+            SummarySource::DropOldest { .. } if session.policy().autocompact.enabled => Ok(()),
+            SummarySource::DropOldest { .. } => Err(Skip::Disabled),
+        }
+    }
+}
+
+/// The events of a start: an expired compaction ends first, or one whose place the new one takes.
+fn started(session: &Session, now: Timestamp, start: CompactionStarted) -> Decision {
+    let ended = expired(session, now).or_else(|| gate::displaced(session, now));
+    let start = Event::CompactionStarted(start);
+    Decision::Events(ended.into_iter().chain([start]).collect())
+}
+
+fn deadline(session: &Session, now: Timestamp) -> Timestamp {
+    now.plus_millis(session.policy().autocompact.timeout.get())
+}
+
+/// The start of a compaction whose end is known already.
+fn start_of(compacted: Compacted, expires: Timestamp) -> CompactionStarted {
+    CompactionStarted {
+        key: compacted.key,
+        asked: compacted.asked,
+        strategy: compacted.strategy,
+        expires,
+        leaving: compacted.leaving,
+        before_tokens: compacted.before_tokens,
+        ahead: false,
+        instructions: None,
+        request: compacted.request,
+    }
+}

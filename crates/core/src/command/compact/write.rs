@@ -1,0 +1,117 @@
+//! A summary that has to be written: the messages that it covers.
+
+use super::estimated_tokens;
+use crate::command::{Rejection, Skip};
+use crate::event::Asked;
+use crate::ids::{MessageId, Ordinal};
+use crate::levels::compaction::{Keep, Kept, keep, oldest_within};
+use crate::session::{Session, Strategy};
+
+/// The part of the view that a summary covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Scope {
+    /// Everything except messages that always stay and the end that the policy keeps.
+    #[default]
+    Whole,
+    /// Up to and including a message.
+    UpTo(MessageId),
+    /// From a message on.
+    From(MessageId),
+}
+
+/// A summary that has to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SummarySpec {
+    /// The way to write it.
+    pub strategy: Strategy,
+    /// The part that it covers.
+    pub scope: Scope,
+    /// True if it is prepared before the view reaches the threshold, and used later.
+    pub ahead: bool,
+    /// Instructions of the caller for this summary.
+    pub instructions: Option<Box<str>>,
+}
+
+impl SummarySpec {
+    /// A summary of the whole view without instructions.
+    pub fn new(strategy: Strategy) -> Self {
+        Self {
+            strategy,
+            scope: Scope::Whole,
+            ahead: false,
+            instructions: None,
+        }
+    }
+
+    /// Divides the view into messages that leave and messages that stay. Returns the reason if too little would leave.
+    pub(super) fn divide(
+        &self,
+        session: &Session,
+        asked: Asked,
+    ) -> Result<Result<Kept, Skip>, Rejection> {
+        let least = u64::from(session.policy().autocompact.min_input_tokens);
+        let by_hand = matches!(asked, Asked::Manual | Asked::Model);
+        let enough = |kept: &Kept| {
+            by_hand
+                || session
+                    .ledger()
+                    .calibration
+                    .apply(estimated_tokens(session, &kept.leaving))
+                    >= least
+        };
+        // A prompt that was refused loses its past first; the last turn only when that is too little.
+        if asked == Asked::Provider
+            && self.scope == Scope::Whole
+            && let Some(before) = before_last_turn(session)
+        {
+            let kept = keep(session, Keep::After(before))?;
+            if enough(&kept) && !kept.leaving.is_empty() {
+                return Ok(Ok(kept));
+            }
+        }
+        let mut kept = keep(session, self.keep(session)?)?;
+        let most = session.policy().autocompact.max_input_tokens;
+        if most > 0 && self.scope == Scope::Whole {
+            kept = oldest_within(session, kept, most.into())?;
+        }
+        if !enough(&kept) {
+            return Ok(Err(Skip::TooLittleInput));
+        }
+        // A summary of nothing but an earlier summary only loses what that one tells.
+        let is_new = |at: &Ordinal| {
+            let entry = session.transcript().get(*at);
+            entry.is_some_and(|entry| !entry.kind.is_framing())
+        };
+        if by_hand && !kept.leaving.iter().any(is_new) {
+            return Ok(Err(Skip::NothingEligible));
+        }
+        Ok(Ok(kept))
+    }
+
+    fn keep(&self, session: &Session) -> Result<Keep, Rejection> {
+        let place = |id: MessageId| -> Result<Ordinal, Rejection> {
+            let found = session.transcript().find(id);
+            let place = found.ok_or(Rejection::NoSuchMessage { id })?;
+            if !session.transcript().is_visible(place) {
+                return Err(Rejection::NotVisible { id });
+            }
+            Ok(place)
+        };
+        let policy = &session.policy().autocompact;
+        Ok(match self.scope {
+            Scope::UpTo(id) => Keep::After(place(id)?),
+            Scope::From(id) => Keep::Before(place(id)?),
+            Scope::Whole => Keep::Last {
+                messages: policy.keep_messages,
+                min_tokens: policy.keep_min_tokens.into(),
+                max_tokens: policy.keep_max_tokens.into(),
+            },
+        })
+    }
+}
+
+/// The last message before the user turn that is going on.
+fn before_last_turn(session: &Session) -> Option<Ordinal> {
+    let start = session.turns().start(session.current_turn()?)?;
+    start.get().checked_sub(1).map(Ordinal::new)
+}
