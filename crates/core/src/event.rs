@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+pub use crate::ids::Attributes;
 use crate::ids::{
     CallKey, CompactionKey, MessageId, OfferKey, Ordinal, Revision, SessionKey, Timestamp, Turn,
 };
@@ -117,9 +118,6 @@ pub struct SessionCreated {
     /// The request that asked for it.
     pub request: Option<RequestStamp>,
 }
-
-/// Names and values of the caller's own.
-pub type Attributes = Vec<(Box<str>, Box<str>)>;
 
 /// The title or the attributes changed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

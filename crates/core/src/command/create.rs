@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{Context, Rejection};
-use crate::event::{Attributes, Event, RULES_VERSION, SessionCreated};
-use crate::ids::SessionKey;
+use crate::event::{Event, RULES_VERSION, SessionCreated};
+use crate::ids::{Attributes, SessionKey};
 use crate::limits::Limits;
 use crate::policy::{LimitPolicy, Policy};
 use crate::session::RequestStamp;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::create::{check_attributes, check_hold, check_name};
 use super::{Context, Decision, Rejection, answered, check_revision};
-use crate::event::{Attributes, Event, PolicyChanged, SessionUpdated};
-use crate::ids::Revision;
+use crate::event::{Event, PolicyChanged, SessionUpdated};
+use crate::ids::{Attributes, Revision};
 use crate::policy::Overlay;
 use crate::session::{RequestStamp, Session};
 

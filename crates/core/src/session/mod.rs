@@ -45,8 +45,9 @@ pub use working::{Delisted, Working};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::event::Attributes;
-use crate::ids::{CallKey, Epoch, MessageId, Ordinal, Revision, SessionKey, Timestamp, Turn};
+use crate::ids::{
+    Attributes, CallKey, Epoch, MessageId, Ordinal, Revision, SessionKey, Timestamp, Turn,
+};
 use crate::message::{Block, Message, Role, ToolResult};
 use crate::policy::{BudgetState, Policy, Thresholds, WindowHint};
 use crate::tokens::{Count, Counter, Ledger};
