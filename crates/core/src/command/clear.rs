@@ -5,12 +5,14 @@ use std::collections::BTreeSet;
 use super::persist::shrunk;
 use super::snip::shown_tokens;
 use super::{Context, Decision, Rejection, Skip, answered, check_revision};
-use crate::event::{Asked, CacheEditsIssued, ClearMode, Event, ResultsCleared};
+use crate::event::{
+    Asked, CacheEditsIssued, ClearMode, Event, PinPlace, RequestStamp, ResultsCleared, Stored,
+};
 use crate::ids::{CallKey, Ordinal, Revision};
 use crate::levels::clear::{hidden_paths, is_clearable, read_tool};
 use crate::levels::mend::{Fate, mend};
-use crate::levels::results::{Stored, save};
-use crate::session::{PinPlace, RequestStamp, Session};
+use crate::levels::results::save;
+use crate::session::Session;
 use crate::tokens::estimate_text;
 use crate::view::{CLEARED, Form, Side, side};
 

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use super::{Context, Rejection};
-use crate::event::{Event, RULES_VERSION, SessionCreated};
+use crate::event::{Event, RULES_VERSION, RequestStamp, SessionCreated};
 use crate::ids::{Attributes, SessionKey};
 use crate::limits::Limits;
 use crate::policy::{LimitPolicy, Policy};
-use crate::session::RequestStamp;
 
 /// Begin a session.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -44,11 +44,11 @@ pub use snip::{Snip, SnipRefused, SnipTarget};
 pub use update::Update;
 pub use working::UpdateWorkingState;
 
-use crate::event::Event;
+use crate::event::{Event, RequestStamp};
 use crate::ids::{Ordinal, Revision, Timestamp};
 use crate::levels::results::Names;
 use crate::limits::Limits;
-use crate::session::{RequestStamp, Session};
+use crate::session::Session;
 
 /// What a decision may know of the world.
 #[derive(Debug, Clone, Copy)]

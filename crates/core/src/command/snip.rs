@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Context, Decision, Rejection, answered, check_revision};
-use crate::event::{Asked, ContentSnipped, Event};
+use crate::event::{Asked, ContentSnipped, Event, RequestStamp, Standing};
 use crate::ids::{CallKey, MessageId, Ordinal, Revision, Turn};
 use crate::levels::mend::{Fate, mend};
 use crate::message::Block;
-use crate::session::{NotHeld, RequestStamp, Session, Standing};
+use crate::session::{NotHeld, Session};
 use crate::tokens::{Size, estimate_text};
 use crate::view::{CLEARED, DropReason, Form, MarkerReason, Piece};
 

@@ -4,21 +4,23 @@
 //! form a block takes in the view is written down, and is not worked out again on replay. Events of
 //! later levels join here; how events are stored is the store's business.
 
+mod parts;
+
 use std::sync::Arc;
 
+pub(crate) use self::parts::settle;
+pub use self::parts::{
+    Attached, AttachmentKind, Author, CallState, Dropped, Hook, HookCall, HookResult, Hooks, Kept,
+    Method, Offer, Pairing, Pending, PinPlace, Placeholder, RequestStamp, Span, Standing, Stored,
+    Strategy, TextDigest, Verdict, only_text,
+};
 pub use crate::ids::Attributes;
 use crate::ids::{
     CallKey, CompactionKey, MessageId, OfferKey, Ordinal, Revision, SessionKey, Timestamp, Turn,
 };
-use crate::levels::attachments::Attached;
-use crate::levels::results::Stored;
 use crate::memory::SectionKind;
 use crate::message::{Message, Usage};
 use crate::policy::{Policy, WindowHint};
-use crate::session::{
-    Author, CallState, Dropped, HookCall, Offer, Pending, PinPlace, Placeholder, RequestStamp,
-    Span, Standing, Strategy, TextDigest,
-};
 use crate::tokens::{Ledger, Size};
 use crate::view::{LayoutChange, Piece, Target};
 use crate::working::StateChange;

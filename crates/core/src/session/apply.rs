@@ -4,24 +4,23 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::cache_edits::CacheEdits;
-use super::calls::{Call, CallState, Calls, Pairing};
+use super::calls::{Call, Calls};
 use super::compaction::{Boundary, Compactions};
 use super::notes::Notes;
 use super::offers::Offers;
-use super::pending::{Pending, settle};
 use super::requests::{Answered, Requests};
 use super::spans::Spans;
 use super::stored::StoredResults;
-use super::transcript::{Entry, Standing, Transcript};
+use super::transcript::{Entry, Transcript};
 use super::turns::Turns;
 use super::working::Working;
 use super::{About, Growth, LastServed, PromptCache, Session, WaitsFor, first_words};
 use crate::event::{
-    Appended, Compacted, ContentSnipped, Event, MessagesAppended, PolicyChanged, Recorded,
-    Restored, ResultSize, Rewound, SessionCreated, SessionUpdated, SpansCollapsed, ViewServed,
+    Appended, CallState, Compacted, ContentSnipped, Event, MessagesAppended, Pairing, Pending,
+    PolicyChanged, Recorded, Restored, ResultSize, Rewound, SessionCreated, SessionUpdated,
+    SpansCollapsed, Standing, Stored, ViewServed, settle,
 };
 use crate::ids::{CallKey, CompactionKey, Ordinal, Revision, SessionKey, Timestamp};
-use crate::levels::results::Stored;
 use crate::message::{Block, Digest, Kind, Message, Role};
 use crate::tokens::{Calibration, Ledger, Size};
 use crate::view::{Form, LayoutChange, Sealed};
@@ -202,7 +201,7 @@ impl Session {
         Ok(())
     }
 
-    fn remember(&mut self, request: &super::RequestStamp, at: Timestamp) {
+    fn remember(&mut self, request: &crate::event::RequestStamp, at: Timestamp) {
         let answered = Answered {
             digest: request.digest,
             revision: self.revision,

@@ -2,9 +2,8 @@
 //! each was first given, because a request must repeat all of them at the same places.
 
 use super::{NotHeld, Session};
-use crate::event::CacheEditsIssued;
+use crate::event::{CacheEditsIssued, PinPlace};
 use crate::ids::{CallKey, Ordinal};
-use crate::message::Digest;
 use crate::view::{Etag, Prefix, Target, in_array, places_of, wire};
 
 /// Edits that were given in one message.
@@ -16,15 +15,6 @@ pub struct CachePin {
     pub calls: Vec<CallKey>,
     /// Where the message stands, as long as nothing has changed the array since it was noted.
     pub place: Option<PinPlace>,
-}
-
-/// Where a message stands in an array.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PinPlace {
-    /// Stands for the target of the array.
-    pub target: Digest,
-    /// The message's place, from 0.
-    pub message: u32,
 }
 
 /// All edits that still hold.

@@ -1,6 +1,7 @@
 //! How far the running summary covers the session, and how far the next version of it may read.
 
-use super::{CallState, Session, WaitsFor};
+use super::{Session, WaitsFor};
+use crate::event::CallState;
 use crate::ids::Ordinal;
 use crate::message::{Kind, Role};
 

@@ -8,11 +8,9 @@ mod cache_edits;
 mod calls;
 mod compaction;
 mod coverage;
-mod hooks;
 mod later;
 mod notes;
 mod offers;
-mod pending;
 mod prompt_cache;
 mod requests;
 mod snapshot;
@@ -22,23 +20,24 @@ mod transcript;
 mod turns;
 mod working;
 
+pub use crate::event::{
+    Author, CallState, Dropped, Hook, HookCall, HookResult, Hooks, Method, Offer, Pairing, Pending,
+    PinPlace, Placeholder, RequestStamp, Span, Standing, Strategy, TextDigest,
+};
 pub use apply::ReplayError;
-pub use cache_edits::{CacheEdits, CachePin, PinPlace};
-pub use calls::{Call, CallState, Calls, Pairing};
-pub use compaction::{Boundary, Compactions, Dropped, Prepared, Running, Strategy};
+pub use cache_edits::{CacheEdits, CachePin};
+pub use calls::{Call, Calls};
+pub use compaction::{Boundary, Compactions, Prepared, Running};
 pub use coverage::Behind;
-pub use hooks::{Hook, HookCall, HookResult, Hooks};
-pub use notes::{Author, Failure, Notes, TextDigest, Version, text_digest};
-pub use offers::{Full, MAX_OFFERS, Match, Offer, Offers};
-pub use pending::Pending;
-pub(crate) use pending::settle;
+pub use notes::{Failure, Notes, Version, text_digest};
+pub use offers::{Full, MAX_OFFERS, Match, Offers};
 pub use prompt_cache::{CacheReport, Drift, Held, PromptCache, ViewChange};
-pub use requests::{Answered, Method, RequestStamp, Requests};
+pub use requests::{Answered, Requests};
 pub use snapshot::{Needed, Snapshot, SnapshotEntry};
-pub use spans::{Placeholder, Span, Spans};
+pub use spans::Spans;
 pub use stored::{Placed, StoredResults};
 pub(crate) use transcript::emission;
-pub use transcript::{Entry, NotHeld, Standing, Transcript};
+pub use transcript::{Entry, NotHeld, Transcript};
 pub use turns::Turns;
 pub use working::{Delisted, Working};
 
@@ -365,7 +364,7 @@ impl Session {
 
     /// The result of a call, when it was stored. It goes by the block that answers the call now: a call
     /// that a rewind opened again may have had another result before.
-    pub fn stored_of(&self, call: CallKey) -> Option<&crate::levels::results::Stored> {
+    pub fn stored_of(&self, call: CallKey) -> Option<&crate::event::Stored> {
         let (message, block) = self.calls.get(call)?.original?;
         self.stored.at(message, block)
     }

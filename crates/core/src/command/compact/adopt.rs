@@ -7,11 +7,11 @@ use std::sync::Arc;
 use super::made::{Made, What};
 use crate::command::append::{check, check_parents};
 use crate::command::{Conflict, Context, Decision, Rejection, Skip, answered, check_revision};
-use crate::event::{Asked, Event};
+use crate::event::{Asked, Event, RequestStamp, Strategy};
 use crate::ids::{MessageId, Ordinal, Revision};
 use crate::levels::compaction::replace;
 use crate::message::{Block, Digest, Kind, Message, Role};
-use crate::session::{RequestStamp, Session, Strategy};
+use crate::session::Session;
 
 /// Put a summary that came from outside in the place of messages. The view has to be served before: what
 /// has no place in it cannot be replaced.

@@ -3,10 +3,10 @@
 
 use super::{Kept, Made, made, staying};
 use crate::command::{Context, Decision, Rejection, Skip, answered, check_revision};
-use crate::event::{Asked, CompactionFailed, Event, WhyFailed};
+use crate::event::{Asked, CompactionFailed, Event, RequestStamp, WhyFailed};
 use crate::ids::{Revision, Timestamp};
 use crate::levels::compaction::spared;
-use crate::session::{RequestStamp, Session};
+use crate::session::Session;
 
 /// Put the summary that was written ahead in the place of what it covers.
 #[derive(Debug, Clone, PartialEq, Eq)]

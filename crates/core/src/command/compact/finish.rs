@@ -4,11 +4,14 @@ use super::hook::called;
 use super::made::{self, Made};
 use super::{expired, staying};
 use crate::command::{Context, Decision, Rejection, Skip, answered};
-use crate::event::{CompactionFailed, CompactionShortened, Event, SummaryPrepared, WhyFailed};
+use crate::event::{
+    CompactionFailed, CompactionShortened, Dropped, Event, HookCall, RequestStamp, Strategy,
+    SummaryPrepared, WhyFailed,
+};
 use crate::ids::CompactionKey;
 use crate::levels::compaction::{Kept, spared};
 use crate::message::Usage;
-use crate::session::{Dropped, HookCall, RequestStamp, Running, Session, Strategy};
+use crate::session::{Running, Session};
 
 /// Put a summary in the place of what it covers.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 
 use super::finish::under_way;
 use crate::command::{Context, Decision, Rejection};
-use crate::event::{Event, HookCalled};
+use crate::event::{Event, HookCall, HookCalled};
 use crate::ids::CompactionKey;
-use crate::session::{HookCall, Session};
+use crate::session::Session;
 
 /// Record what the hook wants of a compaction that has begun.
 #[derive(Debug, Clone, PartialEq, Eq)]

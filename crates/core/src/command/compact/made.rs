@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::WhyFailed;
-use crate::event::{Appended, Asked, Compacted};
+use crate::event::{Appended, Asked, Attached, Compacted, Dropped, Standing, Strategy};
 use crate::ids::{CallKey, CompactionKey, MessageId, Ordinal};
-use crate::levels::attachments::{Attached, Room, candidates, fit, id, is_attachment, shared};
+use crate::levels::attachments::{Room, candidates, fit, id, is_attachment, shared};
 use crate::levels::compaction::Kept;
 use crate::levels::mend::{Fate, mend_with};
 use crate::message::{Block, Kind, Message, Role, Usage};
 use crate::policy::ModelTool;
-use crate::session::{Dropped, NotHeld, Session, Standing, Strategy};
+use crate::session::{NotHeld, Session};
 use crate::summary::{Framing, frame, left_out};
 use crate::tokens::{Counter, Ledger};
 use crate::view::{Form, Piece, Side, side};

@@ -11,10 +11,12 @@ mod oldest;
 mod ready;
 
 use super::{Context, Decision, Rejection, Skip, answered, check_revision};
-use crate::event::{Asked, CompactionFailed, CompactionStarted, Event, WhyFailed};
+use crate::event::{
+    Asked, CompactionFailed, CompactionStarted, Event, RequestStamp, Strategy, WhyFailed,
+};
 use crate::ids::{MessageId, Ordinal, Revision, Timestamp};
 use crate::levels::compaction::{Keep, Kept, keep, oldest_within};
-use crate::session::{RequestStamp, Session, Strategy};
+use crate::session::Session;
 use crate::session_summary::stand_in;
 
 pub use self::adopt::Adopt;

@@ -3,9 +3,9 @@
 
 use super::{Made, Skip, made, sum};
 use crate::command::{Decision, Rejection};
-use crate::event::{Asked, Event};
+use crate::event::{Asked, Dropped, Event, Strategy};
 use crate::levels::compaction::oldest;
-use crate::session::{Dropped, Session, Strategy};
+use crate::session::Session;
 
 /// Let the oldest rounds leave.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 
 use super::{CompactWithMemory, CompactWithPrepared, ahead, expired};
 use crate::command::{Context, Decision, Rejection};
-use crate::event::{Compacted, CompactionStarted, Event};
-use crate::session::{RequestStamp, Session};
+use crate::event::{Compacted, CompactionStarted, Event, RequestStamp};
+use crate::session::Session;
 
 /// Begin to put a summary in its place that is there already.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,8 @@
 use std::fmt::Write as _;
 
 use super::files::Known;
-use super::{AttachmentKind, Candidate, within};
+use super::{Candidate, within};
+use crate::event::AttachmentKind;
 use crate::quoting::{fence, name, without_tags};
 use crate::working::{
     Listing, ListingKind, Note, NoteKind, PermissionLevel, Permissions, Plan, PlanMode, Skill,
