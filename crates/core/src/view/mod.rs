@@ -24,14 +24,14 @@ pub use change::{LayoutChange, Rewriter, Splice};
 pub(crate) use etag::kept_messages;
 pub use etag::{Etag, Prefix};
 pub use layout::{Layout, lay_out};
-pub use piece::{DropReason, Form, MarkerReason, Piece, Repair, RepairKind, TextReason};
+pub use piece::{DropReason, Form, MarkerReason, Piece, Repair, RepairKind, TextReason, count};
 pub(crate) use places::{at, messages_before, places_of};
-pub use seal::{Seal, Sealed, count};
+pub use seal::{Seal, Sealed};
 pub(crate) use tail::side;
 pub use tail::{Side, Tail};
-pub use target::{Provider, Target};
+pub use target::{Provider, Target, WireRole};
 pub use tokens::wire_tokens;
-pub use wire::{WireBlock, WireMessage, WireResult, WireRole, flatten, wire};
+pub use wire::{WireBlock, WireMessage, WireResult, flatten, wire};
 pub(crate) use words::{CLEARED, NO_OUTPUT};
 
 /// How many of some wire messages stand in the provider's array: where the operator's words go apart

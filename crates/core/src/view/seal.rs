@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::{Form, LayoutChange, Piece};
+use super::{Form, LayoutChange, Piece, count};
 use crate::ids::{CallKey, Epoch};
 use crate::message::Digest;
 use crate::session::Transcript;
@@ -204,9 +204,4 @@ fn pictures(pieces: &[Piece], transcript: &Transcript) -> usize {
         _ => 0,
     };
     pieces.iter().map(of_piece).sum::<usize>()
-}
-
-/// Returns a length as a count of pieces, in 32 bits. A session would need 256 GiB of pieces to exceed these.
-pub fn count(len: usize) -> u32 {
-    u32::try_from(len).unwrap_or(u32::MAX)
 }

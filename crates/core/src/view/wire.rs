@@ -9,7 +9,7 @@ use super::words::{
     CLEARED, FAILED_SILENTLY, GAP, INTERJECTED, INTERRUPTED, NO_INPUT, NO_OUTPUT, NUDGE, OPENING,
     SNIPPED_RESULT, kind_name, marker, snipped, told_in_words,
 };
-use super::{Form, MarkerReason, Piece, Provider, Target};
+use super::{Form, MarkerReason, Piece, Provider, Target, WireRole};
 use crate::codec;
 use crate::ids::{CallKey, Ordinal, Turn};
 use crate::json::{Extra, RawJson};
@@ -18,21 +18,6 @@ use crate::message::{
     Thinking, ToolInput, ToolResult,
 };
 use crate::session::{Calls, NotHeld, Session, Transcript};
-
-/// Who speaks in a wire message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WireRole {
-    /// The operator.
-    System,
-    /// The operator, in the newer word.
-    Developer,
-    /// The user.
-    User,
-    /// The model.
-    Assistant,
-    /// A tool, where the provider gives tools a role of their own.
-    Tool,
-}
 
 /// One message as a provider takes it.
 #[derive(Debug, Clone, PartialEq)]
