@@ -38,7 +38,6 @@ pub use reject::{Conflict, Rejection};
 pub use restore::Restore;
 pub use rewind::Rewind;
 pub use serve::Serve;
-pub(crate) use snip::shown_tokens;
 pub use snip::{Snip, SnipRefused, SnipTarget};
 
 pub use update::Update;

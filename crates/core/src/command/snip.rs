@@ -8,11 +8,9 @@ use crate::ids::{CallKey, MessageId, Ordinal, Revision, Turn};
 use crate::levels::mend::{Fate, mend};
 use crate::message::Block;
 use crate::session::{NotHeld, Session};
-use crate::tokens::{Size, estimate_text};
-use crate::view::{CLEARED, DropReason, Form, MarkerReason, Piece};
+use crate::tokens::Size;
+use crate::view::{DropReason, Form, MARKER_TOKENS, MarkerReason, Piece, shown_tokens};
 
-/// What a marker has in tokens, roughly.
-const MARKER_TOKENS: u32 = 8;
 const MAX_REASON_CHARS: usize = 1_000;
 
 /// Remove turns, messages or blocks.
@@ -295,23 +293,11 @@ pub(super) fn freed(
     session.ledger().calibration.apply(whole + parts)
 }
 
-/// The tokens of a result as it is shown.
-pub(crate) fn shown_tokens(session: &Session, form: Form, call: CallKey) -> u32 {
-    match form {
-        Form::Result(_) | Form::ResultWithoutMedia(_) => session
-            .calls()
-            .get(call)
-            .map_or(0, |call| call.result_tokens),
-        Form::SnippedResult(_) => MARKER_TOKENS,
-        _ => estimate_text(CLEARED),
-    }
-}
-
 fn tokens_of(session: &Session, piece: &Piece, call: CallKey) -> u32 {
     let stored = session.stored().at(piece.message, piece.block);
     match (piece.form, stored) {
         (Form::Stored(_), Some(stored)) => stored.text_tokens,
-        (form, _) => shown_tokens(session, form, call),
+        (form, _) => shown_tokens(session.calls(), form, call),
     }
 }
 

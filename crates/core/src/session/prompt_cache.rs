@@ -9,7 +9,9 @@
 use super::{NotHeld, Session};
 use crate::event::{ChangeKind, Event};
 use crate::ids::{Ordinal, Revision, Timestamp};
-use crate::view::{Form, LayoutChange, Piece, Target, count, kept_messages, messages_before};
+use crate::view::{
+    Form, LayoutChange, Piece, Target, count, kept_messages, messages_before, shown_tokens,
+};
 
 /// A view-changing event, as a session remembers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -317,7 +319,7 @@ impl Session {
     /// The estimated tokens of a piece that stands for a result.
     fn result_tokens_of(&self, piece: &Piece) -> Option<u64> {
         let call = piece.form.answers()?;
-        let tokens = crate::command::shown_tokens(self, piece.form, call);
+        let tokens = shown_tokens(&self.calls, piece.form, call);
         Some(tokens.into())
     }
 }

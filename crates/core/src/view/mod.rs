@@ -26,6 +26,7 @@ pub use etag::{Etag, Prefix};
 pub use layout::{Layout, lay_out};
 pub use piece::{DropReason, Form, MarkerReason, Piece, Repair, RepairKind, TextReason, count};
 pub(crate) use places::{at, messages_before, places_of};
+pub(crate) use seal::{MARKER_TOKENS, shown_tokens};
 pub use seal::{Seal, Sealed};
 pub(crate) use tail::side;
 pub use tail::{Side, Tail};
