@@ -10,11 +10,12 @@ use super::notes::Notes;
 use super::offers::Offers;
 use super::requests::{Answered, Requests};
 use super::spans::Spans;
+use super::state::first_words;
 use super::stored::StoredResults;
 use super::transcript::{Entry, Transcript};
 use super::turns::Turns;
 use super::working::Working;
-use super::{About, Growth, LastServed, PromptCache, Session, WaitsFor, first_words};
+use super::{About, Growth, LastServed, PromptCache, Session, WaitsFor};
 use crate::event::{
     Appended, CallState, Compacted, ContentSnipped, Event, MessagesAppended, Pairing, Pending,
     PolicyChanged, Recorded, Restored, ResultSize, Rewound, SessionCreated, SessionUpdated,
