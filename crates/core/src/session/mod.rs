@@ -25,6 +25,7 @@ pub use crate::event::{
     Author, CallState, Dropped, Hook, HookCall, HookResult, Hooks, Method, Offer, Pairing, Pending,
     PinPlace, Placeholder, RequestStamp, Span, Standing, Strategy, TextDigest,
 };
+pub use crate::view::{Unsendable, View};
 pub use apply::ReplayError;
 pub use cache_edits::{CacheEdits, CachePin};
 pub use calls::{Call, Calls};
@@ -36,7 +37,7 @@ pub use prompt_cache::{CacheReport, Drift, Held, PromptCache, ViewChange};
 pub use requests::{Answered, Requests};
 pub use snapshot::{Needed, Snapshot, SnapshotEntry};
 pub use spans::Spans;
-pub use state::{About, Growth, LastServed, Session, Unsendable, View, WaitsFor};
+pub use state::{About, Growth, LastServed, Session, WaitsFor};
 pub use stored::{Placed, StoredResults};
 pub(crate) use transcript::emission;
 pub use transcript::{Entry, NotHeld, Transcript};

@@ -6,12 +6,10 @@
 //! moves the view away from what is held, or back to it. Only the difference is written down.
 //! Not here: what tokens cost (`policy`).
 
-use super::{NotHeld, Session};
+use super::Session;
 use crate::event::{ChangeKind, Event};
 use crate::ids::{Ordinal, Revision, Timestamp};
-use crate::view::{
-    Form, LayoutChange, Piece, Target, count, kept_messages, messages_before, shown_tokens,
-};
+use crate::view::{Form, LayoutChange, Piece, Target, count, shown_tokens};
 
 /// A view-changing event, as a session remembers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,22 +160,6 @@ impl Session {
         let PromptCache { held, drift, .. } = &self.prompt_cache;
         let known = held.target == *target && held.pieces > 0 && drift.is_none();
         known.then_some(held.pieces as usize)
-    }
-
-    /// How many messages of the array for a target are made of the first `pieces` pieces alone, where
-    /// the length of the array is known. Its cost is that of what follows them.
-    pub fn messages_before(
-        &self,
-        pieces: usize,
-        target: &Target,
-        length: u32,
-    ) -> Result<u32, NotHeld> {
-        messages_before(self, pieces, target, length)
-    }
-
-    /// How many messages of the array for a target are made of the first `pieces` pieces alone.
-    pub fn messages_of(&self, pieces: usize, target: &Target) -> Result<u32, NotHeld> {
-        kept_messages(self, pieces, target)
     }
 
     /// The view-changing event with a revision.

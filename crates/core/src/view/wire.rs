@@ -9,7 +9,7 @@ use super::words::{
     CLEARED, FAILED_SILENTLY, GAP, INTERJECTED, INTERRUPTED, NO_INPUT, NO_OUTPUT, NUDGE, OPENING,
     SNIPPED_RESULT, kind_name, marker, snipped, told_in_words,
 };
-use super::{Form, MarkerReason, Piece, Provider, Target, WireRole};
+use super::{Form, MarkerReason, Piece, Provider, Target, WireRole, count};
 use crate::codec;
 use crate::ids::{CallKey, Ordinal, Turn};
 use crate::json::{Extra, RawJson};
@@ -504,4 +504,11 @@ fn legal_name(name: &str) -> Cow<'_, str> {
     } else {
         mapped.into()
     }
+}
+
+/// How many of some wire messages stand in the provider's array: where the operator's words go apart
+/// from it, they do not count.
+pub fn in_array(messages: &[WireMessage<'_>], target: &Target) -> u32 {
+    let inside = |message: &&WireMessage<'_>| !target.takes_apart(message.role);
+    count(messages.iter().filter(inside).count())
 }
