@@ -597,4 +597,17 @@ impl Session {
         self.last_reemitted = None;
         self.ledger = event.ledger.clone();
     }
+
+    /// What is pinned is not left out by edits of the provider's cache any more.
+    fn keep_pinned_in_cache(&mut self) {
+        if self.pins.is_empty() {
+            return;
+        }
+        let (calls, pins) = (&self.calls, &self.pins);
+        let is_pinned = |call| {
+            let place = calls.get(call).and_then(Call::result);
+            place.is_some_and(|(message, block)| pins.at(message, block).is_some())
+        };
+        self.cache_edits.retain(|call| !is_pinned(call), |_| true);
+    }
 }

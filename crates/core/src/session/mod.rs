@@ -4,6 +4,7 @@
 //! that was decided upon it. Not here: which events happen (`command`).
 
 mod apply;
+mod cache_change;
 mod cache_edits;
 mod calls;
 mod compaction;

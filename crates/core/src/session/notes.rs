@@ -6,7 +6,6 @@ use std::collections::VecDeque;
 
 use sha2::{Digest as _, Sha256};
 
-use super::coverage::Since;
 use crate::event::{Author, MemoryFailed, MemoryUpdated, TextDigest};
 use crate::ids::{Ordinal, Revision, Timestamp};
 use crate::memory::MemoryText;
@@ -70,6 +69,13 @@ pub struct Notes {
     pub filed_read: Option<Ordinal>,
     /// Whether anybody but the extractive summariser had a part in the text.
     pub by_others: bool,
+}
+
+/// The growth that makes the next update due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Since {
+    pub(super) tokens: u64,
+    pub(super) calls: u32,
 }
 
 /// The digest of a text.
