@@ -1,6 +1,6 @@
 //! Attachments never make a compaction useless: the least important stay out until there is room.
 
-use super::Candidate;
+use super::candidate::Candidate;
 use crate::event::AttachmentKind;
 use crate::session::Session;
 

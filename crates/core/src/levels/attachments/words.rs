@@ -3,8 +3,8 @@
 
 use std::fmt::Write as _;
 
+use super::candidate::{Candidate, within};
 use super::files::Known;
-use super::{Candidate, within};
 use crate::event::AttachmentKind;
 use crate::quoting::{fence, name, without_tags};
 use crate::working::{
