@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::create::check_attributes;
+use super::decision::{Context, Decision, answered, check_revision};
 use super::intake::Intake;
-use super::{Context, Decision, Rejection, answered, check_revision};
+use super::reject::Rejection;
 use crate::event::{Event, MessagesAppended, RequestStamp, Standing};
 use crate::ids::{MessageId, Ordinal, Revision};
 use crate::limits::Limits;

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use super::decision::{Context, Decision, Skip, answered, check_revision};
 use super::persist::shrunk;
-use super::{Context, Decision, Rejection, Skip, answered, check_revision};
+use super::reject::Rejection;
 use crate::event::{
     Asked, CacheEditsIssued, ClearMode, Event, PinPlace, RequestStamp, ResultsCleared, Stored,
 };

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Context, Decision, Rejection, Skip, answered, check_revision};
+use super::decision::{Context, Decision, Skip, answered, check_revision};
+use super::reject::Rejection;
 use crate::event::{Asked, Event, RequestStamp, Span, SpansCollapsed, SpansStaged};
 use crate::ids::{Ordinal, Revision};
 use crate::levels::collapse::{Foldable, choose, foldable, is_due};

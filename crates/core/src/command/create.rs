@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Context, Rejection};
+use super::decision::Context;
+use super::reject::Rejection;
 use crate::event::{Event, RULES_VERSION, RequestStamp, SessionCreated};
 use crate::ids::{Attributes, SessionKey};
 use crate::limits::Limits;

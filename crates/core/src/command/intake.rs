@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Conflict, Rejection};
+use super::reject::{Conflict, Rejection};
 use crate::event::{Appended, CallState, ResultSize, Standing};
 use crate::ids::{MessageId, Ordinal};
 use crate::levels::results::chars_of;

@@ -1,6 +1,7 @@
 //! The running summary is begun, written, or could not be.
 
-use super::{Decision, Rejection, Skip};
+use super::decision::{Decision, Skip};
+use super::reject::Rejection;
 use crate::event::{
     Author, Event, MemoryFailed, MemoryFiled, MemoryStarted, MemoryUpdated, Standing, TextDigest,
 };

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use super::{Conflict, Context, Decision, Rejection, answered, check_revision};
+use super::decision::{Context, Decision, answered, check_revision};
+use super::reject::{Conflict, Rejection};
 use crate::event::{
     CallState, Event, Kept, Offer, RequestStamp, ResultOffered, Stored, Verdict, only_text,
 };

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Context;
+use super::decision::Context;
 use crate::event::{CallState, Event, OffersSettled, Pairing, ResultsPersisted, Stored};
 use crate::ids::{CallKey, Ordinal};
 use crate::levels::results::{Names, exemption, limit, persist};

@@ -3,7 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::{Context, Decision, Rejection, Skip, answered, check_revision};
+use super::decision::{Context, Decision, Skip, answered, check_revision};
+use super::reject::Rejection;
 use crate::event::{CallState, Event, RequestStamp, Restored, Span, settle};
 use crate::ids::{CallKey, Ordinal, Revision};
 use crate::levels::mend::{Fate, measured, mend_pieces};

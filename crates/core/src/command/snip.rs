@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Context, Decision, Rejection, answered, check_revision};
+use super::decision::{Context, Decision, answered, check_revision};
+use super::reject::{Rejection, SnipRefused, SnipTarget};
 use crate::event::{Asked, ContentSnipped, Event, RequestStamp, Standing};
 use crate::ids::{CallKey, MessageId, Ordinal, Revision, Turn};
 use crate::levels::mend::{Fate, mend};
@@ -30,34 +31,6 @@ pub struct Snip {
     pub expected_revision: Option<Revision>,
     /// So that a retry is recognised.
     pub request: Option<RequestStamp>,
-}
-
-/// Something that was to be snipped and cannot be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SnipTarget {
-    /// The path of the field that names it.
-    pub field: String,
-    /// What was named.
-    pub name: String,
-    /// Why it cannot be.
-    pub refused: SnipRefused,
-    /// The pin that holds it or a part of it, when that is why.
-    pub pin: Option<Box<str>>,
-}
-
-/// Why something cannot be snipped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum SnipRefused {
-    /// The session never had it.
-    NotFound,
-    /// It was snipped before.
-    AlreadySnipped,
-    /// It left the view in another way; a block may be hidden in a message that has not.
-    NotVisible(Standing),
-    /// It is the turn that is going on.
-    IsCurrent,
-    /// It is pinned, or something is that would leave with it.
-    Pinned,
 }
 
 /// What is to leave, as it was worked out.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::create::{check_attributes, check_hold, check_name};
-use super::{Context, Decision, Rejection, answered, check_revision};
+use super::decision::{Context, Decision, answered, check_revision};
+use super::reject::Rejection;
 use crate::event::{Event, PolicyChanged, RequestStamp, SessionUpdated};
 use crate::ids::{Attributes, Revision};
 use crate::policy::Overlay;

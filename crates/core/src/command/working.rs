@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::{Context, Decision, Rejection, answered, check_revision};
+use super::decision::{Context, Decision, answered, check_revision};
+use super::reject::Rejection;
 use crate::event::{Event, RequestStamp, WorkingStateUpdated};
 use crate::ids::{MessageId, Revision};
 use crate::session::Session;

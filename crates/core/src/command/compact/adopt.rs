@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::made::{Made, What};
 use crate::command::append::{check, check_parents};
-use crate::command::{Conflict, Context, Decision, Rejection, Skip, answered, check_revision};
+use crate::command::decision::{Context, Decision, Skip, answered, check_revision};
+use crate::command::reject::{Conflict, Rejection};
 use crate::event::{Asked, Event, RequestStamp, Strategy};
 use crate::ids::{MessageId, Ordinal, Revision};
 use crate::levels::compaction::replace;

@@ -1,11 +1,13 @@
 //! A summary that is written ahead of its time: at the warning threshold, so that none has to be waited for
 //! at the next one.
 
-use super::{Kept, Made, made, staying};
-use crate::command::{Context, Decision, Rejection, Skip, answered, check_revision};
+use super::made::{self, Made};
+use super::range::staying;
+use crate::command::decision::{Context, Decision, Skip, answered, check_revision};
+use crate::command::reject::Rejection;
 use crate::event::{Asked, CompactionFailed, Event, RequestStamp, WhyFailed};
 use crate::ids::{Revision, Timestamp};
-use crate::levels::compaction::spared;
+use crate::levels::compaction::{Kept, spared};
 use crate::session::Session;
 
 /// Put the summary that was written ahead in the place of what it covers.
@@ -31,7 +33,7 @@ impl CompactWithPrepared {
             return Ok(Decision::Answered(revision));
         }
         check_revision(session, self.expected_revision)?;
-        if let Err(skip) = super::gate(session, self.asked, context.now) {
+        if let Err(skip) = super::gate::gate(session, self.asked, context.now) {
             return Ok(Decision::Skipped(skip));
         }
         let Some(prepared) = &session.compactions().prepared else {

@@ -2,8 +2,9 @@
 
 use super::hook::called;
 use super::made::{self, Made};
-use super::{expired, staying};
-use crate::command::{Context, Decision, Rejection, Skip, answered};
+use super::range::{expired, staying};
+use crate::command::decision::{Context, Decision, Skip, answered};
+use crate::command::reject::Rejection;
 use crate::event::{
     CompactionFailed, CompactionShortened, Dropped, Event, HookCall, RequestStamp, Strategy,
     SummaryPrepared, WhyFailed,

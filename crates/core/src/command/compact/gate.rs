@@ -1,6 +1,6 @@
 //! Whether a compaction may begin.
 
-use super::Skip;
+use crate::command::decision::Skip;
 use crate::event::Asked;
 use crate::ids::Timestamp;
 use crate::session::Session;

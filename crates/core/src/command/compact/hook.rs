@@ -1,7 +1,8 @@
 //! The answer of a hook that was asked before anything is summarised.
 
 use super::finish::under_way;
-use crate::command::{Context, Decision, Rejection};
+use crate::command::decision::{Context, Decision};
+use crate::command::reject::Rejection;
 use crate::event::{Event, HookCall, HookCalled};
 use crate::ids::CompactionKey;
 use crate::session::Session;

@@ -1,10 +1,10 @@
 //! The event of a compaction: the summary in its frame, what goes with it, and what becomes of the view.
 
+use super::range::estimated;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::WhyFailed;
-use crate::event::{Appended, Asked, Attached, Compacted, Dropped, Standing, Strategy};
+use crate::event::{Appended, Asked, Attached, Compacted, Dropped, Standing, Strategy, WhyFailed};
 use crate::ids::{CallKey, CompactionKey, MessageId, Ordinal};
 use crate::levels::attachments::{Room, candidates, fit, id, is_attachment, shared};
 use crate::levels::compaction::Kept;
@@ -291,10 +291,7 @@ fn ledger(
 }
 
 fn size(session: &Session, messages: &BTreeSet<Ordinal>) -> u64 {
-    messages
-        .iter()
-        .map(|at| super::estimated(session, *at))
-        .sum()
+    messages.iter().map(|at| estimated(session, *at)).sum()
 }
 
 fn added(messages: &[Appended]) -> u64 {

@@ -1,8 +1,10 @@
 //! The oldest rounds leave without a summary, because the provider refused the prompt, or the view is
 //! critical, and nothing else was small enough.
 
-use super::{Made, Skip, made, sum};
-use crate::command::{Decision, Rejection};
+use super::made::{self, Made};
+use super::range::sum;
+use crate::command::decision::{Decision, Skip};
+use crate::command::reject::Rejection;
 use crate::event::{Asked, Dropped, Event, Strategy};
 use crate::levels::compaction::oldest;
 use crate::session::Session;

@@ -1,8 +1,11 @@
 //! A summary that is there already, where hooks have a say: it does not take its place at once, but as one
 //! that is begun and finished, so that they can be asked in between.
 
-use super::{CompactWithMemory, CompactWithPrepared, ahead, expired};
-use crate::command::{Context, Decision, Rejection};
+use super::ahead::{self, CompactWithPrepared};
+use super::range::expired;
+use super::with_memory::CompactWithMemory;
+use crate::command::decision::{Context, Decision};
+use crate::command::reject::Rejection;
 use crate::event::{Compacted, CompactionStarted, Event, RequestStamp};
 use crate::session::Session;
 
