@@ -10,7 +10,6 @@ use super::words::{
     SNIPPED_RESULT, kind_name, marker, snipped, told_in_words,
 };
 use super::{Form, MarkerReason, Piece, Provider, Target, WireRole, count};
-use crate::codec;
 use crate::ids::{CallKey, Ordinal, Turn};
 use crate::json::{Extra, RawJson};
 use crate::message::{
@@ -175,20 +174,6 @@ pub fn wire<'a>(
         }
     }
     Ok(messages)
-}
-
-/// The view as the sequence that prompt caches see: a role and the bytes of one block, in order.
-/// Views are compared in this form.
-pub fn flatten(target: &Target, messages: &[WireMessage<'_>]) -> Vec<(WireRole, Vec<u8>)> {
-    let mut flat = Vec::new();
-    for message in messages {
-        for block in &message.blocks {
-            let mut bytes = Vec::new();
-            codec::write_block(target.provider, block, &mut bytes);
-            flat.push((message.role, bytes));
-        }
-    }
-    flat
 }
 
 /// What must be equal for two neighbouring pieces to share a wire message.
