@@ -18,7 +18,7 @@ use crate::command::{
     FileMemory, Rejection, Restore, Rewind, Serve, Snip, Stage, StartMemory, Update, UpdateMemory,
     create, decide,
 };
-use crate::event::{Asked, Recorded};
+use crate::event::{Asked, Recorded, Standing};
 use crate::ids::{MessageId, Revision, SessionKey, Timestamp, Turn};
 use crate::json::{Extra, RawJson};
 use crate::levels::collapse::choose;
@@ -28,7 +28,7 @@ use crate::message::{
     ToolInput, ToolResult, ToolUse,
 };
 use crate::policy::{Overlay, Policy, Preset};
-use crate::session::{self, Session, Standing};
+use crate::session::{self, Session};
 
 pub use trial::Trial;
 

@@ -5,10 +5,11 @@ use std::borrow::Cow;
 use palimpsest_facts::memory::before_latest;
 use palimpsest_facts::{Facts, Inputs, Redact, earlier, redacted, summary, user_words};
 
+use crate::event::Strategy;
 use crate::ids::Ordinal;
 use crate::memory::{Memory, SectionKind};
 use crate::message::{Block, Message};
-use crate::session::{Session, Strategy};
+use crate::session::Session;
 use crate::summary::Document;
 
 /// What the user's own messages may have in a summary.

@@ -423,6 +423,9 @@ impl Epoch {
     }
 }
 
+/// Names and values of a caller, kept in their order.
+pub type Attributes = Vec<(Box<str>, Box<str>)>;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::{At, CodecError, count, each, is_array, is_string};
+use super::reader::{At, CodecError, count, each, is_array, is_string};
 use crate::ids::MessageId;
 use crate::json::{self, Fields, JsonError, RawJson};
 use crate::message::{

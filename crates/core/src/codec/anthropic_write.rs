@@ -1,6 +1,6 @@
 //! Wire messages into Anthropic Messages JSON.
 
-use super::{Reader, close_for};
+use super::reader::{Reader, close_for};
 use crate::json::{Extra, RawJson, write_str};
 use crate::message::{Media, MediaKind, MediaSource, Thinking, ToolInput};
 use crate::view::{WireBlock, WireMessage, WireResult, WireRole};

@@ -1,6 +1,6 @@
 //! Wire messages into OpenAI Chat Completions JSON.
 
-use super::close;
+use super::reader::close;
 use crate::json::{Extra, write_str};
 use crate::message::{Media, MediaKind, MediaSource, ToolInput};
 use crate::view::{WireBlock, WireMessage, WireResult, WireRole};

@@ -4,14 +4,15 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::create::check_attributes;
+use super::decision::{Context, Decision, answered, check_revision};
 use super::intake::Intake;
-use super::{Context, Decision, Rejection, answered, check_revision};
-use crate::event::{Event, MessagesAppended};
+use super::reject::Rejection;
+use crate::event::{Event, MessagesAppended, RequestStamp, Standing};
 use crate::ids::{MessageId, Ordinal, Revision};
 use crate::limits::Limits;
 use crate::message::{Block, Message};
 use crate::policy::LimitPolicy;
-use crate::session::{RequestStamp, Session, Standing};
+use crate::session::Session;
 use crate::tokens::is_credible;
 
 /// Add messages.

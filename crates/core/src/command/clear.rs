@@ -2,17 +2,19 @@
 
 use std::collections::BTreeSet;
 
+use super::decision::{Context, Decision, Skip, answered, check_revision};
 use super::persist::shrunk;
-use super::snip::shown_tokens;
-use super::{Context, Decision, Rejection, Skip, answered, check_revision};
-use crate::event::{Asked, CacheEditsIssued, ClearMode, Event, ResultsCleared};
+use super::reject::Rejection;
+use crate::event::{
+    Asked, CacheEditsIssued, ClearMode, Event, PinPlace, RequestStamp, ResultsCleared, Stored,
+};
 use crate::ids::{CallKey, Ordinal, Revision};
 use crate::levels::clear::{hidden_paths, is_clearable, read_tool};
 use crate::levels::mend::{Fate, mend};
-use crate::levels::results::{Stored, save};
-use crate::session::{PinPlace, RequestStamp, Session};
+use crate::levels::results::save;
+use crate::session::Session;
 use crate::tokens::estimate_text;
-use crate::view::{CLEARED, Form, Side, side};
+use crate::view::{CLEARED, Form, Side, shown_tokens, side};
 
 /// Clear old results.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,7 +159,7 @@ fn clearable(session: &Session) -> Vec<CallKey> {
 
 /// What clearing a result frees.
 fn freed(session: &Session, call: CallKey) -> u64 {
-    let shown = shown_tokens(session, Form::Result(call), call);
+    let shown = shown_tokens(session.calls(), Form::Result(call), call);
     u64::from(shown.saturating_sub(estimate_text(CLEARED)))
 }
 
@@ -204,7 +206,8 @@ fn under_pressure(session: &Session) -> Result<Plan, Skip> {
 fn by_size(session: &Session, target: u64, least: u64) -> Result<Plan, Skip> {
     let policy = &session.policy().microcompact.size;
     let mut calls = clearable(session);
-    let size = |call: &CallKey| u64::from(shown_tokens(session, Form::Result(*call), *call));
+    let size =
+        |call: &CallKey| u64::from(shown_tokens(session.calls(), Form::Result(*call), *call));
     let mut left: u64 = calls.iter().map(size).sum();
     let kept = calls.len().min(policy.keep_results as usize);
     calls.truncate(calls.len() - kept);

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::{Context, Decision, Rejection, Skip, answered, check_revision};
-use crate::event::{Asked, Event, SpansCollapsed, SpansStaged};
+use super::decision::{Context, Decision, Skip, answered, check_revision};
+use super::reject::Rejection;
+use crate::event::{Asked, Event, RequestStamp, Span, SpansCollapsed, SpansStaged};
 use crate::ids::{Ordinal, Revision};
 use crate::levels::collapse::{Foldable, choose, foldable, is_due};
 use crate::levels::mend::{Fate, mend};
-use crate::session::{RequestStamp, Session, Span};
+use crate::session::Session;
 use crate::view::{Form, Piece};
 
 /// Stage spans that were chosen of this session.

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{Context, Rejection};
-use crate::event::{Attributes, Event, RULES_VERSION, SessionCreated};
-use crate::ids::SessionKey;
+use super::decision::Context;
+use super::reject::Rejection;
+use crate::event::{Event, RULES_VERSION, RequestStamp, SessionCreated};
+use crate::ids::{Attributes, SessionKey};
 use crate::limits::Limits;
 use crate::policy::{LimitPolicy, Policy};
-use crate::session::RequestStamp;
 
 /// Begin a session.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -6,12 +6,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{Conflict, Rejection};
-use crate::event::{Appended, ResultSize};
+use super::reject::{Conflict, Rejection};
+use crate::event::{Appended, CallState, ResultSize, Standing};
 use crate::ids::{MessageId, Ordinal};
 use crate::levels::results::chars_of;
 use crate::message::{Block, Digest, Message, Role};
-use crate::session::{CallState, Session, Standing, emission};
+use crate::session::{Session, emission};
 use crate::tokens::{Size, Tally};
 
 /// The messages of one call, as far as they are sorted.

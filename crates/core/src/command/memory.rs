@@ -1,11 +1,14 @@
 //! The running summary is begun, written, or could not be.
 
-use super::{Decision, Rejection, Skip};
-use crate::event::{Event, MemoryFailed, MemoryFiled, MemoryStarted, MemoryUpdated};
+use super::decision::{Decision, Skip};
+use super::reject::Rejection;
+use crate::event::{
+    Author, Event, MemoryFailed, MemoryFiled, MemoryStarted, MemoryUpdated, Standing, TextDigest,
+};
 use crate::ids::{Ordinal, Revision, Timestamp};
 use crate::memory::{Memory, changed_sections};
 use crate::message::Role;
-use crate::session::{Author, Failure, Session, Standing, TextDigest};
+use crate::session::{Failure, Session};
 
 /// A text may be so large, whoever wrote it, for each token that the policy allows.
 const MAX_BYTES_PER_TOKEN: usize = 8;

@@ -8,6 +8,7 @@ mod clear;
 mod collapse;
 mod compact;
 mod create;
+mod decision;
 mod intake;
 mod memory;
 mod offer;
@@ -28,49 +29,22 @@ pub use compact::{
     SummarySource, SummarySpec, WrittenSummary, is_compaction_due, prepares_ahead,
 };
 pub use create::{Create, create};
+pub use decision::{Context, Decision, Skip};
 pub use memory::{
     FailMemory, FileMemory, StartMemory, UpdateMemory, memory_due, memory_runs, memory_update_due,
     wants_memory,
 };
 pub use offer::{CallName, Offering, Told, told};
-pub use reject::{Conflict, Rejection};
+pub use reject::{Conflict, Rejection, SnipRefused, SnipTarget};
 pub use restore::Restore;
 pub use rewind::Rewind;
 pub use serve::Serve;
-pub(crate) use snip::shown_tokens;
-pub use snip::{Snip, SnipRefused, SnipTarget};
-
+pub use snip::Snip;
 pub use update::Update;
 pub use working::UpdateWorkingState;
 
-use crate::event::Event;
-use crate::ids::{Ordinal, Revision, Timestamp};
-use crate::levels::results::Names;
-use crate::limits::Limits;
-use crate::session::{RequestStamp, Session};
-
-/// What a decision may know of the world.
-#[derive(Debug, Clone, Copy)]
-pub struct Context<'a> {
-    /// The server's clock.
-    pub now: Timestamp,
-    /// The server's limits.
-    pub limits: &'a Limits,
-    /// Whether results can be stored; when the store for them fails, they stay in the view.
-    pub can_store: bool,
-    /// Makes the names of this command's files its own: random where files are stored. No other command then names
-    /// the same file, so that one which is removed late is nobody else's.
-    pub file_salt: u64,
-}
-
-impl Context<'_> {
-    fn names<'s>(&self, session: &'s Session) -> Names<'s> {
-        Names {
-            session: session.key(),
-            salt: self.file_salt,
-        }
-    }
-}
+use crate::ids::Ordinal;
+use crate::session::Session;
 
 /// What a caller asks of a session that is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,44 +88,6 @@ pub enum Command {
     Working(Box<UpdateWorkingState>),
     /// Say what becomes of a result, before its message comes.
     Offer(Offering),
-}
-
-/// What comes of a command.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Decision {
-    /// These events; none when nothing needs to change.
-    Events(Vec<Event>),
-    /// The request was answered before, by the event with this revision.
-    Answered(Revision),
-    /// A level has nothing to do, for this reason.
-    Skipped(Skip),
-}
-
-/// Why a level has nothing to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Skip {
-    /// The policy turns it off.
-    Disabled,
-    /// Its threshold is not reached.
-    UnderThreshold,
-    /// There is nothing that it could act on.
-    NothingEligible,
-    /// It would free less than its least.
-    TooLittleGain,
-    /// There is too little to summarise.
-    TooLittleInput,
-    /// Another compaction of the session runs.
-    AlreadyRunning,
-    /// Too many automatic attempts have failed.
-    Paused,
-    /// What cannot leave is itself over the threshold, and that was tried.
-    Irreducible,
-    /// An undo holds it back until a person speaks.
-    Held,
-    /// Level 4 is on and comes first.
-    CollapseEnabled,
-    /// A hook's veto holds it back until a person speaks.
-    Vetoed,
 }
 
 /// Decides a command. A command that changes the session first ends a compaction that is over its deadline.
@@ -202,42 +138,5 @@ fn decide_alone(
         Command::Update(update) => update.decide(session, context),
         Command::Working(update) => update.decide(session, context),
         Command::Offer(offering) => offering.decide(session, context),
-    }
-}
-
-/// Whether a request was answered before.
-fn answered(
-    session: &Session,
-    request: Option<&RequestStamp>,
-    context: Context<'_>,
-) -> Result<Option<Revision>, Rejection> {
-    let Some(stamp) = request else {
-        return Ok(None);
-    };
-    if stamp.id.len() > context.limits.max_request_id_bytes {
-        return Err(Rejection::TooLarge {
-            field: "request_id".into(),
-            limit: context.limits.max_request_id_bytes,
-            actual: stamp.id.len(),
-        });
-    }
-    match session.requests().find(stamp, context.now) {
-        None => Ok(None),
-        Some(found) if found.digest == stamp.digest => Ok(Some(found.revision)),
-        Some(found) => Err(Rejection::Conflict(Conflict::Request {
-            recorded: found.digest,
-            given: stamp.digest,
-        })),
-    }
-}
-
-/// Optimistic locking: the caller says which revision it decided upon.
-fn check_revision(session: &Session, expected: Option<Revision>) -> Result<(), Rejection> {
-    match expected {
-        Some(expected) if expected != session.revision() => Err(Rejection::RevisionMoved {
-            expected,
-            current: session.revision(),
-        }),
-        _ => Ok(()),
     }
 }

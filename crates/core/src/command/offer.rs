@@ -5,16 +5,18 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use super::{Conflict, Context, Decision, Rejection, answered, check_revision};
-use crate::event::{Event, ResultOffered};
+use super::decision::{Context, Decision, answered, check_revision};
+use super::reject::{Conflict, Rejection};
+use crate::event::{
+    CallState, Event, Kept, Offer, RequestStamp, ResultOffered, Stored, Verdict, only_text,
+};
 use crate::ids::{CallKey, Revision};
 use crate::levels::results::{
-    Exempt, Kept, Names, Stored, Verdict, exemption, file_content, is_json, is_json_file, keep,
-    only_text, verdict,
+    Exempt, Names, exemption, file_content, is_json, is_json_file, keep, verdict,
 };
 use crate::message::{Block, Digest, ToolResult};
 use crate::policy::ToolResultRule;
-use crate::session::{Call, CallState, MAX_OFFERS, Offer, RequestStamp, Session};
+use crate::session::{Call, MAX_OFFERS, Session};
 
 /// How a caller names a call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use super::Context;
-use crate::event::{Event, OffersSettled, ResultsPersisted};
+use super::decision::Context;
+use crate::event::{CallState, Event, OffersSettled, Pairing, ResultsPersisted, Stored};
 use crate::ids::{CallKey, Ordinal};
-use crate::levels::results::{Names, Stored, exemption, limit, persist};
-use crate::session::{Call, CallState, Match, NotHeld, Pairing, Session};
+use crate::levels::results::{Names, exemption, limit, persist};
+use crate::session::{Call, Match, NotHeld, Session};
 use crate::tokens::Size;
 use crate::view::{Form, Piece, Side, side};
 

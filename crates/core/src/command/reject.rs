@@ -1,6 +1,6 @@
 //! Why a command is refused. A refused command changes nothing.
 
-use super::SnipTarget;
+use crate::event::Standing;
 use crate::ids::{CallKey, CompactionKey, MessageId, Revision};
 use crate::message::Digest;
 use crate::policy::OverlayError;
@@ -170,4 +170,32 @@ impl Rejection {
             what: what.into(),
         }
     }
+}
+
+/// Something that was to be snipped and cannot be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnipTarget {
+    /// The path of the field that names it.
+    pub field: String,
+    /// What was named.
+    pub name: String,
+    /// Why it cannot be.
+    pub refused: SnipRefused,
+    /// The pin that holds it or a part of it, when that is why.
+    pub pin: Option<Box<str>>,
+}
+
+/// Why something cannot be snipped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SnipRefused {
+    /// The session never had it.
+    NotFound,
+    /// It was snipped before.
+    AlreadySnipped,
+    /// It left the view in another way; a block may be hidden in a message that has not.
+    NotVisible(Standing),
+    /// It is the turn that is going on.
+    IsCurrent,
+    /// It is pinned, or something is that would leave with it.
+    Pinned,
 }

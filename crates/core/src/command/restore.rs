@@ -3,12 +3,13 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::{Context, Decision, Rejection, Skip, answered, check_revision};
-use crate::event::{Event, Restored};
+use super::decision::{Context, Decision, Skip, answered, check_revision};
+use super::reject::Rejection;
+use crate::event::{CallState, Event, RequestStamp, Restored, Span, settle};
 use crate::ids::{CallKey, Ordinal, Revision};
 use crate::levels::mend::{Fate, measured, mend_pieces};
 use crate::message::Message;
-use crate::session::{CallState, NotHeld, RequestStamp, Session, Span, settle};
+use crate::session::{NotHeld, Session};
 use crate::tokens::Ledger;
 use crate::view::{DropReason, Form, LayoutChange, MarkerReason, Piece, Tail, lay_out};
 

@@ -1,10 +1,11 @@
 //! Later messages leave the view: regenerate, edit and resend, replace a half-streamed response.
 
-use super::{Context, Decision, Rejection, answered, check_revision};
-use crate::event::{Event, Rewound};
+use super::decision::{Context, Decision, answered, check_revision};
+use super::reject::Rejection;
+use crate::event::{Event, RequestStamp, Rewound, Standing};
 use crate::ids::{MessageId, Ordinal, Revision};
 use crate::levels::mend::{Fate, mend};
-use crate::session::{NotHeld, RequestStamp, Session, Standing};
+use crate::session::{NotHeld, Session};
 use crate::tokens::Ledger;
 use crate::view::{Form, LayoutChange, Piece};
 

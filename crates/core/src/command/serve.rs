@@ -1,7 +1,8 @@
 //! The view is served: what is new in it is placed, repaired where it must be, and sealed.
 
+use super::decision::{Context, Decision};
 use super::persist::at_serving;
-use super::{Context, Decision, Rejection};
+use super::reject::Rejection;
 use crate::event::{Event, ViewServed};
 use crate::policy::WindowHint;
 use crate::session::Session;

@@ -2,17 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Context, Decision, Rejection, answered, check_revision};
-use crate::event::{Asked, ContentSnipped, Event};
+use super::decision::{Context, Decision, answered, check_revision};
+use super::reject::{Rejection, SnipRefused, SnipTarget};
+use crate::event::{Asked, ContentSnipped, Event, RequestStamp, Standing};
 use crate::ids::{CallKey, MessageId, Ordinal, Revision, Turn};
 use crate::levels::mend::{Fate, mend};
 use crate::message::Block;
-use crate::session::{NotHeld, RequestStamp, Session, Standing};
-use crate::tokens::{Size, estimate_text};
-use crate::view::{CLEARED, DropReason, Form, MarkerReason, Piece};
+use crate::session::{NotHeld, Session};
+use crate::tokens::Size;
+use crate::view::{DropReason, Form, MARKER_TOKENS, MarkerReason, Piece, shown_tokens};
 
-/// What a marker has in tokens, roughly.
-const MARKER_TOKENS: u32 = 8;
 const MAX_REASON_CHARS: usize = 1_000;
 
 /// Remove turns, messages or blocks.
@@ -32,34 +31,6 @@ pub struct Snip {
     pub expected_revision: Option<Revision>,
     /// So that a retry is recognised.
     pub request: Option<RequestStamp>,
-}
-
-/// Something that was to be snipped and cannot be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SnipTarget {
-    /// The path of the field that names it.
-    pub field: String,
-    /// What was named.
-    pub name: String,
-    /// Why it cannot be.
-    pub refused: SnipRefused,
-    /// The pin that holds it or a part of it, when that is why.
-    pub pin: Option<Box<str>>,
-}
-
-/// Why something cannot be snipped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum SnipRefused {
-    /// The session never had it.
-    NotFound,
-    /// It was snipped before.
-    AlreadySnipped,
-    /// It left the view in another way; a block may be hidden in a message that has not.
-    NotVisible(Standing),
-    /// It is the turn that is going on.
-    IsCurrent,
-    /// It is pinned, or something is that would leave with it.
-    Pinned,
 }
 
 /// What is to leave, as it was worked out.
@@ -295,23 +266,11 @@ pub(super) fn freed(
     session.ledger().calibration.apply(whole + parts)
 }
 
-/// The tokens of a result as it is shown.
-pub(crate) fn shown_tokens(session: &Session, form: Form, call: CallKey) -> u32 {
-    match form {
-        Form::Result(_) | Form::ResultWithoutMedia(_) => session
-            .calls()
-            .get(call)
-            .map_or(0, |call| call.result_tokens),
-        Form::SnippedResult(_) => MARKER_TOKENS,
-        _ => estimate_text(CLEARED),
-    }
-}
-
 fn tokens_of(session: &Session, piece: &Piece, call: CallKey) -> u32 {
     let stored = session.stored().at(piece.message, piece.block);
     match (piece.form, stored) {
         (Form::Stored(_), Some(stored)) => stored.text_tokens,
-        (form, _) => shown_tokens(session, form, call),
+        (form, _) => shown_tokens(session.calls(), form, call),
     }
 }
 

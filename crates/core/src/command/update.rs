@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use super::create::{check_attributes, check_hold, check_name};
-use super::{Context, Decision, Rejection, answered, check_revision};
-use crate::event::{Attributes, Event, PolicyChanged, SessionUpdated};
-use crate::ids::Revision;
+use super::decision::{Context, Decision, answered, check_revision};
+use super::reject::Rejection;
+use crate::event::{Event, PolicyChanged, RequestStamp, SessionUpdated};
+use crate::ids::{Attributes, Revision};
 use crate::policy::Overlay;
-use crate::session::{RequestStamp, Session};
+use crate::session::Session;
 
 /// Change title, attributes or policy; what is left out stays.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

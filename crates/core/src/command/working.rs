@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 
-use super::{Context, Decision, Rejection, answered, check_revision};
-use crate::event::{Event, WorkingStateUpdated};
+use super::decision::{Context, Decision, answered, check_revision};
+use super::reject::Rejection;
+use crate::event::{Event, RequestStamp, WorkingStateUpdated};
 use crate::ids::{MessageId, Revision};
-use crate::session::{RequestStamp, Session};
+use crate::session::Session;
 use crate::working::{PinTarget, StateChange, WorkingState};
 
 /// Change the working state.

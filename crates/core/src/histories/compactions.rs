@@ -10,11 +10,13 @@ use crate::command::{
     AdvanceCompaction, Command, CompactionInput, Decision, ExternalSummary, Made, Scope,
     StartCompaction, SummarySource, SummarySpec, WrittenSummary,
 };
-use crate::event::{Asked, Event, Recorded, WhyFailed};
+use crate::event::{
+    Asked, CallState, Dropped, Event, Method, Recorded, RequestStamp, Standing, Strategy, WhyFailed,
+};
 use crate::ids::{MessageId, Ordinal, Timestamp};
 use crate::levels::compaction::spared;
 use crate::message::{Block, Digest, Kind, Message, Role, Usage};
-use crate::session::{CallState, Dropped, Method, RequestStamp, Running, Standing, Strategy};
+use crate::session::Running;
 
 impl World {
     /// One step of a compaction: the next of the one that is under way, or a new one.

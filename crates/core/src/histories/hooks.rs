@@ -4,10 +4,10 @@ use super::World;
 use crate::command::{
     AdvanceCompaction, Command, CompactionInput, Decision, StartCompaction, SummarySource,
 };
-use crate::event::{Asked, Compacted, Event};
+use crate::event::{Asked, Compacted, Event, Hook, HookCall, HookResult};
 use crate::ids::MessageId;
 use crate::message::{Block, Kind};
-use crate::session::{Hook, HookCall, HookResult, Running};
+use crate::session::Running;
 
 impl World {
     /// A hook answers before anything is summarised.

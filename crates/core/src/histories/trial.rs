@@ -7,11 +7,10 @@ use std::collections::{HashMap, HashSet};
 use super::{Operation, World};
 use crate::codec;
 use crate::command::{Command, Serve};
-use crate::event::Event;
+use crate::event::{Event, Standing, only_text};
 use crate::ids::{Ordinal, Revision};
-use crate::levels::results::only_text;
 use crate::message::{Block, Kind};
-use crate::session::{Standing, WaitsFor};
+use crate::session::WaitsFor;
 use crate::validate::validate;
 use crate::view::{Etag, Form, Provider, Target, WireRole, flatten};
 

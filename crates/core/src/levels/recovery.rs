@@ -7,11 +7,11 @@ use std::collections::{BTreeSet, HashSet};
 use serde_json::{Value, json};
 
 use super::results::reference;
-use crate::event::{ContentSnipped, Event};
+use crate::event::{ContentSnipped, Event, Span, Standing};
 use crate::ids::{CallKey, Ordinal, Revision, SpanKey, Turn};
 use crate::message::Block;
 use crate::policy::ModelTool;
-use crate::session::{Calls, Session, Span, Standing};
+use crate::session::{Calls, Session};
 use crate::view::{DropReason, Form, MarkerReason, Target};
 
 /// Something that left the view.

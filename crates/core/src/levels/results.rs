@@ -6,87 +6,18 @@ use std::fmt::Display;
 use sha2::{Digest as _, Sha256};
 
 use crate::codec;
+pub use crate::event::{Kept, Stored, Verdict, only_text};
 use crate::ids::{CallKey, SessionKey};
 use crate::json;
 use crate::message::{Block, ResultContent, ToolResult};
 use crate::policy::{Policy, PreviewMode, ToolResultPolicy, ToolResultRule};
-use crate::view::{NO_OUTPUT, Provider, WireBlock};
+use crate::view::{Provider, WireBlock};
 
 /// What every replacement begins with.
 const TAG: &str = "<persisted-output>";
 const END: &str = "</persisted-output>";
 /// The most characters of a replacement. A longer result that begins with the tag merely talks about it.
 const MAX_REPLACEMENT_CHARS: usize = 4 * 1024;
-
-/// A result that was stored, and what stands in its place.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stored {
-    /// The call.
-    pub call: CallKey,
-    /// The name of its file among the session's results.
-    pub file: Box<str>,
-    /// The SHA-256 of what is in the file.
-    pub sha256: [u8; 32],
-    /// The size of the file.
-    pub bytes: u64,
-    /// The original's estimated tokens.
-    pub tokens: u32,
-    /// What the model sees.
-    pub text: Box<str>,
-    /// Its estimated tokens.
-    pub text_tokens: u32,
-    /// Whether the transcript holds no more than what the model sees, because that is what the caller
-    /// appended: the original is in the file alone.
-    pub only_file: bool,
-}
-
-/// The same before it belongs to a call: a caller may ask what becomes of a result before the call is
-/// known.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
-    /// The name of its file among the session's results.
-    pub file: Box<str>,
-    /// The SHA-256 of what is in the file.
-    pub sha256: [u8; 32],
-    /// The size of the file.
-    pub bytes: u64,
-    /// The original's estimated tokens.
-    pub tokens: u32,
-    /// What the model sees.
-    pub text: Box<str>,
-    /// Its estimated tokens.
-    pub text_tokens: u32,
-}
-
-impl Kept {
-    /// The result of a call.
-    #[must_use]
-    pub fn of(self, call: CallKey, only_file: bool) -> Stored {
-        Stored {
-            call,
-            file: self.file,
-            sha256: self.sha256,
-            bytes: self.bytes,
-            tokens: self.tokens,
-            text: self.text,
-            text_tokens: self.text_tokens,
-            only_file,
-        }
-    }
-}
-
-impl From<&Stored> for Kept {
-    fn from(stored: &Stored) -> Self {
-        Self {
-            file: stored.file.clone(),
-            sha256: stored.sha256,
-            bytes: stored.bytes,
-            tokens: stored.tokens,
-            text: stored.text.clone(),
-            text_tokens: stored.text_tokens,
-        }
-    }
-}
 
 /// How many characters a result has; those of its JSON when it is made of blocks.
 pub fn chars_of(result: &ToolResult) -> u64 {
@@ -154,50 +85,6 @@ fn is_replacement(text: &str, is_known: impl Fn(&str) -> bool) -> bool {
     let is_short = |text: &str| text.chars().nth(MAX_REPLACEMENT_CHARS).is_none();
     let is_tagged = text.starts_with(TAG) && is_short(text);
     is_tagged || is_known(text)
-}
-
-/// What a result says, when it says it in one text: as a string, or as the only block. What a caller
-/// is given in place of a result comes back in either form.
-pub fn only_text(content: &ResultContent) -> Option<&str> {
-    match content {
-        ResultContent::Text(text) => Some(text),
-        ResultContent::Blocks(blocks) => match blocks.as_slice() {
-            [Block::Text { text, .. }] => Some(text),
-            _ => None,
-        },
-        ResultContent::None => None,
-    }
-}
-
-/// What was decided about one result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Verdict {
-    /// It is stored; a preview and a reference replace it.
-    Persist,
-    /// It is within its limit.
-    UnderLimit,
-    /// Its rule says that it is never replaced.
-    Never,
-    /// It is empty; a line that says so replaces it.
-    Empty,
-    /// It holds a picture.
-    Picture,
-    /// It is a replacement already.
-    Replacement,
-    /// The policy turns the level off.
-    Disabled,
-    /// It could not be stored.
-    StoreFailed,
-}
-
-impl Verdict {
-    /// What the model is told in place of a result that is not stored; none when that is the result.
-    pub const fn line(self) -> Option<&'static str> {
-        match self {
-            Self::Empty => Some(NO_OUTPUT),
-            _ => None,
-        }
-    }
 }
 
 /// Decides about one result. Its characters are counted only where that decides.

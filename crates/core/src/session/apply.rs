@@ -4,24 +4,24 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::cache_edits::CacheEdits;
-use super::calls::{Call, CallState, Calls, Pairing};
+use super::calls::{Call, Calls};
 use super::compaction::{Boundary, Compactions};
 use super::notes::Notes;
 use super::offers::Offers;
-use super::pending::{Pending, settle};
 use super::requests::{Answered, Requests};
 use super::spans::Spans;
+use super::state::first_words;
 use super::stored::StoredResults;
-use super::transcript::{Entry, Standing, Transcript};
+use super::transcript::{Entry, Transcript};
 use super::turns::Turns;
 use super::working::Working;
-use super::{About, Growth, LastServed, PromptCache, Session, WaitsFor, first_words};
+use super::{About, Growth, LastServed, PromptCache, Session, WaitsFor};
 use crate::event::{
-    Appended, Compacted, ContentSnipped, Event, MessagesAppended, PolicyChanged, Recorded,
-    Restored, ResultSize, Rewound, SessionCreated, SessionUpdated, SpansCollapsed, ViewServed,
+    Appended, CallState, Compacted, ContentSnipped, Event, MessagesAppended, Pairing, Pending,
+    PolicyChanged, Recorded, Restored, ResultSize, Rewound, SessionCreated, SessionUpdated,
+    SpansCollapsed, Standing, Stored, ViewServed, settle,
 };
 use crate::ids::{CallKey, CompactionKey, Ordinal, Revision, SessionKey, Timestamp};
-use crate::levels::results::Stored;
 use crate::message::{Block, Digest, Kind, Message, Role};
 use crate::tokens::{Calibration, Ledger, Size};
 use crate::view::{Form, LayoutChange, Sealed};
@@ -202,7 +202,7 @@ impl Session {
         Ok(())
     }
 
-    fn remember(&mut self, request: &super::RequestStamp, at: Timestamp) {
+    fn remember(&mut self, request: &crate::event::RequestStamp, at: Timestamp) {
         let answered = Answered {
             digest: request.digest,
             revision: self.revision,
@@ -596,5 +596,18 @@ impl Session {
         self.pending.retain(stays);
         self.last_reemitted = None;
         self.ledger = event.ledger.clone();
+    }
+
+    /// What is pinned is not left out by edits of the provider's cache any more.
+    fn keep_pinned_in_cache(&mut self) {
+        if self.pins.is_empty() {
+            return;
+        }
+        let (calls, pins) = (&self.calls, &self.pins);
+        let is_pinned = |call| {
+            let place = calls.get(call).and_then(Call::result);
+            place.is_some_and(|(message, block)| pins.at(message, block).is_some())
+        };
+        self.cache_edits.retain(|call| !is_pinned(call), |_| true);
     }
 }

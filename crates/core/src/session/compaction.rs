@@ -1,46 +1,13 @@
 //! The compactions of a session: the one that is under way, those that left a summary, and whether more
 //! may start by themselves.
 
-use super::hooks::{HookCall, Hooks};
-use super::requests::RequestStamp;
 use crate::event::{
-    Asked, CompactionFailed, CompactionShortened, CompactionStarted, HookCalled, SummaryPrepared,
-    WhyFailed,
+    Asked, Attached, CompactionFailed, CompactionShortened, CompactionStarted, Dropped, HookCall,
+    HookCalled, Hooks, RequestStamp, Strategy, SummaryPrepared, WhyFailed,
 };
 use crate::ids::{CompactionKey, Ordinal, Revision, Timestamp};
-use crate::levels::attachments::Attached;
 use crate::message::Usage;
 use crate::view::LayoutChange;
-
-/// How a summary is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Strategy {
-    /// The running summary stands in.
-    SessionMemory,
-    /// A model of the service writes it.
-    Model,
-    /// It is extracted from the structure of the messages.
-    Extractive,
-    /// The caller's own model writes it.
-    Delegated,
-    /// There is none: the oldest rounds just leave.
-    DropOldest,
-}
-
-/// What leaves without being in a summary's input, because that was too long: the oldest rounds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Dropped {
-    /// How many messages.
-    pub messages: u32,
-    /// How many rounds.
-    pub rounds: u32,
-    /// Their estimated tokens.
-    pub tokens: u32,
-    /// The first of them.
-    pub first: Ordinal,
-    /// The last of them.
-    pub last: Ordinal,
-}
 
 /// A compaction that is under way.
 #[derive(Debug, Clone, PartialEq, Eq)]

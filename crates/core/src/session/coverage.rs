@@ -1,6 +1,8 @@
 //! How far the running summary covers the session, and how far the next version of it may read.
 
-use super::{CallState, Session, WaitsFor};
+use super::notes::Since;
+use super::{Session, WaitsFor};
+use crate::event::CallState;
 use crate::ids::Ordinal;
 use crate::message::{Kind, Role};
 
@@ -11,13 +13,6 @@ pub struct Behind {
     pub messages: u32,
     /// Their estimated tokens, before calibration.
     pub tokens: u64,
-}
-
-/// The growth that makes the next update due.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Since {
-    pub(super) tokens: u64,
-    pub(super) calls: u32,
 }
 
 impl Session {

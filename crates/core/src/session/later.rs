@@ -3,8 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::calls::{Call, CallState};
-use super::{Placeholder, Session, Standing};
+use super::Session;
+use super::calls::Call;
+use crate::event::{CallState, Placeholder, Standing};
 use crate::ids::{MessageId, Ordinal};
 use crate::message::Message;
 

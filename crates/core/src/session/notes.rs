@@ -6,30 +6,13 @@ use std::collections::VecDeque;
 
 use sha2::{Digest as _, Sha256};
 
-use super::coverage::Since;
-use crate::event::{MemoryFailed, MemoryUpdated};
+use crate::event::{Author, MemoryFailed, MemoryUpdated, TextDigest};
 use crate::ids::{Ordinal, Revision, Timestamp};
 use crate::memory::MemoryText;
 
 /// How many earlier versions are known by their digests: a copy of one of them is not an edit. A copy
 /// is that old only if the file could not be written for so many updates.
 const MAX_DIGESTS: usize = 32;
-
-/// The digest by which a version's text is known again.
-pub type TextDigest = [u8; 16];
-
-/// Who wrote a version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Author {
-    /// The service: the headings, and nothing under them.
-    Template,
-    /// A model.
-    Model,
-    /// The service, from the structure of the messages.
-    Extractive,
-    /// A person, in the file.
-    Person,
-}
 
 /// A version of the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,6 +69,13 @@ pub struct Notes {
     pub filed_read: Option<Ordinal>,
     /// Whether anybody but the extractive summariser had a part in the text.
     pub by_others: bool,
+}
+
+/// The growth that makes the next update due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Since {
+    pub(super) tokens: u64,
+    pub(super) calls: u32,
 }
 
 /// The digest of a text.

@@ -5,32 +5,13 @@
 
 use std::collections::VecDeque;
 
-use super::{CallState, Calls};
+use super::Calls;
+use crate::event::{CallState, Offer, only_text};
 use crate::ids::{CallKey, OfferKey};
-use crate::levels::results::{Kept, Verdict, only_text};
 use crate::message::{Digest, ToolResult};
 
 /// How many offers a session keeps. An agent has as many as it runs tools at once.
 pub const MAX_OFFERS: usize = 256;
-
-/// A result about which a caller has asked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Offer {
-    /// Its number.
-    pub key: OfferKey,
-    /// The caller's id of the call.
-    pub tool_use_id: Box<str>,
-    /// The tool.
-    pub tool: Box<str>,
-    /// The call, when its message is there.
-    pub call: Option<CallKey>,
-    /// What the tool returned, in short.
-    pub content: Digest,
-    /// What was decided.
-    pub verdict: Verdict,
-    /// Where the result is and what stands in its place, when it was stored.
-    pub kept: Option<Kept>,
-}
 
 /// How a result that comes in relates to an offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! Which requests a session has answered, so that a retry gets the same answer and changes nothing.
 
+use crate::event::{Method, RequestStamp};
 use std::collections::{HashMap, VecDeque};
 
 use crate::ids::{Revision, Timestamp};
@@ -9,46 +10,6 @@ use crate::message::Digest;
 const MAX_REQUESTS: usize = 1_000;
 /// For how long.
 const MAX_AGE_MS: u64 = 24 * 60 * 60 * 1_000;
-
-/// The method that a request called; a request id counts within one method.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Method {
-    /// `AppendMessages`.
-    Append,
-    /// `PrepareContext`.
-    Prepare,
-    /// `CreateSession`.
-    Create,
-    /// `UpdateSession`.
-    Update,
-    /// `RewindSession`.
-    Rewind,
-    /// `Snip`.
-    Snip,
-    /// `Compact`.
-    Compact,
-    /// `RestoreContext`.
-    Restore,
-    /// `PersistToolResult`.
-    Persist,
-    /// `UpdateWorkingState`.
-    Working,
-    /// `CommitSummary`.
-    Commit,
-    /// `CommitSummary`, by its token in place of a request id.
-    Delegation,
-}
-
-/// What a caller says so that its retry is recognised.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct RequestStamp {
-    /// The caller's id.
-    pub id: Box<str>,
-    /// The method.
-    pub method: Method,
-    /// The body.
-    pub digest: Digest,
-}
 
 /// A request that was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::Calls;
+use crate::event::Stored;
 use crate::ids::{CallKey, Ordinal};
-use crate::levels::results::Stored;
 use crate::message::Digest;
 
 /// A block of the transcript.

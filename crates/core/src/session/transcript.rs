@@ -4,6 +4,7 @@
 //! A session that was just loaded holds the contents of its end alone, which is enough to go on with.
 //! Whoever needs more gets [`NotHeld`], and asks again when the rest was put in.
 
+use crate::event::Standing;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -11,39 +12,6 @@ use crate::ids::{MessageId, Ordinal, Revision};
 use crate::message::{Block, Digest, Kind, Message, Role};
 use crate::policy::TokenEstimator;
 use crate::tokens::Size;
-
-/// Where a message stands with regard to the view.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Standing {
-    /// It takes part in the view.
-    Visible,
-    /// It is kept for the record alone, as the caller asked.
-    TranscriptOnly,
-    /// It says again what another message said: a resumed client sent its history once more.
-    Reemission(Ordinal),
-    /// A rewind took it out of the view.
-    Rewound,
-    /// It was snipped out of the view.
-    Snipped,
-    /// A placeholder stands for it, and for others with it.
-    Collapsed,
-    /// A summary stands for it, and for all before it.
-    Compacted,
-    /// It was made by a change of the view that was taken back.
-    Withdrawn,
-}
-
-impl Standing {
-    /// Whether it is in the view, as itself or in what a placeholder stands for.
-    pub const fn takes_part(self) -> bool {
-        matches!(self, Self::Visible | Self::Collapsed)
-    }
-
-    /// Whether what it says still holds, shown or not: nobody has taken it back.
-    pub const fn holds(self) -> bool {
-        matches!(self, Self::Visible | Self::Collapsed | Self::Compacted)
-    }
-}
 
 /// The content of a message is in the log, and not in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

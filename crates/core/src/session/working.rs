@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use super::{Call, Session};
 use crate::ids::Revision;
 use crate::working::{ListingKind, StateChange, WorkingState};
 
@@ -30,21 +29,6 @@ pub struct Working {
     pub delisted: Vec<Delisted>,
     /// The bytes of the state; they are asked for after every command.
     bytes: u64,
-}
-
-impl Session {
-    /// What is pinned is not left out by edits of the provider's cache any more.
-    pub(super) fn keep_pinned_in_cache(&mut self) {
-        if self.pins.is_empty() {
-            return;
-        }
-        let (calls, pins) = (&self.calls, &self.pins);
-        let is_pinned = |call| {
-            let place = calls.get(call).and_then(Call::result);
-            place.is_some_and(|(message, block)| pins.at(message, block).is_some())
-        };
-        self.cache_edits.retain(|call| !is_pinned(call), |_| true);
-    }
 }
 
 impl Working {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use base64::Engine as _;
 use serde_json::Value;
 
-use super::{Report, has_only, is_name, text};
+use super::report::{Report, has_only, is_name, text};
 
 pub(super) fn check(messages: &[&Value], thinking: bool, report: &mut Report) {
     report.unless(

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Report, has_only, text};
+use super::report::{Report, has_only, text};
 
 /// How many breakpoints a request may hold.
 const MOST: usize = 4;

@@ -4,27 +4,13 @@
 mod anthropic;
 mod cache;
 mod openai;
-
-use std::fmt;
+mod report;
 
 use serde_json::Value;
 
+use self::report::Report;
+pub use self::report::Violation;
 use crate::view::{Provider, Target};
-
-/// A rule that an array breaks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    /// Where: a path such as `messages[3].content[0]`.
-    pub path: String,
-    /// What the provider would say.
-    pub rule: &'static str,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path, self.rule)
-    }
-}
 
 /// A message as a provider gets it, read once for all the arrays that it stands in.
 #[derive(Debug)]
@@ -89,39 +75,4 @@ pub fn validate_parsed<'p>(
         Provider::OpenAi => openai::check(&values, &mut report),
     }
     report.0
-}
-
-#[derive(Default)]
-struct Report(Vec<Violation>);
-
-impl Report {
-    fn add(&mut self, path: String, rule: &'static str) {
-        self.0.push(Violation { path, rule });
-    }
-
-    fn unless(&mut self, holds: bool, path: &str, rule: &'static str) {
-        if !holds {
-            self.add(path.to_owned(), rule);
-        }
-    }
-}
-
-fn text<'v>(value: &'v Value, field: &str) -> Option<&'v str> {
-    value.get(field).and_then(Value::as_str)
-}
-
-/// Whether an object has no other fields than these.
-fn has_only(value: &Value, fields: &[&str]) -> bool {
-    value
-        .as_object()
-        .is_some_and(|object| object.keys().all(|key| fields.contains(&key.as_str())))
-}
-
-/// Whether every character of a name may stand in it, and there are not too many.
-fn is_name(text: &str, max_len: usize) -> bool {
-    !text.is_empty()
-        && text.len() <= max_len
-        && text
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
 }

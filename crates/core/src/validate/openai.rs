@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::{Report, is_name, text};
+use super::report::{Report, is_name, text};
 
 pub(super) fn check(messages: &[&Value], report: &mut Report) {
     report.unless(

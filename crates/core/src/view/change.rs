@@ -1,7 +1,7 @@
 //! What a view-changing event makes of the sealed pieces: a few places where pieces leave, come, or
 //! take another form. Every view-changing event carries one, so that all of them replay in one way.
 
-use super::{Piece, count};
+use super::piece::{Piece, count};
 
 /// What becomes of a list of pieces.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -1,7 +1,7 @@
 //! What a caller says it has, and how much of it is still right.
 
-use super::wire::group_key;
-use super::{Piece, Sealed, Target, wire};
+use super::wire::{group_key, in_array, wire};
+use super::{Piece, Sealed, Target};
 use crate::ids::Epoch;
 use crate::message::Digest;
 use crate::session::{NotHeld, Session};
@@ -119,7 +119,7 @@ impl Etag {
         }
         let kept = wire(session, &pieces[..start], target)?;
         Ok(Prefix {
-            keep: super::in_array(&kept, target),
+            keep: in_array(&kept, target),
             from: start,
         })
     }
@@ -127,7 +127,7 @@ impl Etag {
 
 /// How many messages of the array are made of the first `pieces` pieces alone. The last of them counts
 /// only when nothing that follows belongs to it.
-pub(crate) fn kept_messages(
+pub(super) fn kept_messages(
     session: &Session,
     pieces: usize,
     target: &Target,
@@ -146,7 +146,7 @@ pub(crate) fn kept_messages(
     } else {
         kept
     };
-    Ok(super::in_array(&wire(session, whole, target)?, target))
+    Ok(in_array(&wire(session, whole, target)?, target))
 }
 
 /// Where the last wire message of some pieces begins, and its key.

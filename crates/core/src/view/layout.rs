@@ -11,9 +11,10 @@ use std::collections::HashMap;
 use super::dress::dress;
 use super::tail::{Side, Tail};
 use super::{DropReason, Form, MarkerReason, Piece, TextReason};
+use crate::event::{CallState, Pairing, Pending};
 use crate::ids::Ordinal;
 use crate::message::{Block, MediaKind, MediaProblem, Message, Role};
-use crate::session::{CallState, Calls, NotHeld, Pairing, Pending, Session, Transcript};
+use crate::session::{Calls, NotHeld, Session, Transcript};
 
 /// A provider takes no more pictures in one request.
 const MAX_PICTURES: usize = 100;

@@ -6,10 +6,13 @@
 //! what a caller already has, and `breakpoints` says where a prompt cache is to be written.
 
 mod breakpoints;
+mod cache_places;
 mod change;
 mod dress;
 mod etag;
+mod flatten;
 mod layout;
+mod of_session;
 mod piece;
 mod places;
 mod seal;
@@ -21,22 +24,16 @@ mod words;
 
 pub use breakpoints::{Breakpoints, MAX_BREAKPOINTS, Spot, Wanted, breakpoints};
 pub use change::{LayoutChange, Rewriter, Splice};
-pub(crate) use etag::kept_messages;
 pub use etag::{Etag, Prefix};
+pub use flatten::flatten;
 pub use layout::{Layout, lay_out};
-pub use piece::{DropReason, Form, MarkerReason, Piece, Repair, RepairKind, TextReason};
-pub(crate) use places::{at, messages_before, places_of};
-pub use seal::{Seal, Sealed, count};
+pub use of_session::{Unsendable, View};
+pub use piece::{DropReason, Form, MarkerReason, Piece, Repair, RepairKind, TextReason, count};
+pub(crate) use seal::{MARKER_TOKENS, shown_tokens};
+pub use seal::{Seal, Sealed};
 pub(crate) use tail::side;
 pub use tail::{Side, Tail};
-pub use target::{Provider, Target};
+pub use target::{Provider, Target, WireRole};
 pub use tokens::wire_tokens;
-pub use wire::{WireBlock, WireMessage, WireResult, WireRole, flatten, wire};
+pub use wire::{WireBlock, WireMessage, WireResult, in_array, wire};
 pub(crate) use words::{CLEARED, NO_OUTPUT};
-
-/// How many of some wire messages stand in the provider's array: where the operator's words go apart
-/// from it, they do not count.
-pub fn in_array(messages: &[WireMessage<'_>], target: &Target) -> u32 {
-    let inside = |message: &&WireMessage<'_>| !target.takes_apart(message.role);
-    count(messages.iter().filter(inside).count())
-}

@@ -225,3 +225,8 @@ impl Piece {
         })
     }
 }
+
+/// Returns a length as a count of pieces, in 32 bits. A session would need 256 GiB of pieces to exceed these.
+pub fn count(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}

@@ -75,7 +75,7 @@ impl<'a, 't> Backwards<'a, 't> {
 
 /// How many messages at the start of an array with `length` messages are made of the first `pieces`
 /// pieces alone. What follows those pieces is looked at, and nothing else.
-pub(crate) fn messages_before(
+pub(super) fn messages_before(
     session: &Session,
     pieces: usize,
     target: &Target,
@@ -113,7 +113,7 @@ pub(super) fn place_in_message(
 /// The places in an array with `length` messages at which the last blocks of some messages stand;
 /// none where the target does not see the message. One walk finds all of them, and ends with the
 /// first of them.
-pub(crate) fn places_of(
+pub(super) fn places_of(
     session: &Session,
     messages: &[Ordinal],
     target: &Target,
@@ -138,7 +138,7 @@ pub(crate) fn places_of(
 }
 
 /// The pieces that stand at a place of the array that some pieces make.
-pub(crate) fn at(
+pub(super) fn at(
     session: &Session,
     pieces: &[Piece],
     target: &Target,

@@ -2,13 +2,17 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::{Form, LayoutChange, Piece};
+use super::words::CLEARED;
+use super::{Form, LayoutChange, Piece, count};
 use crate::ids::{CallKey, Epoch};
 use crate::message::Digest;
-use crate::session::Transcript;
+use crate::session::{Calls, Transcript};
+use crate::tokens::estimate_text;
 
 /// How many servings back a caller's etag is still recognised. One further back gets the whole view.
 const MAX_SEALS: usize = 64;
+/// What a marker has in tokens, roughly.
+pub(crate) const MARKER_TOKENS: u32 = 8;
 
 /// A point up to which a view was served, or at which a view-changing event left it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -206,7 +210,13 @@ fn pictures(pieces: &[Piece], transcript: &Transcript) -> usize {
     pieces.iter().map(of_piece).sum::<usize>()
 }
 
-/// Returns a length as a count of pieces, in 32 bits. A session would need 256 GiB of pieces to exceed these.
-pub fn count(len: usize) -> u32 {
-    u32::try_from(len).unwrap_or(u32::MAX)
+/// The tokens of a result as it is shown.
+pub(crate) fn shown_tokens(calls: &Calls, form: Form, call: CallKey) -> u32 {
+    match form {
+        Form::Result(_) | Form::ResultWithoutMedia(_) => {
+            calls.get(call).map_or(0, |call| call.result_tokens)
+        }
+        Form::SnippedResult(_) => MARKER_TOKENS,
+        _ => estimate_text(CLEARED),
+    }
 }

@@ -1,6 +1,5 @@
 //! For whom a view is made.
 
-use super::WireRole;
 use crate::message::{Digest, Message, Origin};
 
 /// Whose API takes the view.
@@ -78,4 +77,19 @@ impl Target {
             Origin::OpenAi => self.provider == Provider::OpenAi,
         }
     }
+}
+
+/// Who speaks in a wire message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WireRole {
+    /// The operator.
+    System,
+    /// The operator, in the newer word.
+    Developer,
+    /// The user.
+    User,
+    /// The model.
+    Assistant,
+    /// A tool, where the provider gives tools a role of their own.
+    Tool,
 }

@@ -9,8 +9,7 @@ use super::words::{
     CLEARED, FAILED_SILENTLY, GAP, INTERJECTED, INTERRUPTED, NO_INPUT, NO_OUTPUT, NUDGE, OPENING,
     SNIPPED_RESULT, kind_name, marker, snipped, told_in_words,
 };
-use super::{Form, MarkerReason, Piece, Provider, Target};
-use crate::codec;
+use super::{Form, MarkerReason, Piece, Provider, Target, WireRole, count};
 use crate::ids::{CallKey, Ordinal, Turn};
 use crate::json::{Extra, RawJson};
 use crate::message::{
@@ -18,21 +17,6 @@ use crate::message::{
     Thinking, ToolInput, ToolResult,
 };
 use crate::session::{Calls, NotHeld, Session, Transcript};
-
-/// Who speaks in a wire message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WireRole {
-    /// The operator.
-    System,
-    /// The operator, in the newer word.
-    Developer,
-    /// The user.
-    User,
-    /// The model.
-    Assistant,
-    /// A tool, where the provider gives tools a role of their own.
-    Tool,
-}
 
 /// One message as a provider takes it.
 #[derive(Debug, Clone, PartialEq)]
@@ -190,20 +174,6 @@ pub fn wire<'a>(
         }
     }
     Ok(messages)
-}
-
-/// The view as the sequence that prompt caches see: a role and the bytes of one block, in order.
-/// Views are compared in this form.
-pub fn flatten(target: &Target, messages: &[WireMessage<'_>]) -> Vec<(WireRole, Vec<u8>)> {
-    let mut flat = Vec::new();
-    for message in messages {
-        for block in &message.blocks {
-            let mut bytes = Vec::new();
-            codec::write_block(target.provider, block, &mut bytes);
-            flat.push((message.role, bytes));
-        }
-    }
-    flat
 }
 
 /// What must be equal for two neighbouring pieces to share a wire message.
@@ -519,4 +489,11 @@ fn legal_name(name: &str) -> Cow<'_, str> {
     } else {
         mapped.into()
     }
+}
+
+/// How many of some wire messages stand in the provider's array: where the operator's words go apart
+/// from it, they do not count.
+pub fn in_array(messages: &[WireMessage<'_>], target: &Target) -> u32 {
+    let inside = |message: &&WireMessage<'_>| !target.takes_apart(message.role);
+    count(messages.iter().filter(inside).count())
 }

@@ -8,12 +8,14 @@ use palimpsest_core::ids::{CallKey, CompactionKey, Ordinal, Revision, Timestamp}
 use palimpsest_core::message::Usage;
 use palimpsest_core::session::{Boundary, Compactions, Dropped, Prepared, Running, Strategy};
 
-use super::event::{read_message, read_stamp, write_message, write_stamp};
+use super::appended::{read_message, write_message};
+use super::error::DecodeError;
 use super::hooks;
 use super::levels::{calls, ordinals, read_asked, write_asked};
+use super::stamp::{read_stamp, write_stamp};
 use super::state::{read_ledger, write_ledger};
 use super::view::{read_change, write_change};
-use super::{DecodeError, v1, working};
+use super::{v1, working};
 
 const fn write_strategy(strategy: Strategy) -> v1::Strategy {
     match strategy {

@@ -10,7 +10,7 @@ use std::io;
 use bytes::Bytes;
 use zstd::bulk::{Compressor, Decompressor};
 
-use super::{DecodeError, VERSION};
+use super::error::{DecodeError, VERSION};
 
 const PLAIN: u8 = 0;
 const ZSTD: u8 = 1;

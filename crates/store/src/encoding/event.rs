@@ -3,19 +3,17 @@
 use std::sync::Arc;
 
 use palimpsest_core::event::{
-    Appended, Event, MessagesAppended, PolicyChanged, Recorded, ResultSize, Rewound,
-    SessionCreated, SessionUpdated, ViewServed,
+    Event, MessagesAppended, PolicyChanged, Recorded, Rewound, SessionCreated, SessionUpdated,
+    ViewServed,
 };
 use palimpsest_core::ids::{Ordinal, SessionKey, Timestamp};
-use palimpsest_core::message::Digest;
 use palimpsest_core::policy::{Overlay, Policy};
-use palimpsest_core::session::{LastServed, Method, RequestStamp};
-use palimpsest_core::tokens::Size;
+use palimpsest_core::session::LastServed;
 
-use super::{
-    DecodeError, compaction, hooks, levels, message, notes, offers, sixteen, sixteens, spans,
-    state, v1, view, working,
-};
+use super::appended::{read_message, write_message};
+use super::error::{DecodeError, sixteens};
+use super::stamp::{read_stamp, write_stamp};
+use super::{compaction, hooks, levels, message, notes, offers, spans, state, v1, view, working};
 
 pub(super) fn write(recorded: &Recorded) -> v1::Recorded {
     use v1::recorded::Event as Stored;
@@ -191,47 +189,6 @@ pub(super) fn read(stored: v1::Recorded) -> Result<Recorded, DecodeError> {
     })
 }
 
-pub(super) fn write_message(appended: &Appended) -> v1::Appended {
-    let (standing, of) = message::write_standing(appended.standing);
-    v1::Appended {
-        message: Some(message::write(&appended.message)),
-        standing: standing.into(),
-        standing_of: of,
-        tokens: appended.size.tokens,
-        result_tokens: appended.size.result_tokens,
-        result_block: appended.results.iter().map(|r| r.block.into()).collect(),
-        result_chars: appended.results.iter().map(|r| r.chars).collect(),
-        result_size: appended.results.iter().map(|r| r.tokens).collect(),
-    }
-}
-
-pub(super) fn read_message(appended: v1::Appended) -> Result<Appended, DecodeError> {
-    let standing = message::read_standing(appended.standing(), appended.standing_of)?;
-    let size = Size {
-        tokens: appended.tokens,
-        result_tokens: appended.result_tokens,
-    };
-    let result = |(index, block): (usize, &u32)| {
-        let cut = DecodeError::Damaged("the sizes of results are cut");
-        Ok(ResultSize {
-            block: view::block(*block)?,
-            chars: *appended.result_chars.get(index).ok_or(cut.clone())?,
-            tokens: *appended.result_size.get(index).ok_or(cut)?,
-        })
-    };
-    let results = appended.result_block.iter().enumerate().map(result);
-    let results = results.collect::<Result<_, DecodeError>>()?;
-    let stored = appended
-        .message
-        .ok_or(DecodeError::Damaged("an append without a message"))?;
-    Ok(Appended {
-        message: Arc::new(message::read(stored)?),
-        standing,
-        size,
-        results,
-    })
-}
-
 fn write_appended(event: &MessagesAppended) -> v1::MessagesAppended {
     let known_ids: Vec<u8> = event
         .known
@@ -295,54 +252,4 @@ pub(super) fn read_parent(stored: &str) -> Result<Option<SessionKey>, DecodeErro
     SessionKey::parse(stored)
         .map(Some)
         .map_err(|_| DecodeError::Damaged("the parent has no name"))
-}
-
-pub(super) fn write_stamp(stamp: &RequestStamp) -> v1::RequestStamp {
-    v1::RequestStamp {
-        id: stamp.id.to_string(),
-        method: match stamp.method {
-            Method::Append => v1::Method::Append,
-            Method::Create => v1::Method::Create,
-            Method::Update => v1::Method::Update,
-            Method::Rewind => v1::Method::Rewind,
-            Method::Prepare => v1::Method::Prepare,
-            Method::Snip => v1::Method::Snip,
-            Method::Compact => v1::Method::Compact,
-            Method::Restore => v1::Method::Restore,
-            Method::Persist => v1::Method::Persist,
-            Method::Working => v1::Method::Working,
-            Method::Commit => v1::Method::Commit,
-            Method::Delegation => v1::Method::Delegation,
-        }
-        .into(),
-        digest: bytes::Bytes::copy_from_slice(stamp.digest.as_bytes()),
-    }
-}
-
-pub(super) fn read_stamp(
-    stored: Option<v1::RequestStamp>,
-) -> Result<Option<RequestStamp>, DecodeError> {
-    let Some(stored) = stored else {
-        return Ok(None);
-    };
-    let method = match stored.method() {
-        v1::Method::Append => Method::Append,
-        v1::Method::Create => Method::Create,
-        v1::Method::Update => Method::Update,
-        v1::Method::Rewind => Method::Rewind,
-        v1::Method::Prepare => Method::Prepare,
-        v1::Method::Snip => Method::Snip,
-        v1::Method::Compact => Method::Compact,
-        v1::Method::Restore => Method::Restore,
-        v1::Method::Persist => Method::Persist,
-        v1::Method::Working => Method::Working,
-        v1::Method::Commit => Method::Commit,
-        v1::Method::Delegation => Method::Delegation,
-        v1::Method::Unspecified => return Err(DecodeError::Damaged("an unknown method")),
-    };
-    Ok(Some(RequestStamp {
-        digest: Digest::from_bytes(sixteen(&stored.digest)?),
-        id: stored.id.into(),
-        method,
-    }))
 }

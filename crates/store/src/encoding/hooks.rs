@@ -4,7 +4,8 @@ use palimpsest_core::event::HookCalled;
 use palimpsest_core::ids::CompactionKey;
 use palimpsest_core::session::{Hook, HookCall, HookResult, Hooks};
 
-use super::{DecodeError, message, sixteens, v1};
+use super::error::{DecodeError, sixteens};
+use super::{message, v1};
 
 fn write_call(call: &HookCall) -> v1::HookCall {
     let ids = call.messages.iter().flat_map(|id| *id.get().as_bytes());

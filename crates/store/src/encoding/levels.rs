@@ -8,13 +8,14 @@ use palimpsest_core::levels::results::Stored;
 use palimpsest_core::message::Digest;
 use palimpsest_core::session::{CachePin, PinPlace};
 
-use super::event::{read_stamp, write_stamp};
+use super::error::{DecodeError, sixteen};
+use super::stamp::{read_stamp, write_stamp};
 use super::state::{
     read_call_state, read_ledger, read_pending, read_sizes, write_call_state, write_ledger,
     write_pending, write_sizes,
 };
 use super::view::{block, read_change, write_change};
-use super::{DecodeError, message, sixteen, v1};
+use super::{message, v1};
 
 const CUT: DecodeError = DecodeError::Damaged("a list in an event is cut");
 

@@ -10,7 +10,8 @@ use palimpsest_core::message::{
 use palimpsest_core::session::Standing;
 use uuid::Uuid;
 
-use super::{DecodeError, sixteen, v1};
+use super::error::{DecodeError, sixteen};
+use super::v1;
 
 pub(super) fn write(message: &Message) -> v1::Message {
     v1::Message {

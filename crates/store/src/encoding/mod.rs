@@ -3,8 +3,10 @@
 //! The storage proto in an `envelope`. What was written once is read for ever: golden bytes of every version are in the
 //! tests. Not here: where the bytes go (`log`), and what an event means (the core).
 
+mod appended;
 mod compaction;
 mod envelope;
+mod error;
 mod event;
 mod hooks;
 mod levels;
@@ -14,6 +16,7 @@ mod offers;
 mod prompt_cache;
 mod snapshot;
 mod spans;
+mod stamp;
 mod state;
 mod view;
 mod working;
@@ -24,7 +27,8 @@ use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::{About, Snapshot};
 use prost::Message as _;
 
-use envelope::{open, seal};
+use self::envelope::{open, seal};
+pub use self::error::{DecodeError, VERSION};
 
 /// The storage proto's types.
 #[expect(
@@ -34,25 +38,6 @@ use envelope::{open, seal};
 )]
 mod v1 {
     include!(concat!(env!("OUT_DIR"), "/palimpsest.storage.v1.rs"));
-}
-
-/// The version that is written. All earlier ones are read.
-pub const VERSION: u8 = 1;
-
-/// Why bytes cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
-    /// A later version of this software wrote them.
-    #[error(
-        "was written by a newer version (format {found}, this one reads up to {VERSION}): upgrade before opening this store"
-    )]
-    Newer {
-        /// The version found.
-        found: u8,
-    },
-    /// They are not what was written.
-    #[error("is damaged: {0}")]
-    Damaged(&'static str),
 }
 
 /// The events of one append.
@@ -91,20 +76,4 @@ pub fn decode_about(bytes: &[u8]) -> Result<About, DecodeError> {
     let stored =
         v1::About::decode(open(bytes)?).map_err(|_| DecodeError::Damaged("not a list row"))?;
     snapshot::read_about(stored)
-}
-
-/// Sixteen bytes at a time.
-fn sixteens(bytes: &[u8]) -> Result<Vec<[u8; 16]>, DecodeError> {
-    let (chunks, rest) = bytes.as_chunks::<16>();
-    if rest.is_empty() {
-        Ok(chunks.to_vec())
-    } else {
-        Err(DecodeError::Damaged("a list of ids is cut"))
-    }
-}
-
-fn sixteen(bytes: &[u8]) -> Result<[u8; 16], DecodeError> {
-    bytes
-        .try_into()
-        .map_err(|_| DecodeError::Damaged("an id is cut"))
 }

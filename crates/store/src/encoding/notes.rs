@@ -6,7 +6,8 @@ use palimpsest_core::session::{Author, Failure, Notes, Version};
 
 use palimpsest_core::memory::SectionKind;
 
-use super::{DecodeError, sixteens, v1};
+use super::error::{DecodeError, sixteens};
+use super::v1;
 
 const fn write_author(author: Author) -> v1::Author {
     match author {

@@ -6,9 +6,10 @@ use palimpsest_core::levels::results::{Kept, Verdict};
 use palimpsest_core::message::Digest;
 use palimpsest_core::session::Offer;
 
-use super::event::{read_stamp, write_stamp};
+use super::error::{DecodeError, sixteen};
 use super::levels::{read_stored, write_stored};
-use super::{DecodeError, sixteen, v1};
+use super::stamp::{read_stamp, write_stamp};
+use super::v1;
 
 const CUT: DecodeError = DecodeError::Damaged("an offer is cut");
 

@@ -4,7 +4,8 @@ use palimpsest_core::event::ChangeKind;
 use palimpsest_core::ids::{Revision, Timestamp};
 use palimpsest_core::session::{Drift, Held, LastServed, PromptCache, ViewChange};
 
-use super::{DecodeError, v1, view};
+use super::error::DecodeError;
+use super::{v1, view};
 
 const CUT: DecodeError = DecodeError::Damaged("a list of view changes is cut");
 

@@ -13,9 +13,11 @@ use palimpsest_core::tokens::Size;
 use palimpsest_core::view::{Seal, Sealed};
 use uuid::Uuid;
 
+use super::error::{DecodeError, sixteen, sixteens};
+use super::stamp::{read_stamp, write_stamp};
 use super::{
-    DecodeError, compaction, event, levels, message, notes, offers, prompt_cache, sixteen,
-    sixteens, spans, state, v1, view, working,
+    compaction, event, levels, message, notes, offers, prompt_cache, spans, state, v1, view,
+    working,
 };
 
 const CUT: DecodeError = DecodeError::Damaged("a list in a snapshot is cut");
@@ -407,14 +409,14 @@ fn write_request((method, id, answered): &(Method, Box<str>, Answered)) -> v1::A
         digest: answered.digest,
     };
     v1::Answered {
-        request: Some(event::write_stamp(&stamp)),
+        request: Some(write_stamp(&stamp)),
         revision: answered.revision.get(),
         at_ms: answered.at.as_millis(),
     }
 }
 
 fn read_request(stored: v1::Answered) -> Result<(Method, Box<str>, Answered), DecodeError> {
-    let stamp = event::read_stamp(stored.request)?.ok_or(CUT)?;
+    let stamp = read_stamp(stored.request)?.ok_or(CUT)?;
     let answered = Answered {
         digest: stamp.digest,
         revision: Revision::new(stored.revision),

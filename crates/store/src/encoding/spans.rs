@@ -5,10 +5,11 @@ use palimpsest_core::ids::{CallKey, Ordinal, Revision, SpanKey};
 use palimpsest_core::policy::Risk;
 use palimpsest_core::session::{Placeholder, Span, Spans};
 
-use super::event::{read_stamp, write_stamp};
+use super::error::DecodeError;
 use super::levels::{calls, ordinals, read_asked, write_asked};
+use super::stamp::{read_stamp, write_stamp};
+use super::v1;
 use super::view::{read_change, write_change};
-use super::{DecodeError, v1};
 
 fn write_span(span: &Span) -> v1::Span {
     v1::Span {

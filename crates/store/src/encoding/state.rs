@@ -4,7 +4,8 @@ use palimpsest_core::ids::{CallKey, Epoch, Ordinal};
 use palimpsest_core::session::{CallState, Pairing, Pending};
 use palimpsest_core::tokens::{Anchor, Basis, Breakdown, Calibration, Ledger, Size};
 
-use super::{DecodeError, message, v1, view};
+use super::error::DecodeError;
+use super::{message, v1, view};
 
 const CUT: DecodeError = DecodeError::Damaged("a list is cut");
 

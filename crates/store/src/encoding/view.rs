@@ -8,7 +8,8 @@ use palimpsest_core::view::{
     DropReason, Form, LayoutChange, MarkerReason, Piece, Provider, Splice, Target, TextReason,
 };
 
-use super::{DecodeError, v1};
+use super::error::DecodeError;
+use super::v1;
 
 pub(super) fn write_pieces(pieces: &[Piece]) -> v1::Pieces {
     let mut stored = v1::Pieces::default();

@@ -10,8 +10,9 @@ use palimpsest_core::working::{
 };
 use uuid::Uuid;
 
-use super::event::{read_stamp, write_stamp};
-use super::{DecodeError, sixteen, v1};
+use super::error::{DecodeError, sixteen};
+use super::stamp::{read_stamp, write_stamp};
+use super::v1;
 
 /// The two directions of an enum whose variants have the same names on both sides.
 macro_rules! same_names {

@@ -17,7 +17,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::boundaries::{FOLDED, Folded, Mark, OfView};
-use super::{Defect, Imported, ImportedCompaction, ImportedMessage, ImportedSession, Step, lines};
+use super::imported::{
+    Defect, Imported, ImportedCompaction, ImportedMessage, ImportedSession, Step, lines,
+};
 
 /// What stands at the beginning of text that no human wrote, though the user says it.
 const MACHINE_WORDS: [&str; 9] = [

@@ -6,7 +6,7 @@ use palimpsest_core::view::Provider;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Defect, Imported, ImportedMessage, ImportedSession, Step, lines};
+use super::imported::{Defect, Imported, ImportedMessage, ImportedSession, Step, lines};
 
 /// Where programs put the array.
 #[derive(Deserialize)]

@@ -20,7 +20,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use super::{Defect, Imported, ImportedCompaction, ImportedMessage, ImportedSession, Step, lines};
+use super::imported::{
+    Defect, Imported, ImportedCompaction, ImportedMessage, ImportedSession, Step, lines,
+};
 
 /// The version of the format.
 pub const VERSION: u32 = 1;

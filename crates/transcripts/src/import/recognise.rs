@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::{ImportFormat, Imported, Step, lines};
+use super::imported::{ImportFormat, Imported, Step, lines};
 
 /// Of so many lines at least one must be understood, else the file is of another format.
 const LINES_FOR_ONE: usize = 20;

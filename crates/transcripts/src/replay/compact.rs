@@ -18,43 +18,12 @@ use palimpsest_facts::memory::update;
 use palimpsest_facts::{Facts, user_words};
 use uuid::Uuid;
 
+use super::compaction::Compaction;
 use super::driver::Driver;
-use super::survival::{Survival, survived};
+use super::survival::survived;
 
 /// How long a worker waits after an attempt that came to nothing.
 const RETRY_MS: u64 = 30_000;
-
-/// A compaction of a replay.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Compaction {
-    /// The line that came last.
-    pub line: usize,
-    /// How its summary was made.
-    pub strategy: Strategy,
-    /// The view before, in tokens.
-    pub before_tokens: u64,
-    /// The view after.
-    pub after_tokens: u64,
-    /// The summary, with the frame around it.
-    pub summary: Box<str>,
-    /// Of the facts in what left, those that its messages show.
-    pub survived: Survival,
-    /// Whether what the user said last is in the view, word for word.
-    pub keeps_latest: bool,
-}
-
-impl Compaction {
-    /// The ways in which summaries are made in a replay.
-    pub const MEANS: [&str; 2] = ["with session memory", "from structure"];
-
-    /// How its summary was made.
-    pub const fn means(&self) -> &'static str {
-        match self.strategy {
-            Strategy::SessionMemory => Self::MEANS[0],
-            _ => Self::MEANS[1],
-        }
-    }
-}
 
 impl Driver {
     /// Writes the next text of the running summary, if one is due.

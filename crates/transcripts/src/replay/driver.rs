@@ -12,27 +12,15 @@ use palimpsest_core::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
 use palimpsest_core::levels::collapse::{choose, is_due};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Message, Role, Usage};
-use palimpsest_core::policy::Policy;
 use palimpsest_core::session::{Session, Standing, Strategy};
 use palimpsest_core::tokens::Calibration;
 use palimpsest_core::view::{Provider, Target};
 
 use super::caller::{Caller, Look};
-use super::compact::Compaction;
+use super::compaction::Compaction;
+use super::setup::{Pace, Setup, no_levels};
 use super::tape::{Tape, TapeStep};
-use super::verify::Pace;
 use crate::import::Defect;
-
-/// How a session is driven.
-pub(super) struct Setup {
-    pub(super) provider: Provider,
-    pub(super) policy: Arc<Policy>,
-    pub(super) pace: Pace,
-    /// Whether the levels run, as they do when a server prepares a view.
-    pub(super) levels: bool,
-    /// How far off estimates are.
-    pub(super) calibration: Calibration,
-}
 
 /// A session under way, and the caller that follows it.
 pub(super) struct Driver {
@@ -117,7 +105,7 @@ pub(super) fn drive(tape: &Tape, setup: Setup, mut prepared: impl FnMut(&Driver,
 pub(super) fn calibration(tape: &Tape) -> Calibration {
     let setup = Setup {
         provider: Provider::default(),
-        policy: Arc::new(super::no_levels()),
+        policy: Arc::new(no_levels()),
         pace: Pace::PerResponse,
         levels: false,
         calibration: Calibration::default(),

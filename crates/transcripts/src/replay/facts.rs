@@ -10,7 +10,7 @@ use palimpsest_facts::call::{COMMAND_FIELDS, PATH_FIELDS};
 use palimpsest_facts::user_words;
 use serde_json::value::RawValue;
 
-use super::probes::ProbeKind;
+use super::kinds::ProbeKind;
 
 /// A longer sentence or line is looked for by its beginning.
 const MAX_CHARS: usize = 200;

@@ -12,8 +12,9 @@ use palimpsest_core::view::Provider;
 use proptest::prelude::*;
 
 use super::caller::Shown;
-use super::driver::{Driver, Setup, drive};
+use super::driver::{Driver, drive};
 use super::prefix_cache::{MIN_CACHEABLE_TOKENS, PrefixCache, TIME_TO_LIVE_MS};
+use super::setup::Setup;
 use super::tests::{Op, Writer, op, policies};
 use super::{Pace, Tape};
 

@@ -7,13 +7,14 @@ use palimpsest_core::policy::Policy;
 use palimpsest_core::validate::Violation;
 use palimpsest_core::view::Provider;
 
-use super::compact::Compaction;
-use super::driver::{Driver, REWOUND, Setup, calibration, drive};
+use super::compaction::Compaction;
+use super::driver::{Driver, REWOUND, calibration, drive};
+use super::kinds::ProbeKind;
 use super::prefix_cache::{PrefixCache, Split};
-use super::probes::{Lost, ProbeKind, Probes, Retained};
+use super::probes::{Lost, Probes, Retained};
+use super::setup::{Pace, Setup};
 use super::survival::Survival;
 use super::tape::Tape;
-use super::verify::Pace;
 use crate::import::Defect;
 
 /// What came of one session, or of several together.

@@ -9,38 +9,29 @@
 mod adopt;
 mod caller;
 mod compact;
+mod compaction;
 mod driver;
 mod facts;
+mod kinds;
 #[cfg(test)]
 mod ledger_tests;
 mod measure;
 mod prefix_cache;
 mod probes;
 mod recover;
+mod setup;
 mod survival;
 mod tape;
 #[cfg(test)]
 mod tests;
 mod verify;
 
-pub use compact::Compaction;
+pub use compaction::Compaction;
+pub use kinds::ProbeKind;
 pub use measure::{Measured, measure};
 pub use prefix_cache::Split;
-pub use probes::{Lost, ProbeKind, Retained};
+pub use probes::{Lost, Retained};
+pub use setup::{Pace, no_levels};
 pub use survival::{Share, Survival};
 pub use tape::Tape;
-pub use verify::{Pace, Report, name, verify};
-
-use palimpsest_core::policy::Policy;
-
-/// A policy that leaves everything as it came: what others are compared with.
-pub fn no_levels() -> Policy {
-    let mut policy = Policy::default();
-    policy.tool_results.enabled = false;
-    policy.snip.tag_turns = false;
-    policy.microcompact.enabled = false;
-    policy.collapse.enabled = false;
-    policy.autocompact.enabled = false;
-    policy.session_memory.enabled = false;
-    policy
-}
+pub use verify::{Report, name, verify};

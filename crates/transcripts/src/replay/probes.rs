@@ -13,32 +13,8 @@ use palimpsest_core::view::{DropReason, Form, Piece};
 
 use super::driver::Driver;
 use super::facts::{Needle, facts};
-use super::recover::{Reach, Reader};
-
-/// What a probe is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ProbeKind {
-    /// A path in a tool's input.
-    Path,
-    /// A command that was run.
-    Command,
-    /// The first line of a failing result.
-    Error,
-    /// The first sentence of something that a person said.
-    Sentence,
-}
-
-impl ProbeKind {
-    /// Its name in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Path => "file paths",
-            Self::Command => "commands",
-            Self::Error => "errors",
-            Self::Sentence => "user sentences",
-        }
-    }
-}
+use super::kinds::ProbeKind;
+use super::recover::{Home, Reach, Reader};
 
 /// What became of probes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -208,15 +184,6 @@ impl Probe {
             form: forms.of.get(&(message, block)).copied(),
         })
     }
-}
-
-/// A block that says what a probe asks for: the piece that stands for it in the view, unless its
-/// message left.
-pub(super) enum Home {
-    /// A piece stands for it.
-    Piece(Piece),
-    /// Its message is not in the view.
-    Left(Ordinal),
 }
 
 impl Forms {

@@ -18,7 +18,6 @@ use sha2::{Digest as _, Sha256};
 
 use super::driver::Driver;
 use super::facts::Needle;
-use super::probes::Home;
 
 /// More calls of tools than these are no way back.
 const MAX_TOOL_CALLS: u32 = 2;
@@ -249,4 +248,13 @@ impl<'d> Reader<'d> {
             _ => None,
         }
     }
+}
+
+/// A block that says what a probe asks for: the piece that stands for it in the view, unless its
+/// message left.
+pub(super) enum Home {
+    /// A piece stands for it.
+    Piece(Piece),
+    /// Its message is not in the view.
+    Left(Ordinal),
 }

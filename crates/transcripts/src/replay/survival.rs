@@ -12,7 +12,7 @@ use palimpsest_core::message::{Block, Message};
 use palimpsest_facts::{command_kind, told_command, told_root};
 
 use super::facts::facts;
-use super::probes::ProbeKind;
+use super::kinds::ProbeKind;
 
 /// How many facts there were, and how many are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -15,8 +15,9 @@ use palimpsest_core::session::Strategy as Means;
 use palimpsest_core::view::{Provider, flatten};
 use proptest::prelude::*;
 
-use super::driver::{Driver, Setup, drive};
-use super::probes::ProbeKind;
+use super::driver::{Driver, drive};
+use super::kinds::ProbeKind;
+use super::setup::Setup;
 use super::tape::{Tape, TapeStep};
 use super::{Measured, Pace, Retained, measure, no_levels};
 

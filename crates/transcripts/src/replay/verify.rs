@@ -9,18 +9,10 @@ use palimpsest_core::tokens::Calibration;
 use palimpsest_core::validate::Violation;
 use palimpsest_core::view::{Provider, RepairKind};
 
-use super::driver::{Driver, Setup, drive};
+use super::driver::{Driver, drive};
+use super::setup::{Pace, Setup};
 use super::tape::Tape;
 use crate::import::Defect;
-
-/// How often the view is prepared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pace {
-    /// Before every response, as an agent does.
-    PerResponse,
-    /// After every message, which seals each fragment by itself: the hardest case.
-    PerLine,
-}
 
 /// What came of a transcript.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

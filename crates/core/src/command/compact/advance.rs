@@ -1,15 +1,17 @@
 //! The steps of a started compaction up to its end.
 
 use super::made::{Made, What};
-use super::{expired, staying};
-use crate::command::{Context, Decision, Rejection, Skip, answered};
+use super::range::{expired, staying};
+use crate::command::decision::{Context, Decision, Skip, answered};
+use crate::command::reject::Rejection;
 use crate::event::{
-    CompactionFailed, CompactionShortened, Event, HookCalled, SummaryPrepared, WhyFailed,
+    CompactionFailed, CompactionShortened, Dropped, Event, HookCall, HookCalled, RequestStamp,
+    Strategy, SummaryPrepared, WhyFailed,
 };
 use crate::ids::CompactionKey;
 use crate::levels::compaction::{Kept, spared};
 use crate::message::Usage;
-use crate::session::{Dropped, HookCall, RequestStamp, Running, Session, Strategy};
+use crate::session::{Running, Session};
 
 /// Advance or end a started compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use super::made::{Made, What};
 use crate::command::append::{check, check_parents};
-use crate::command::{Conflict, Context, Rejection, Skip};
-use crate::event::{Asked, Compacted};
+use crate::command::decision::{Context, Skip};
+use crate::command::reject::{Conflict, Rejection};
+use crate::event::{Asked, Compacted, Strategy};
 use crate::ids::{MessageId, Ordinal};
 use crate::levels::compaction::replace;
 use crate::message::{Block, Digest, Kind, Message, Role};
-use crate::session::{Session, Strategy};
+use crate::session::Session;
 
 /// A summary that another program wrote, with the messages that it replaced there. The view has to be served before,
 /// because only messages of the view are replaced.

@@ -1,6 +1,6 @@
 //! The conditions under which a compaction starts.
 
-use crate::command::Skip;
+use crate::command::decision::Skip;
 use crate::event::{Asked, CompactionFailed, Event, WhyFailed};
 use crate::ids::Timestamp;
 use crate::session::Session;

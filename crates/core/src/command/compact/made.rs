@@ -1,17 +1,17 @@
 //! The event of a compaction: the summary in its frame, what goes with it, and what becomes of the view.
 
+use super::range::estimated;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::WhyFailed;
-use crate::event::{Appended, Asked, Compacted};
+use crate::event::{Appended, Asked, Attached, Compacted, Dropped, Standing, Strategy, WhyFailed};
 use crate::ids::{CallKey, CompactionKey, MessageId, Ordinal};
-use crate::levels::attachments::{Attached, Room, candidates, fit, id, is_attachment, shared};
+use crate::levels::attachments::{Room, candidates, fit, id, is_attachment, shared};
 use crate::levels::compaction::Kept;
 use crate::levels::mend::{Fate, mend_with};
 use crate::message::{Block, Kind, Message, Role, Usage};
 use crate::policy::ModelTool;
-use crate::session::{Dropped, NotHeld, Session, Standing, Strategy};
+use crate::session::{NotHeld, Session};
 use crate::summary::{Framing, frame, left_out};
 use crate::tokens::{Counter, Ledger};
 use crate::view::{Form, Piece, Side, side};
@@ -291,10 +291,7 @@ fn ledger(
 }
 
 fn size(session: &Session, messages: &BTreeSet<Ordinal>) -> u64 {
-    messages
-        .iter()
-        .map(|at| super::estimated(session, *at))
-        .sum()
+    messages.iter().map(|at| estimated(session, *at)).sum()
 }
 
 fn added(messages: &[Appended]) -> u64 {

@@ -1,11 +1,12 @@
 //! The oldest rounds leave without a summary.
 
-use super::estimated_tokens;
 use super::made::{Made, What};
-use crate::command::{Rejection, Skip};
-use crate::event::{Asked, Compacted};
+use super::range::estimated_tokens;
+use crate::command::decision::Skip;
+use crate::command::reject::Rejection;
+use crate::event::{Asked, Compacted, Dropped, Strategy};
 use crate::levels::compaction::oldest;
-use crate::session::{Dropped, Session, Strategy};
+use crate::session::Session;
 
 /// The compaction without the oldest rounds.
 pub(super) fn without(

@@ -1,11 +1,12 @@
 //! Compactions whose summary exists: session memory, and a summary that was prepared ahead.
 
 use super::made::{Made, What};
-use super::staying;
-use crate::command::{Rejection, Skip};
-use crate::event::{Asked, Compacted};
+use super::range::staying;
+use crate::command::decision::Skip;
+use crate::command::reject::Rejection;
+use crate::event::{Asked, Compacted, Strategy};
 use crate::levels::compaction::{Keep, Kept, keep, spared};
-use crate::session::{Session, Strategy};
+use crate::session::Session;
 use crate::session_summary::stand_in;
 
 /// Session memory takes the place of the messages that it covers.

@@ -2,11 +2,16 @@
 //!
 //! A compaction starts and ends in one decision if its summary exists and no hook may act on it.
 
-use super::{ExternalSummary, Made, SummarySpec, expired, gate, oldest, ready};
-use crate::command::{Context, Decision, Rejection, Skip, answered, check_revision};
-use crate::event::{Asked, Compacted, CompactionStarted, Event};
+use super::external::ExternalSummary;
+use super::made::Made;
+use super::range::expired;
+use super::write::SummarySpec;
+use super::{gate, oldest, ready};
+use crate::command::decision::{Context, Decision, Skip, answered, check_revision};
+use crate::command::reject::Rejection;
+use crate::event::{Asked, Compacted, CompactionStarted, Event, RequestStamp};
 use crate::ids::{Revision, Timestamp};
-use crate::session::{RequestStamp, Session};
+use crate::session::Session;
 
 /// Start a compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]

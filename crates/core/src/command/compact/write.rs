@@ -1,11 +1,12 @@
 //! A summary that has to be written: the messages that it covers.
 
-use super::estimated_tokens;
-use crate::command::{Rejection, Skip};
-use crate::event::Asked;
+use super::range::estimated_tokens;
+use crate::command::decision::Skip;
+use crate::command::reject::Rejection;
+use crate::event::{Asked, Strategy};
 use crate::ids::{MessageId, Ordinal};
 use crate::levels::compaction::{Keep, Kept, keep, oldest_within};
-use crate::session::{Session, Strategy};
+use crate::session::Session;
 
 /// The part of the view that a summary covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -7,11 +7,11 @@ use palimpsest_facts::call::{Act, PATH_FIELDS, fields, read_fields};
 use serde_json::{Map, Value};
 
 use super::numbered::shown;
-use super::{Attached, AttachmentKind};
+use crate::event::{Attached, AttachmentKind, CallState};
 use crate::ids::{CallKey, Ordinal, Timestamp};
 use crate::message::{Block, ResultContent, ToolResult, ToolUse};
 use crate::quoting::with_tags;
-use crate::session::{CallState, NotHeld, Session};
+use crate::session::{NotHeld, Session};
 use crate::view::{CLEARED, Form, Piece};
 use crate::working::FileState;
 

@@ -1,6 +1,7 @@
 //! Attachments never make a compaction useless: the least important stay out until there is room.
 
-use super::{AttachmentKind, Candidate};
+use super::candidate::Candidate;
+use crate::event::AttachmentKind;
 use crate::session::Session;
 
 /// How much may be attached, by the estimate.

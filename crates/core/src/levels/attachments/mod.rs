@@ -3,6 +3,7 @@
 //!
 //! Everything is said anew each time: what an earlier compaction attached leaves with the next.
 
+mod candidate;
 mod files;
 mod fit;
 mod numbered;
@@ -13,123 +14,19 @@ use std::sync::Arc;
 
 use uuid::Builder;
 
+use self::candidate::Candidate;
 use self::files::{Known, files};
 pub use self::files::{Rebuilt, rebuilt};
 pub(crate) use self::fit::{Room, fit};
+use crate::event::Standing;
+pub use crate::event::{Attached, AttachmentKind};
 use crate::ids::{MessageId, Ordinal, Revision};
-use crate::message::{Block, Digest, Kind, Message, Role};
-use crate::session::{NotHeld, Session, Standing};
-use crate::tokens::{Counter, Size, head_within};
+use crate::message::{Digest, Kind, Message};
+use crate::session::{NotHeld, Session};
 use crate::working::{ListingKind, PinTarget, Skill, WorkingState};
 
 /// How many things that found no room one compaction tells of.
 const MAX_OMITTED: usize = 100;
-
-/// What kind of thing an attachment is. The order is that in which they are attached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum AttachmentKind {
-    /// A file that was read recently.
-    File,
-    /// An instruction file.
-    Instructions,
-    /// The plan.
-    Plan,
-    /// A skill that was invoked.
-    Skill,
-    /// That plan mode is on.
-    PlanMode,
-    /// The tasks.
-    Tasks,
-    /// The tools.
-    Tools,
-    /// The agents.
-    Agents,
-    /// MCP servers and their instructions.
-    McpServers,
-    /// Permission rules.
-    Permissions,
-    /// Decisions, constraints and known issues.
-    Notes,
-    /// A pin.
-    Pin,
-}
-
-/// What a compaction attached, or could not.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attached {
-    /// What it is.
-    pub kind: AttachmentKind,
-    /// Its name; empty where there is only one.
-    pub name: Box<str>,
-    /// The message that holds it; none when it found no room.
-    pub message: Option<Ordinal>,
-    /// Its estimated size as attached; of one that found no room, what it would have had.
-    pub tokens: u32,
-    /// Whether it was cut to its limit.
-    pub truncated: bool,
-    /// Whether its content may be out of date.
-    pub stale: bool,
-}
-
-/// Something to attach.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is told apart")]
-pub(crate) struct Candidate {
-    pub(crate) kind: AttachmentKind,
-    pub(crate) name: Box<str>,
-    /// The texts of its blocks.
-    pub(crate) texts: Vec<Box<str>>,
-    pub(crate) truncated: bool,
-    pub(crate) stale: bool,
-    /// Whether leaving it out loses edits.
-    edited: bool,
-    /// Whether it is left out.
-    pub(crate) omitted: bool,
-    pub(crate) size: Size,
-}
-
-impl Candidate {
-    fn new(kind: AttachmentKind, name: &str, texts: Vec<Box<str>>) -> Self {
-        Self {
-            kind,
-            name: name.into(),
-            texts,
-            truncated: false,
-            stale: false,
-            edited: false,
-            omitted: false,
-            size: Size::default(),
-        }
-    }
-
-    /// The same with its size.
-    fn counted(mut self, counter: Counter) -> Self {
-        // The id is no part of the size.
-        self.size = counter.message(&self.message(MessageId::new(uuid::Uuid::nil())));
-        self
-    }
-
-    /// The message that holds it.
-    pub(crate) fn message(&self, id: MessageId) -> Message {
-        let blocks = self.texts.iter().map(|text| Block::text(text.clone()));
-        let mut message = Message::new(id, Role::User, blocks.collect());
-        message.kind = Kind::Attachment;
-        message.meta = true;
-        message
-    }
-
-    /// What is told of it.
-    pub(crate) fn told(&self, message: Option<Ordinal>) -> Attached {
-        Attached {
-            kind: self.kind,
-            name: self.name.clone(),
-            message,
-            tokens: self.size.tokens,
-            truncated: self.truncated,
-            stale: self.stale || (message.is_none() && self.edited),
-        }
-    }
-}
 
 /// The id of an attachment, named after the message that marks its compaction: as many as are needed
 /// come of the one that was given.
@@ -267,19 +164,6 @@ fn limit_omitted(all: &mut Vec<Candidate>) {
         omitted += usize::from(candidate.omitted);
         !candidate.omitted || omitted <= MAX_OMITTED
     });
-}
-
-/// The beginning of a text within so many tokens, on a line's end where one is near, and whether it was
-/// cut.
-fn within(text: &str, max_tokens: u32) -> (&str, bool) {
-    let cut = head_within(text, max_tokens);
-    if cut.len() == text.len() {
-        return (text, false);
-    }
-    match cut.rfind('\n') {
-        Some(line) if line > cut.len() / 2 => (&cut[..line], true),
-        _ => (cut, true),
-    }
 }
 
 /// A message to attach, shared.

@@ -3,8 +3,9 @@
 
 use std::fmt::Write as _;
 
+use super::candidate::{Candidate, within};
 use super::files::Known;
-use super::{AttachmentKind, Candidate, within};
+use crate::event::AttachmentKind;
 use crate::quoting::{fence, name, without_tags};
 use crate::working::{
     Listing, ListingKind, Note, NoteKind, PermissionLevel, Permissions, Plan, PlanMode, Skill,

@@ -12,11 +12,12 @@ use std::ops::Range;
 
 use self::describe::{Described, describe, paths};
 use self::rounds::{Round, runs};
+use crate::event::{Placeholder, Span};
 use crate::ids::{Ordinal, SpanKey, Turn};
 use crate::message::Message;
 use crate::policy::{ModelTool, Policy, Risk};
 use crate::quoting::without_tags;
-use crate::session::{NotHeld, Placeholder, Session, Span};
+use crate::session::{NotHeld, Session};
 
 /// A span has no more rounds than this, so that one answer of a tool can show all of it.
 const MAX_ROUNDS: usize = 12;

@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use crate::event::{CallState, Strategy};
 use crate::ids::Ordinal;
 use crate::levels::attachments::is_attachment;
 use crate::message::{Block, Role};
-use crate::session::{CallState, NotHeld, Session, Strategy};
+use crate::session::{NotHeld, Session};
 use crate::view::Form;
 
 /// What is to be kept beside what always is: the last thing that a person said, rounds with open calls,
