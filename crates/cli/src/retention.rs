@@ -9,9 +9,9 @@ use clap::Args;
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::Overlay;
 use palimpsest_server::clock::{Clock, SystemClock};
-use palimpsest_server::config::day_of;
 use palimpsest_server::sessions::{Policies, Sessions};
 use palimpsest_server::store;
+use palimpsest_server::upkeep::day_of;
 use palimpsest_server::upkeep::{Preview, preview};
 use serde_json::json;
 

@@ -23,7 +23,6 @@ use palimpsest_proto::context::v1::{
     AppendMessagesRequest, Format, MessageInput, Payload, message_input,
 };
 use palimpsest_server::clock::{Clock, IdSource, SystemClock};
-use palimpsest_server::config::WorkerConfig;
 use palimpsest_server::grpc::Mutations;
 use palimpsest_server::memory;
 use palimpsest_server::services::{ContextHandlers, Service};
@@ -32,6 +31,7 @@ use palimpsest_store::SessionLog;
 use palimpsest_store::StoreId;
 use palimpsest_store::blobs::{Blobs, Owner};
 use palimpsest_store::sled::{SledLog, SledOptions};
+use palimpsest_worker::WorkerConfig;
 use serde_json::{Value, json};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;

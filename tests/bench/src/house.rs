@@ -14,7 +14,6 @@ use palimpsest_proto::context::v1::{
     Target,
 };
 use palimpsest_server::clock::{Clock, IdSource, SystemClock};
-use palimpsest_server::config::WorkerConfig;
 use palimpsest_server::grpc::Mutations;
 use palimpsest_server::memory;
 use palimpsest_server::services::{ContextHandlers, Service};
@@ -22,6 +21,7 @@ use palimpsest_server::sessions::{Policies, Sessions};
 use palimpsest_store::SessionLog;
 use palimpsest_store::blobs::Blobs;
 use palimpsest_tests::say::{anthropic, assistant, user};
+use palimpsest_worker::WorkerConfig;
 use tokio_util::sync::CancellationToken;
 use tonic::Request;
 

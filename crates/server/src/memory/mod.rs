@@ -14,10 +14,9 @@ use palimpsest_core::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
 use palimpsest_core::message::Message;
 use palimpsest_core::session::{Author, Session};
 use palimpsest_summarize::redact;
-use palimpsest_worker::{Host, HostError, Job, Options, Page, Random, Worker};
+use palimpsest_worker::{Host, HostError, Job, Page, Random, Worker, WorkerConfig};
 
 use crate::clock::{Clock, IdSource};
-use crate::config::WorkerConfig;
 use crate::sessions::{Begin, Missing, Outcome, READ_BYTES, Sessions, SessionsError, Transaction};
 use crate::summarizer::Models;
 
@@ -35,22 +34,13 @@ pub fn worker(
     config: &WorkerConfig,
     models: Option<Arc<Models>>,
 ) -> Worker {
-    let options = Options {
-        parallel: config.parallel,
-        poll: Duration::from_millis(config.poll_ms),
-        lease: Duration::from_millis(config.lease_ms),
-        max_backoff: Duration::from_millis(config.max_backoff_ms),
-        settle: Duration::from_millis(config.settle_ms),
-        grace: Duration::from_millis(config.grace_ms),
-        ..Options::new(ids.uuid().to_string())
-    };
     let worker = Worker::new(
         Arc::clone(sessions.log()),
         Arc::new(InProcess(Arc::clone(sessions))),
         Arc::clone(blobs),
         Arc::new(Time(Arc::clone(clock))),
         Arc::new(Chance(Arc::clone(ids))),
-        options,
+        config.options(ids.uuid().to_string()),
     )
     .woken_by(sessions.waker())
     .with_redact(|text| redact(text).text.into_owned());

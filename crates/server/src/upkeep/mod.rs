@@ -14,6 +14,7 @@ mod orphans;
 mod pace;
 mod removal;
 mod retention;
+mod rules;
 mod selection;
 mod stats;
 
@@ -29,7 +30,6 @@ use palimpsest_store::told;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{RetentionConfig, SweepConfig};
 use crate::services::Service;
 use crate::sessions::Sessions;
 
@@ -38,6 +38,7 @@ pub use self::duty::Duty;
 pub use self::orphans::sweep;
 pub use self::pace::Pace;
 pub use self::retention::{Ending, Preview, RetentionError, preview};
+pub use self::rules::{Age, Keep, OwnKeep, RetentionConfig, SweepConfig, day_of};
 pub use self::selection::Over;
 pub use self::stats::Stats;
 

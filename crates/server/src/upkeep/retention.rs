@@ -11,9 +11,9 @@ use palimpsest_store::{MAX_LIST, crash_point, told};
 
 use super::export::ExportError;
 use super::families::{Family, Row};
+use super::rules::{Keep, RetentionConfig, day_of};
 use super::selection::{Limits, Over, Selection};
 use super::{ClockCheck, Jump, Pace, Upkeep, export};
-use crate::config::{Keep, RetentionConfig, day_of};
 use crate::sessions::{Sessions, SessionsError};
 
 /// Why a pass could not go on.

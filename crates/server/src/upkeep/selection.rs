@@ -3,7 +3,7 @@
 use palimpsest_core::ids::Timestamp;
 
 use super::families::{Family, Row, families};
-use crate::config::Keep;
+use super::rules::Keep;
 
 /// Sessions of one project that a pass may delete by age however small the project is.
 const MIN_BY_AGE: u64 = 10;
@@ -111,7 +111,7 @@ mod tests {
     use palimpsest_store::Position;
 
     use super::*;
-    use crate::config::Age;
+    use crate::upkeep::Age;
 
     /// How many of so many sessions go for their age and for the quota, and whether the pass was cut.
     #[track_caller]

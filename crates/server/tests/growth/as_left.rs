@@ -8,11 +8,11 @@ use palimpsest_core::command::{Append, Command, Rejection};
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_server::clock::{Clock, IdSource, ManualClock};
-use palimpsest_server::config::WorkerConfig;
 use palimpsest_server::memory;
 use palimpsest_server::sessions::{Begin, Missing, Policies, Sessions, SessionsError, Transaction};
 use palimpsest_store::SessionLog as _;
 use palimpsest_store::blobs::Blobs;
+use palimpsest_worker::WorkerConfig;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
