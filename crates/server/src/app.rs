@@ -22,9 +22,8 @@ use crate::quotas::Quotas;
 use crate::serve::{App, Backend, Context};
 use crate::services::{AdminHandlers, ContextHandlers, Service, SessionHandlers};
 use crate::sessions::{Policies, Sessions};
-use crate::summarizer::Models;
 use crate::upkeep::Upkeep;
-use crate::{LOG_FOLDER, store};
+use crate::{LOG_FOLDER, store, summarizer};
 
 /// Opens the store and builds what is served.
 pub async fn build(context: Context) -> Result<App, BoxError> {
@@ -55,7 +54,7 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
         .with_process(store::process_name());
     let sessions = Arc::new(sessions);
     metrics.watch_sessions(&sessions);
-    let models = Models::from_config(&context.config.summarizer, metrics)?.map(Arc::new);
+    let models = summarizer::from_config(&context.config.summarizer, metrics)?.map(Arc::new);
     if let Some(models) = &models {
         metrics.watch_models(models);
     }

@@ -18,6 +18,7 @@ pub mod hooks;
 pub mod memory;
 pub mod metrics;
 pub mod migrate;
+pub mod models;
 pub mod net;
 pub mod quotas;
 pub mod serve;

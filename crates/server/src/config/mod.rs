@@ -53,7 +53,7 @@ pub use postgres::{DatabaseUrl, PostgresConfig, SchemaName};
 pub use problem::{ConfigErrors, Origin, Problem};
 pub use source::{FixedSource, ProcessSource, Source};
 pub use summarizer::{
-    BaseUrl, ModelConfig, ModelName, ModelNames, ModelProvider, SummarizerConfig, VariableName,
+    BaseUrl, ModelConfig, ModelName, ModelProvider, SummarizerConfig, VariableName,
 };
 pub use value::{LogFilter, LogFormat, Role};
 

@@ -17,8 +17,8 @@ use palimpsest_summarize::redact;
 use palimpsest_worker::{Host, HostError, Job, Page, Random, Worker, WorkerConfig};
 
 use crate::clock::{Clock, IdSource};
+use crate::models::Models;
 use crate::sessions::{Begin, Missing, Outcome, READ_BYTES, Sessions, SessionsError, Transaction};
-use crate::summarizer::Models;
 
 /// How many messages are read at a time, however short they are.
 const MAX_PAGE_MESSAGES: usize = 2_000;

@@ -19,9 +19,9 @@ use crate::clock::Clock;
 use crate::grpc::{Admission, Health, Mutations, Tls};
 use crate::net;
 
+use crate::models::Models;
 use crate::sessions::Sessions;
 use crate::store::Engine;
-use crate::summarizer::Models;
 use crate::telemetry::{Exported, panics};
 use crate::upkeep::{self, Duty};
 

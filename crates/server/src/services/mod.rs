@@ -62,9 +62,9 @@ use crate::errors::ServiceError;
 use crate::grpc::Mutations;
 use crate::hooks::Hooks;
 use crate::metrics::Metrics;
+use crate::models::Models;
 use crate::quotas::Quotas;
 use crate::sessions::{Missing, Sessions};
-use crate::summarizer::Models;
 
 pub use backup::AdminHandlers;
 pub use context::ContextHandlers;

@@ -20,7 +20,7 @@ use super::question::Question;
 use super::summarise::Summarised;
 use super::{Job, NO_USAGE, Wanted};
 use crate::call::{Deadline, Turn};
-use crate::summarizer::{Attempt, Models};
+use crate::models::{Attempt, Models};
 
 /// So much of the time that a compaction has is kept for what follows the last answer, at most.
 const TO_FINISH: Duration = Duration::from_secs(5);
@@ -45,8 +45,8 @@ pub(super) async fn ask(
         policy,
         redacts: service.redacts(&job.session),
         question: &question,
-        window: models.window_tokens,
-        most: models.max_output_tokens,
+        window: models.limits().window_tokens,
+        most: models.limits().max_output_tokens,
     };
     let model = wanted.model.as_deref().or(policy.model.as_deref());
     let attempts = models.attempts(model, policy.fallback_model.as_deref());
