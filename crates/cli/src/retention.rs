@@ -8,10 +8,10 @@ use anyhow::{Error, anyhow, bail};
 use clap::Args;
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::Overlay;
-use palimpsest_server::clock::{Clock, SystemClock};
-use palimpsest_server::sessions::{Policies, Sessions};
+use palimpsest_engine::clock::{Clock, SystemClock};
+use palimpsest_engine::sessions::{Policies, Sessions};
+use palimpsest_engine::upkeep::day_of;
 use palimpsest_server::store;
-use palimpsest_server::upkeep::day_of;
 use palimpsest_server::upkeep::{Preview, preview};
 use serde_json::json;
 

@@ -5,6 +5,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use palimpsest_engine::quotas::Quotas;
+use palimpsest_engine::sessions::{Policies, Sessions};
 use palimpsest_store::SessionLog;
 use palimpsest_store::blobs::Owner;
 use palimpsest_store::sled::InHand;
@@ -18,10 +20,8 @@ use crate::grpc::Services;
 use crate::hooks::Hooks;
 use crate::memory;
 use crate::metrics::Sampler;
-use crate::quotas::Quotas;
 use crate::serve::{App, Backend, Context};
 use crate::services::{AdminHandlers, ContextHandlers, Service, SessionHandlers};
-use crate::sessions::{Policies, Sessions};
 use crate::upkeep::Upkeep;
 use crate::{LOG_FOLDER, store, summarizer};
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use palimpsest_engine::models::{Model, ModelLimits, Models};
 use palimpsest_summarize::{
     Anthropic, Auth, BreakerSettings, Chain, Endpoint, Error, Link, OpenAi, OutputCap, Reply,
     Request, SecretSource, Stop, Summarizer,
@@ -12,7 +13,6 @@ use tokio::time::Instant;
 
 use crate::config::{ModelConfig, ModelProvider, SummarizerConfig};
 use crate::metrics::Metrics;
-use crate::models::{Model, ModelLimits, Models};
 use crate::telemetry::outgoing;
 
 /// Asks a model, and measures how that went.

@@ -40,10 +40,9 @@ use std::time::Duration;
 use palimpsest_core::ids::ProjectId;
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::{Overlay, Prices};
+use palimpsest_engine::quotas::QuotasConfig;
+use palimpsest_engine::upkeep::{RetentionConfig, SweepConfig};
 use palimpsest_worker::WorkerConfig;
-
-use crate::quotas::QuotasConfig;
-use crate::upkeep::{RetentionConfig, SweepConfig};
 
 pub use auth::{AuthConfig, JwtConfig, Text, TlsConfig};
 pub use hooks::{EndpointConfig, EndpointName, EndpointUrl, HooksConfig};

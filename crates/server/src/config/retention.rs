@@ -5,10 +5,10 @@ use std::ops::RangeInclusive;
 
 use jiff::civil::{Date, date};
 use palimpsest_core::ids::{ProjectId, Timestamp};
+use palimpsest_engine::upkeep::{Age, RetentionConfig, day_of};
 
 use super::suggest::did_you_mean;
 use super::value::{Raw, Value, quoted};
-use crate::upkeep::{Age, RetentionConfig, day_of};
 
 const DAY_MS: i64 = 86_400_000;
 

@@ -3,8 +3,9 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use palimpsest_engine::models::ModelNames;
+
 use super::value::{Raw, Value, quoted};
-use crate::models::ModelNames;
 
 pub use super::value::ModelProvider;
 

@@ -13,12 +13,13 @@ use palimpsest_core::command::{
 use palimpsest_core::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
 use palimpsest_core::message::Message;
 use palimpsest_core::session::{Author, Session};
+use palimpsest_engine::clock::{Clock, IdSource};
+use palimpsest_engine::models::Models;
+use palimpsest_engine::sessions::{
+    Begin, Missing, Outcome, READ_BYTES, Sessions, SessionsError, Transaction,
+};
 use palimpsest_summarize::redact;
 use palimpsest_worker::{Host, HostError, Job, Page, Random, Worker, WorkerConfig};
-
-use crate::clock::{Clock, IdSource};
-use crate::models::Models;
-use crate::sessions::{Begin, Missing, Outcome, READ_BYTES, Sessions, SessionsError, Transaction};
 
 /// How many messages are read at a time, however short they are.
 const MAX_PAGE_MESSAGES: usize = 2_000;
@@ -319,12 +320,12 @@ mod tests {
     use palimpsest_core::limits::Limits;
     use palimpsest_core::memory::{Memory, SectionKind};
     use palimpsest_core::message::{Block, Role};
+    use palimpsest_engine::clock::ManualClock;
+    use palimpsest_engine::sessions::Policies;
     use palimpsest_store::memory::MemoryLog;
     use uuid::Uuid;
 
     use super::*;
-    use crate::clock::ManualClock;
-    use crate::sessions::Policies;
 
     /// A model may take long, and the store may have gone on from an earlier state of itself meanwhile.
     #[tokio::test]

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use palimpsest_engine::models::Models;
 use palimpsest_summarize::{Purpose, Reply, Request, Stop};
 use palimpsest_worker::{Ask, MemoryWriter, WriteError, Written};
 use tokio::time::Instant;
-
-use crate::models::Models;
 
 /// Asks one model after the other, as for any summary. That secrets are taken out before is the worker's
 /// part: its notes from structure need that too.

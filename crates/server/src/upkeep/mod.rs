@@ -14,7 +14,6 @@ mod orphans;
 mod pace;
 mod removal;
 mod retention;
-mod rules;
 mod selection;
 mod stats;
 
@@ -23,6 +22,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palimpsest_core::ids::SessionKey;
+use palimpsest_engine::sessions::Sessions;
+use palimpsest_engine::upkeep::{RetentionConfig, SweepConfig};
 
 use palimpsest_store::blobs::{BlobError, Blobs};
 use palimpsest_store::place::Place;
@@ -31,14 +32,12 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::services::Service;
-use crate::sessions::Sessions;
 
 pub use self::clock_check::{ClockCheck, Jump};
 pub use self::duty::Duty;
 pub use self::orphans::sweep;
 pub use self::pace::Pace;
 pub use self::retention::{Ending, Preview, RetentionError, preview};
-pub use self::rules::{Age, Keep, OwnKeep, RetentionConfig, SweepConfig, day_of};
 pub use self::selection::Over;
 pub use self::stats::Stats;
 

@@ -6,10 +6,9 @@ use std::time::Duration;
 use palimpsest_core::command::{Append, Command, Create};
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
-use palimpsest_server::clock::{Clock, ManualClock};
-use palimpsest_server::quotas::Quotas;
-use palimpsest_server::quotas::{QuotaLimits, QuotasConfig};
-use palimpsest_server::sessions::{Missing, Policies, Sessions, SessionsError};
+use palimpsest_engine::clock::{Clock, ManualClock};
+use palimpsest_engine::quotas::{QuotaLimits, Quotas, QuotasConfig};
+use palimpsest_engine::sessions::{Missing, Policies, Sessions, SessionsError};
 
 use crate::delta::Log;
 use crate::{message, turn};
@@ -60,7 +59,7 @@ async fn append(
         expected_revision,
         ..Append::default()
     };
-    let decide = |transaction: &mut palimpsest_server::sessions::Transaction<'_>| {
+    let decide = |transaction: &mut palimpsest_engine::sessions::Transaction<'_>| {
         transaction.run(Command::Append(append.clone()))
     };
     let done = sessions.write(key, &Missing::Refuse, decide, |_, _| Ok(()));
