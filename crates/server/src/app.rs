@@ -10,6 +10,7 @@ use palimpsest_engine::sessions::{Policies, Sessions};
 use palimpsest_store::SessionLog;
 use palimpsest_store::blobs::Owner;
 use palimpsest_store::sled::InHand;
+use palimpsest_worker::sessions;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -18,7 +19,6 @@ use tonic::service::Routes;
 use crate::errors::BoxError;
 use crate::grpc::Services;
 use crate::hooks::Hooks;
-use crate::memory;
 use crate::metrics::Sampler;
 use crate::serve::{App, Backend, Context};
 use crate::services::{AdminHandlers, ContextHandlers, Service, SessionHandlers};
@@ -68,7 +68,7 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
     let role = context.config.role;
     let worker = (config.enabled && role.works()).then(|| {
         let (clock, ids) = (&context.clock, &context.ids);
-        let worker = memory::worker(&sessions, &blobs, clock, ids, config, models.clone());
+        let worker = sessions::worker(&sessions, &blobs, clock, ids, config, models.clone());
         let worker = worker.with_stats(context.summaries.clone());
         Running::start(|stop| worker.run(stop))
     });

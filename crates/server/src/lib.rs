@@ -11,7 +11,6 @@ pub mod convert;
 pub mod errors;
 pub mod grpc;
 pub mod hooks;
-pub mod memory;
 pub mod metrics;
 pub mod net;
 pub mod serve;

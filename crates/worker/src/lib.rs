@@ -10,6 +10,7 @@
 //! means (the core), and how a model is asked (behind [`MemoryWriter`]).
 
 mod backoff;
+mod by_model;
 mod compose;
 mod file;
 mod host;
@@ -18,6 +19,7 @@ mod mark;
 mod options;
 mod pass;
 mod queue;
+pub mod sessions;
 mod transcript;
 mod worker;
 mod writer;

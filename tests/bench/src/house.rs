@@ -16,12 +16,11 @@ use palimpsest_proto::context::v1::{
     Target,
 };
 use palimpsest_server::grpc::Mutations;
-use palimpsest_server::memory;
 use palimpsest_server::services::{ContextHandlers, Service};
 use palimpsest_store::SessionLog;
 use palimpsest_store::blobs::Blobs;
 use palimpsest_tests::say::{anthropic, assistant, user};
-use palimpsest_worker::WorkerConfig;
+use palimpsest_worker::{WorkerConfig, sessions};
 use tokio_util::sync::CancellationToken;
 use tonic::Request;
 
@@ -90,7 +89,7 @@ impl House {
 
     /// Starts a worker, which writes summaries by itself, without a model.
     pub fn start_worker(&self) {
-        let worker = memory::worker(
+        let worker = sessions::worker(
             &self.sessions,
             &self.blobs,
             &self.clock,

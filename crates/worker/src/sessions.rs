@@ -1,7 +1,5 @@
 //! The sessions of this process, as the worker that keeps their summaries needs them.
 
-mod writer;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +17,9 @@ use palimpsest_engine::sessions::{
     Begin, Missing, Outcome, READ_BYTES, Sessions, SessionsError, Transaction,
 };
 use palimpsest_summarize::redact;
-use palimpsest_worker::{Host, HostError, Job, Page, Random, Worker, WorkerConfig};
+
+use crate::by_model::ByModel;
+use crate::{Host, HostError, Job, Page, Random, Worker, WorkerConfig};
 
 /// How many messages are read at a time, however short they are.
 const MAX_PAGE_MESSAGES: usize = 2_000;
@@ -46,14 +46,14 @@ pub fn worker(
     .woken_by(sessions.waker())
     .with_redact(|text| redact(text).text.into_owned());
     match models {
-        Some(models) => worker.with_writer(Arc::new(writer::ByModel(models))),
+        Some(models) => worker.with_writer(Arc::new(ByModel(models))),
         None => worker,
     }
 }
 
 struct Time(Arc<dyn Clock>);
 
-impl palimpsest_worker::Clock for Time {
+impl crate::Clock for Time {
     fn now(&self) -> Timestamp {
         self.0.now()
     }

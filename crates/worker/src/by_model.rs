@@ -5,12 +5,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use palimpsest_engine::models::Models;
 use palimpsest_summarize::{Purpose, Reply, Request, Stop};
-use palimpsest_worker::{Ask, MemoryWriter, WriteError, Written};
 use tokio::time::Instant;
+
+use crate::{Ask, MemoryWriter, WriteError, Written};
 
 /// Asks one model after the other, as for any summary. That secrets are taken out before is the worker's
 /// part: its notes from structure need that too.
-pub(super) struct ByModel(pub(super) Arc<Models>);
+pub(crate) struct ByModel(pub(crate) Arc<Models>);
 
 #[async_trait]
 impl MemoryWriter for ByModel {
