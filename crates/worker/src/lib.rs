@@ -25,7 +25,7 @@ mod worker;
 mod writer;
 
 pub use host::{Host, HostError, Job, Page};
-pub use options::{Clock, Options, Random, WorkerConfig};
+pub use options::{Options, WorkerConfig};
 pub use palimpsest_facts::Redact;
 pub use worker::{Stats, Worker};
 pub use writer::{Ask, MemoryWriter, WriteError, Written};

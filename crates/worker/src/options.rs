@@ -1,8 +1,6 @@
-//! What whoever runs the worker decides: how much at a time, how long things may take, what time it is.
+//! The options of the worker: concurrency, intervals and time limits.
 
 use std::time::Duration;
-
-use palimpsest_core::ids::Timestamp;
 
 /// How the worker works.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,19 +88,4 @@ impl WorkerConfig {
             ..Options::new(owner)
         }
     }
-}
-
-/// What time it is.
-pub trait Clock: Send + Sync + 'static {
-    /// The time of day.
-    fn now(&self) -> Timestamp;
-
-    /// Time that only moves forward, for durations.
-    fn monotonic(&self) -> Duration;
-}
-
-/// Randomness, to spread retries.
-pub trait Random: Send + Sync + 'static {
-    /// Any number.
-    fn next(&self) -> u64;
 }

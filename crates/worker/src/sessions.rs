@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use palimpsest_core::command::{
@@ -19,7 +18,7 @@ use palimpsest_engine::sessions::{
 use palimpsest_summarize::redact;
 
 use crate::by_model::ByModel;
-use crate::{Host, HostError, Job, Page, Random, Worker, WorkerConfig};
+use crate::{Host, HostError, Job, Page, Worker, WorkerConfig};
 
 /// How many messages are read at a time, however short they are.
 const MAX_PAGE_MESSAGES: usize = 2_000;
@@ -39,8 +38,8 @@ pub fn worker(
         Arc::clone(sessions.log()),
         Arc::new(InProcess(Arc::clone(sessions))),
         Arc::clone(blobs),
-        Arc::new(Time(Arc::clone(clock))),
-        Arc::new(Chance(Arc::clone(ids))),
+        Arc::clone(clock),
+        Arc::clone(ids),
         config.options(ids.uuid().to_string()),
     )
     .woken_by(sessions.waker())
@@ -48,27 +47,6 @@ pub fn worker(
     match models {
         Some(models) => worker.with_writer(Arc::new(ByModel(models))),
         None => worker,
-    }
-}
-
-struct Time(Arc<dyn Clock>);
-
-impl crate::Clock for Time {
-    fn now(&self) -> Timestamp {
-        self.0.now()
-    }
-
-    fn monotonic(&self) -> Duration {
-        self.0.monotonic()
-    }
-}
-
-struct Chance(Arc<IdSource>);
-
-impl Random for Chance {
-    fn next(&self) -> u64 {
-        // The end of an id is random.
-        u64::from_be_bytes(self.0.uuid().as_u64_pair().1.to_be_bytes()) & u64::from(u32::MAX)
     }
 }
 
