@@ -1,13 +1,16 @@
 //! `palimpsest backup`: everything that a running server has stored, somewhere else.
 
+mod take;
+
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Args;
-use palimpsest_server::backup::{self, Taken};
-use palimpsest_server::clock::{Clock, IdSource, SystemClock};
+use palimpsest_engine::backup;
+use palimpsest_engine::clock::{Clock, IdSource, SystemClock};
 use palimpsest_store::place::Place;
 
+use self::take::{Taken, take};
 use super::client::{Remote, block_on};
 use super::output::{bytes, number, print, print_json, print_line};
 
@@ -61,7 +64,7 @@ impl Backup {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let random = IdSource::random(Arc::clone(&clock)).uuid().as_u64_pair().1;
         let named = (clock.now(), random);
-        let taken = backup::take(&place, clients.admin, named, self.full).await;
+        let taken = take(&place, clients.admin, named, self.full).await;
         let taken = taken.context("there is no new backup; those from before are as they were")?;
         report(&taken, self.json)?;
         for (session, file) in &taken.damaged {

@@ -16,15 +16,15 @@ use std::time::Duration;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::Overlay;
+use palimpsest_engine::clock::{Clock, IdSource, SystemClock};
+use palimpsest_engine::sessions::{Policies, Sessions};
 use palimpsest_proto::context::v1::context_service_server::ContextService as _;
 use palimpsest_proto::context::v1::{
     CompactRequest, Format, Level, MessageInput, Payload, PrepareContextRequest,
     PrepareContextResponse, Target, message_input,
 };
-use palimpsest_server::clock::{Clock, IdSource, SystemClock};
 use palimpsest_server::grpc::Mutations;
 use palimpsest_server::services::{ContextHandlers, Service};
-use palimpsest_server::sessions::{Policies, Sessions};
 use palimpsest_store::blobs::Blobs;
 use palimpsest_store::memory::MemoryLog;
 use serde_json::{Value, json};

@@ -18,20 +18,19 @@ use palimpsest_core::event::Event;
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::session::Session;
+use palimpsest_engine::clock::{Clock, IdSource, SystemClock};
+use palimpsest_engine::sessions::{Policies, Sessions};
 use palimpsest_proto::context::v1::context_service_server::ContextService as _;
 use palimpsest_proto::context::v1::{
     AppendMessagesRequest, Format, MessageInput, Payload, message_input,
 };
-use palimpsest_server::clock::{Clock, IdSource, SystemClock};
-use palimpsest_server::config::WorkerConfig;
 use palimpsest_server::grpc::Mutations;
-use palimpsest_server::memory;
 use palimpsest_server::services::{ContextHandlers, Service};
-use palimpsest_server::sessions::{Policies, Sessions};
 use palimpsest_store::SessionLog;
 use palimpsest_store::StoreId;
 use palimpsest_store::blobs::{Blobs, Owner};
 use palimpsest_store::sled::{SledLog, SledOptions};
+use palimpsest_worker::{WorkerConfig, sessions};
 use serde_json::{Value, json};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -71,7 +70,7 @@ impl Bench {
         let ids = Arc::new(IdSource::random(Arc::clone(&clock)));
         let worker = with_worker.then(|| {
             let config = WorkerConfig::default();
-            let worker = memory::worker(&sessions, &blobs, &clock, &ids, &config, None);
+            let worker = sessions::worker(&sessions, &blobs, &clock, &ids, &config, None);
             tokio::spawn(worker.run(CancellationToken::new()))
         });
         let service = Service::new(

@@ -5,9 +5,12 @@ use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use palimpsest_engine::quotas::Quotas;
+use palimpsest_engine::sessions::{Policies, Sessions};
 use palimpsest_store::SessionLog;
 use palimpsest_store::blobs::Owner;
 use palimpsest_store::sled::InHand;
+use palimpsest_worker::sessions;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -16,15 +19,11 @@ use tonic::service::Routes;
 use crate::errors::BoxError;
 use crate::grpc::Services;
 use crate::hooks::Hooks;
-use crate::memory;
 use crate::metrics::Sampler;
-use crate::quotas::Quotas;
 use crate::serve::{App, Backend, Context};
 use crate::services::{AdminHandlers, ContextHandlers, Service, SessionHandlers};
-use crate::sessions::{Policies, Sessions};
-use crate::summarizer::Models;
 use crate::upkeep::Upkeep;
-use crate::{LOG_FOLDER, store};
+use crate::{LOG_FOLDER, store, summarizer};
 
 /// Opens the store and builds what is served.
 pub async fn build(context: Context) -> Result<App, BoxError> {
@@ -55,7 +54,7 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
         .with_process(store::process_name());
     let sessions = Arc::new(sessions);
     metrics.watch_sessions(&sessions);
-    let models = Models::from_config(&context.config.summarizer, metrics)?.map(Arc::new);
+    let models = summarizer::from_config(&context.config.summarizer, metrics)?.map(Arc::new);
     if let Some(models) = &models {
         metrics.watch_models(models);
     }
@@ -69,7 +68,7 @@ pub async fn build(context: Context) -> Result<App, BoxError> {
     let role = context.config.role;
     let worker = (config.enabled && role.works()).then(|| {
         let (clock, ids) = (&context.clock, &context.ids);
-        let worker = memory::worker(&sessions, &blobs, clock, ids, config, models.clone());
+        let worker = sessions::worker(&sessions, &blobs, clock, ids, config, models.clone());
         let worker = worker.with_stats(context.summaries.clone());
         Running::start(|stop| worker.run(stop))
     });

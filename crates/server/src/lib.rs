@@ -6,27 +6,18 @@
 pub mod access;
 pub mod admin;
 pub mod app;
-pub mod background;
-pub mod backup;
-pub mod call;
-pub mod clock;
 pub mod config;
 pub mod convert;
 pub mod errors;
 pub mod grpc;
 pub mod hooks;
-pub mod memory;
 pub mod metrics;
-pub mod migrate;
 pub mod net;
-pub mod quotas;
 pub mod serve;
 pub mod services;
-pub mod sessions;
 pub mod signals;
 pub mod store;
 pub mod summarizer;
-pub mod tally;
 pub mod telemetry;
 pub mod upkeep;
 

@@ -8,6 +8,8 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use palimpsest_engine::clock::{Clock, IdSource, SystemClock};
+use palimpsest_engine::quotas::Quotas;
 use palimpsest_store::StoreError;
 use palimpsest_worker::Stats;
 use tokio::net::TcpListener;
@@ -19,13 +21,11 @@ use tonic::service::Routes;
 
 use crate::access::{Access, LoadError};
 use crate::admin;
-use crate::clock::{Clock, IdSource, SystemClock};
 use crate::config::Config;
 use crate::errors::BoxError;
 use crate::grpc::{self, Admission, Edge, Gate, Health, InFlight, Mutations, Tls};
 use crate::metrics::Metrics;
 use crate::net::{self, AdminListener, Connections, Door};
-use crate::quotas::Quotas;
 use crate::upkeep;
 
 /// How long the admin port may take to close: its calls take no time.

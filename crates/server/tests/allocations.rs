@@ -11,16 +11,16 @@ use std::sync::Arc;
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::Overlay;
+use palimpsest_engine::clock::{Clock, IdSource, ManualClock};
+use palimpsest_engine::sessions::{Policies, Sessions};
 use palimpsest_proto::context::v1::context_service_server::ContextService as _;
 use palimpsest_proto::context::v1::message_input::Content;
 use palimpsest_proto::context::v1::{
     AppendMessagesRequest, Format, MessageInput, Payload, PrepareContextRequest,
     PrepareContextResponse, Target,
 };
-use palimpsest_server::clock::{Clock, IdSource, ManualClock};
 use palimpsest_server::grpc::Mutations;
 use palimpsest_server::services::{ContextHandlers, Service};
-use palimpsest_server::sessions::{Policies, Sessions};
 use palimpsest_store::blobs::Blobs;
 use palimpsest_store::memory::MemoryLog;
 use serde_json::json;

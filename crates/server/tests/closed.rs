@@ -7,15 +7,15 @@ use std::sync::Arc;
 use palimpsest_core::ids::Timestamp;
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::Overlay;
+use palimpsest_engine::clock::{Clock, IdSource, ManualClock};
+use palimpsest_engine::sessions::{Policies, Sessions};
 use palimpsest_proto::context::v1::context_service_server::ContextService as _;
 use palimpsest_proto::context::v1::session_service_server::SessionService as _;
 use palimpsest_proto::context::v1::{
     AppendMessagesRequest, CallToolRequest, GetSessionRequest, ListSessionsRequest,
 };
-use palimpsest_server::clock::{Clock, IdSource, ManualClock};
 use palimpsest_server::grpc::{Mutations, Ticket};
 use palimpsest_server::services::{ContextHandlers, Service, SessionHandlers};
-use palimpsest_server::sessions::{Policies, Sessions};
 use palimpsest_store::blobs::Blobs;
 use palimpsest_store::memory::MemoryLog;
 use tokio_util::sync::CancellationToken;

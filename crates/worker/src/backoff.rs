@@ -9,12 +9,12 @@ use crate::options::Options;
 const LEAST: Duration = Duration::from_millis(100);
 
 /// The wait after so many failures in a row.
-pub(crate) fn wait(options: &Options, attempts: u32, random: u64) -> Duration {
+pub(crate) fn wait(options: &Options, attempts: u32, jitter: u32) -> Duration {
     let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1));
     let most = options.backoff.saturating_mul(doubled);
     let most = most.min(options.max_backoff).max(LEAST);
     let most = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
-    Duration::from_millis(random % most.saturating_add(1)).max(LEAST)
+    Duration::from_millis(u64::from(jitter) % most.saturating_add(1)).max(LEAST)
 }
 
 #[cfg(test)]
@@ -24,11 +24,11 @@ mod tests {
     #[test]
     fn waits_double_up_to_the_limit_and_chance_shortens_them() {
         let options = Options::new("w");
-        let secs = |attempts, random| wait(&options, attempts, random).as_millis();
-        assert_eq!(secs(1, 2_000), 2_000);
-        assert_eq!(secs(3, 8_000), 8_000);
-        assert_eq!(secs(60, 300_000), 300_000, "the limit");
-        assert_eq!(secs(60, 300_001 + 7_000), 7_000, "any time up to it");
-        assert_eq!(secs(1, 0), 100, "and never at once");
+        let millis = |attempts, jitter| wait(&options, attempts, jitter).as_millis();
+        assert_eq!(millis(1, 2_000), 2_000);
+        assert_eq!(millis(3, 8_000), 8_000);
+        assert_eq!(millis(60, 300_000), 300_000, "the limit");
+        assert_eq!(millis(60, 300_001 + 7_000), 7_000, "any time up to it");
+        assert_eq!(millis(1, 0), 100, "and never at once");
     }
 }

@@ -206,7 +206,7 @@ fn content(key: &SessionKey, notes: &Notes) -> Bytes {
 async fn failed(shared: &Shared, key: &SessionKey, job: &Job, why: &str) -> Result<(), HostError> {
     shared.stats.file_failure();
     let attempts = job.notes.unfiled.as_ref().map_or(0, |it| it.attempts) + 1;
-    let wait = backoff::wait(&shared.options, attempts, shared.random.next());
+    let wait = backoff::wait(&shared.options, attempts, shared.ids.jitter());
     tracing::warn!(
         session = %key,
         error = why,

@@ -10,6 +10,7 @@
 //! means (the core), and how a model is asked (behind [`MemoryWriter`]).
 
 mod backoff;
+mod by_model;
 mod compose;
 mod file;
 mod host;
@@ -18,12 +19,13 @@ mod mark;
 mod options;
 mod pass;
 mod queue;
+pub mod sessions;
 mod transcript;
 mod worker;
 mod writer;
 
 pub use host::{Host, HostError, Job, Page};
-pub use options::{Clock, Options, Random};
+pub use options::{Options, WorkerConfig};
 pub use palimpsest_facts::Redact;
 pub use worker::{Stats, Worker};
 pub use writer::{Ask, MemoryWriter, WriteError, Written};

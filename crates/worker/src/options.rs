@@ -1,8 +1,6 @@
-//! What whoever runs the worker decides: how much at a time, how long things may take, what time it is.
+//! The options of the worker: concurrency, intervals and time limits.
 
 use std::time::Duration;
-
-use palimpsest_core::ids::Timestamp;
 
 /// How the worker works.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,17 +42,50 @@ impl Options {
     }
 }
 
-/// What time it is.
-pub trait Clock: Send + Sync + 'static {
-    /// The time of day.
-    fn now(&self) -> Timestamp;
-
-    /// Time that only moves forward, for durations.
-    fn monotonic(&self) -> Duration;
+/// The worker that keeps every session's `summary.md`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerConfig {
+    /// Whether `serve` runs it.
+    pub enabled: bool,
+    /// Sessions at one time.
+    pub parallel: usize,
+    /// How often it looks for work when nobody wakes it.
+    pub poll_ms: u64,
+    /// How long a session is its own; it renews that while it works.
+    pub lease_ms: u64,
+    /// The most that a failed update waits.
+    pub max_backoff_ms: u64,
+    /// How long a file that was edited a moment ago is left alone.
+    pub settle_ms: u64,
+    /// How long updates under way may take when it stops.
+    pub grace_ms: u64,
 }
 
-/// Randomness, to spread retries.
-pub trait Random: Send + Sync + 'static {
-    /// Any number.
-    fn next(&self) -> u64;
+impl Default for WorkerConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            parallel: 8,
+            poll_ms: 1_000,
+            lease_ms: 30_000,
+            max_backoff_ms: 300_000,
+            settle_ms: 2_000,
+            grace_ms: 5_000,
+        }
+    }
+}
+
+impl WorkerConfig {
+    /// The options of a worker that holds leases under the name `owner`.
+    pub fn options(&self, owner: impl Into<String>) -> Options {
+        Options {
+            parallel: self.parallel,
+            poll: Duration::from_millis(self.poll_ms),
+            lease: Duration::from_millis(self.lease_ms),
+            max_backoff: Duration::from_millis(self.max_backoff_ms),
+            settle: Duration::from_millis(self.settle_ms),
+            grace: Duration::from_millis(self.grace_ms),
+            ..Options::new(owner)
+        }
+    }
 }

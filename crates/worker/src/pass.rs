@@ -201,7 +201,7 @@ pub(crate) async fn failed(
 ) -> Result<(), HostError> {
     shared.stats.failure();
     let attempts = job.notes.failure.as_ref().map_or(0, |it| it.attempts) + 1;
-    let wait = backoff::wait(&shared.options, attempts, shared.random.next());
+    let wait = backoff::wait(&shared.options, attempts, shared.ids.jitter());
     tracing::warn!(session = %key, error = %told(error), attempts, "failed to update a summary; it is tried again");
     let failure = FailMemory {
         of_file: false,

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use palimpsest_core::ids::SessionKey;
+use palimpsest_engine::clock::{Clock, IdSource};
 use palimpsest_facts::Redact;
 use palimpsest_store::blobs::Blobs;
 use palimpsest_store::{Asks, DueChange, SessionLog, told};
@@ -18,7 +19,7 @@ use tracing::Instrument as _;
 
 use crate::host::{Host, HostError};
 use crate::lease::later;
-use crate::options::{Clock, Options, Random};
+use crate::options::Options;
 use crate::queue::Queue;
 use crate::writer::MemoryWriter;
 use crate::{backoff, lease, pass};
@@ -38,7 +39,7 @@ pub(crate) struct Shared {
     pub(crate) host: Arc<dyn Host>,
     pub(crate) blobs: Arc<Blobs>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) random: Arc<dyn Random>,
+    pub(crate) ids: Arc<IdSource>,
     pub(crate) writer: Option<Arc<dyn MemoryWriter>>,
     pub(crate) redact: Option<Redact>,
     pub(crate) options: Options,
@@ -129,7 +130,7 @@ impl Worker {
         host: Arc<dyn Host>,
         blobs: Arc<Blobs>,
         clock: Arc<dyn Clock>,
-        random: Arc<dyn Random>,
+        ids: Arc<IdSource>,
         options: Options,
     ) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -138,7 +139,7 @@ impl Worker {
             host,
             blobs,
             clock,
-            random,
+            ids,
             writer: None,
             redact: None,
             options,
@@ -346,7 +347,7 @@ async fn crashed(shared: &Shared, key: &SessionKey) {
 }
 
 fn retry(shared: &Shared) -> DueChange {
-    let wait = backoff::wait(&shared.options, 3, shared.random.next());
+    let wait = backoff::wait(&shared.options, 3, shared.ids.jitter());
     let now = shared.clock.now();
     DueChange::at(later(now, wait), now)
 }

@@ -7,21 +7,20 @@ use anyhow::{Context as _, Result, bail};
 use palimpsest_core::command::memory_due;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::limits::Limits;
+use palimpsest_engine::clock::{Clock, IdSource, SystemClock};
+use palimpsest_engine::sessions::{Policies, Sessions};
 use palimpsest_load::data::{round, text};
 use palimpsest_proto::context::v1::context_service_server::ContextService as _;
 use palimpsest_proto::context::v1::{
     CompactRequest, CompactResponse, MessageInput, PrepareContextRequest, PrepareContextResponse,
     Target,
 };
-use palimpsest_server::clock::{Clock, IdSource, SystemClock};
-use palimpsest_server::config::WorkerConfig;
 use palimpsest_server::grpc::Mutations;
-use palimpsest_server::memory;
 use palimpsest_server::services::{ContextHandlers, Service};
-use palimpsest_server::sessions::{Policies, Sessions};
 use palimpsest_store::SessionLog;
 use palimpsest_store::blobs::Blobs;
 use palimpsest_tests::say::{anthropic, assistant, user};
+use palimpsest_worker::{WorkerConfig, sessions};
 use tokio_util::sync::CancellationToken;
 use tonic::Request;
 
@@ -90,7 +89,7 @@ impl House {
 
     /// Starts a worker, which writes summaries by itself, without a model.
     pub fn start_worker(&self) {
-        let worker = memory::worker(
+        let worker = sessions::worker(
             &self.sessions,
             &self.blobs,
             &self.clock,

@@ -18,11 +18,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use palimpsest_core::ids::Timestamp;
+use palimpsest_engine::clock::Clock;
 use tokio_util::sync::CancellationToken;
 
 use self::jwt::{Jwks, Rules};
 use self::keys::Keys;
-use crate::clock::Clock;
 use crate::config::AuthConfig;
 
 pub use grant::{Caller, Grant, Projects, Right};

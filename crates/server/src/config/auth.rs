@@ -3,7 +3,6 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use super::Config;
 use super::value::{Raw, Value, quoted};
 
 /// Who may enter. Without a file of keys of either kind, everybody may.
@@ -123,82 +122,4 @@ impl Value for Option<Text> {
     fn toml(&self) -> Option<String> {
         self.as_ref().map(|text| quoted(&text.0))
     }
-}
-
-/// What must hold of who may enter and how.
-pub(super) fn check(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &str)) {
-    listening(config, check);
-    let jwt = &config.auth.jwt;
-    let jwks = jwt.jwks_file.is_some();
-    let with_jwks: [(bool, &'static [&'static str]); 2] = [
-        (
-            jwt.issuer.is_some(),
-            &["auth.jwt.issuer", "auth.jwt.jwks_file"],
-        ),
-        (
-            jwt.audience.is_some(),
-            &["auth.jwt.audience", "auth.jwt.jwks_file"],
-        ),
-    ];
-    for (is_set, keys) in with_jwks {
-        check(
-            is_set || !jwks,
-            keys,
-            "must be set: without it tokens that were made for others would be taken",
-        );
-        check(
-            jwks || !is_set,
-            keys,
-            "has no effect without auth.jwt.jwks_file, the file of the issuer's public keys",
-        );
-    }
-    let tls = &config.tls;
-    check(
-        tls.key_file.is_some() || tls.cert_file.is_none(),
-        &["tls.key_file", "tls.cert_file"],
-        "must be set: the file of the private key of tls.cert_file",
-    );
-    check(
-        tls.cert_file.is_some() || tls.key_file.is_none(),
-        &["tls.cert_file", "tls.key_file"],
-        "must be set: the file of the certificate of tls.key_file",
-    );
-    check(
-        tls.cert_file.is_some() || tls.client_ca_file.is_none(),
-        &["tls.client_ca_file", "tls.cert_file"],
-        "has no effect without tls.cert_file and tls.key_file: callers show certificates over TLS",
-    );
-}
-
-/// Beyond this machine nobody is let in unasked, and no credential goes in the clear, unless that is said.
-fn listening(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &str)) {
-    let (is_on, is_private) = (config.auth.is_on(), config.tls.cert_file.is_some());
-    let is_near = config.listen.ip().is_loopback();
-    check(
-        is_near || is_on || config.insecure_listen_anywhere,
-        &[
-            "listen",
-            "insecure_listen_anywhere",
-            "auth.keys_file",
-            "auth.jwt.jwks_file",
-        ],
-        "can be reached by other machines, and nothing asks callers who they are: set \
-         auth.keys_file (`palimpsest keys create` makes one) or auth.jwt.jwks_file, choose a \
-         loopback address such as 127.0.0.1, put a proxy that authenticates in front, or accept \
-         it with --insecure-listen-anywhere (PALIMPSEST_INSECURE_LISTEN_ANYWHERE=true)",
-    );
-    check(
-        is_near || !is_on || is_private || config.auth.allow_plaintext,
-        &["listen", "tls.cert_file", "auth.allow_plaintext"],
-        "can be reached by other machines, and credentials would come in the clear: set \
-         tls.cert_file and tls.key_file, or, where something else encrypts every connection (a \
-         service mesh, a proxy on this machine), auth.allow_plaintext = true",
-    );
-    check(
-        config.admin.listen.ip().is_loopback() || config.admin.listen_anywhere,
-        &["admin.listen", "admin.listen_anywhere"],
-        "can be reached by other machines, and asks nobody who they are: choose a loopback address \
-         such as 127.0.0.1, or, where metrics are scraped from outside, accept it with \
-         admin.listen_anywhere = true (it shows metrics and health, and never content)",
-    );
 }

@@ -1,8 +1,13 @@
 //! What must hold between settings, each of which is fine alone.
 
-use palimpsest_core::policy::{Preset, ThresholdBasis, WindowHint};
+use std::collections::BTreeMap;
 
-use super::{Config, Role, auth, otlp, postgres, summarizer};
+use palimpsest_core::policy::{Overlay, Preset, ThresholdBasis, WindowHint};
+use serde_json::Value as Json;
+
+use super::hooks::PREFIX;
+use super::problem::{Origin, Problem};
+use super::{Config, Role, otlp, summarizer};
 
 /// Settings that do not go together.
 pub(super) struct Mismatch {
@@ -56,10 +61,10 @@ pub(super) fn all(config: &Config) -> Vec<Mismatch> {
         &["worker.enabled", "role"],
         "must be true for a worker: it would have nothing to do",
     );
-    auth::check(config, &mut check);
+    auth(config, &mut check);
     otlp::check(&config.otlp, &mut check);
     summarizer::check(&config.summarizer, &mut check);
-    postgres::check(config, &mut check);
+    postgres(config, &mut check);
     budget(config, &mut check);
     found
 }
@@ -81,4 +86,181 @@ fn budget(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str],
         "leaves no room: it must be more than autocompact.output_reserve_tokens + \
          compact_buffer_tokens + warn_buffer_tokens",
     );
+}
+
+/// The settings of authentication and TLS.
+fn auth(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &str)) {
+    listening(config, check);
+    let jwt = &config.auth.jwt;
+    let jwks = jwt.jwks_file.is_some();
+    let with_jwks: [(bool, &'static [&'static str]); 2] = [
+        (
+            jwt.issuer.is_some(),
+            &["auth.jwt.issuer", "auth.jwt.jwks_file"],
+        ),
+        (
+            jwt.audience.is_some(),
+            &["auth.jwt.audience", "auth.jwt.jwks_file"],
+        ),
+    ];
+    for (is_set, keys) in with_jwks {
+        check(
+            is_set || !jwks,
+            keys,
+            "must be set: without it tokens that were made for others would be taken",
+        );
+        check(
+            jwks || !is_set,
+            keys,
+            "has no effect without auth.jwt.jwks_file, the file of the issuer's public keys",
+        );
+    }
+    let tls = &config.tls;
+    check(
+        tls.key_file.is_some() || tls.cert_file.is_none(),
+        &["tls.key_file", "tls.cert_file"],
+        "must be set: the file of the private key of tls.cert_file",
+    );
+    check(
+        tls.cert_file.is_some() || tls.key_file.is_none(),
+        &["tls.cert_file", "tls.key_file"],
+        "must be set: the file of the certificate of tls.key_file",
+    );
+    check(
+        tls.cert_file.is_some() || tls.client_ca_file.is_none(),
+        &["tls.client_ca_file", "tls.cert_file"],
+        "has no effect without tls.cert_file and tls.key_file: callers show certificates over TLS",
+    );
+}
+
+/// Beyond this machine nobody is let in unasked, and no credential goes in the clear, unless that is said.
+fn listening(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &str)) {
+    let (is_on, is_private) = (config.auth.is_on(), config.tls.cert_file.is_some());
+    let is_near = config.listen.ip().is_loopback();
+    check(
+        is_near || is_on || config.insecure_listen_anywhere,
+        &[
+            "listen",
+            "insecure_listen_anywhere",
+            "auth.keys_file",
+            "auth.jwt.jwks_file",
+        ],
+        "can be reached by other machines, and nothing asks callers who they are: set \
+         auth.keys_file (`palimpsest keys create` makes one) or auth.jwt.jwks_file, choose a \
+         loopback address such as 127.0.0.1, put a proxy that authenticates in front, or accept \
+         it with --insecure-listen-anywhere (PALIMPSEST_INSECURE_LISTEN_ANYWHERE=true)",
+    );
+    check(
+        is_near || !is_on || is_private || config.auth.allow_plaintext,
+        &["listen", "tls.cert_file", "auth.allow_plaintext"],
+        "can be reached by other machines, and credentials would come in the clear: set \
+         tls.cert_file and tls.key_file, or, where something else encrypts every connection (a \
+         service mesh, a proxy on this machine), auth.allow_plaintext = true",
+    );
+    check(
+        config.admin.listen.ip().is_loopback() || config.admin.listen_anywhere,
+        &["admin.listen", "admin.listen_anywhere"],
+        "can be reached by other machines, and asks nobody who they are: choose a loopback address \
+         such as 127.0.0.1, or, where metrics are scraped from outside, accept it with \
+         admin.listen_anywhere = true (it shows metrics and health, and never content)",
+    );
+}
+
+/// The settings of the shared database.
+fn postgres(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &str)) {
+    let postgres = &config.store.postgres;
+    check(
+        postgres.url.is_none() || config.blobs.url.is_some(),
+        &["blobs.url", "store.postgres.url"],
+        "must be set beside store.postgres.url: whoever shares the database has to find the same files. Say a \
+         bucket, such as \"s3://bucket/prefix\", or a folder that all of them mount, as \"file:///folder\"",
+    );
+    check(
+        postgres.password_env.is_none() || postgres.password_file.is_none(),
+        &[
+            "store.postgres.password_env",
+            "store.postgres.password_file",
+        ],
+        "is given beside store.postgres.password_file: keep one of them",
+    );
+    check(
+        postgres.client_cert_file.is_some() == postgres.client_key_file.is_some(),
+        &[
+            "store.postgres.client_cert_file",
+            "store.postgres.client_key_file",
+        ],
+        "goes with store.postgres.client_key_file: give both, or neither",
+    );
+    let lonely = "has no effect without store.postgres.url: set that to the database's address";
+    let needs_url: [(bool, &'static [&'static str]); 5] = [
+        (
+            postgres.password_env.is_some(),
+            &["store.postgres.password_env", "store.postgres.url"],
+        ),
+        (
+            postgres.password_file.is_some(),
+            &["store.postgres.password_file", "store.postgres.url"],
+        ),
+        (
+            postgres.schema.is_some(),
+            &["store.postgres.schema", "store.postgres.url"],
+        ),
+        (
+            postgres.ca_file.is_some(),
+            &["store.postgres.ca_file", "store.postgres.url"],
+        ),
+        (
+            postgres.client_cert_file.is_some(),
+            &["store.postgres.client_cert_file", "store.postgres.url"],
+        ),
+    ];
+    for (is_set, keys) in needs_url {
+        check(postgres.url.is_some() || !is_set, keys, lonely);
+    }
+}
+
+/// Everything that keeps the endpoints from being called.
+pub(super) fn hooks(config: &Config, origins: &BTreeMap<String, Origin>) -> Vec<Problem> {
+    let hooks = &config.hooks;
+    let mut found = Vec::new();
+    let mut check = |fine: bool, key: String, what: &str| {
+        if !fine {
+            // A missing setting is told where the others of its endpoint are.
+            let section = key.rsplit_once('.').map_or("", |(section, _)| section);
+            let of_section = || origins.iter().find(|(key, _)| key.starts_with(section));
+            let origin = origins
+                .get(&key)
+                .or_else(|| of_section().map(|(_, origin)| origin));
+            found.push(Problem {
+                origin: origin.cloned().unwrap_or(Origin::Default),
+                key: Some(key),
+                what: what.to_owned(),
+            });
+        }
+    };
+    for (name, endpoint) in &hooks.endpoints {
+        let key = |field: &str| format!("{PREFIX}{name}.{field}");
+        let url = "must be set: where the hook service answers";
+        check(endpoint.url.is_some(), key("url"), url);
+        let both = "is given beside token_file: keep one of them";
+        let is_one = endpoint.token_env.is_none() || endpoint.token_file.is_none();
+        check(is_one, key("token_env"), both);
+    }
+    let is_there = |name: &str| hooks.endpoints.keys().any(|known| known.as_str() == name);
+    let missing =
+        "names an endpoint that is not configured: write [hooks.endpoints.NAME] with its url";
+    let default = hooks.default_endpoint.as_ref();
+    let fine = default.is_none_or(|name| is_there(name.as_str()));
+    check(fine, "hooks.default_endpoint".to_owned(), missing);
+    let named = |overlay: &Overlay| match overlay.get(&["hooks", "endpoint"]) {
+        Some(Json::String(name)) => is_there(name),
+        _ => true,
+    };
+    let fine = named(&config.policy.server);
+    check(fine, "policy.hooks.endpoint".to_owned(), missing);
+    for (project, overlay) in &config.policy.projects {
+        let key = format!("projects.{project}.policy.hooks.endpoint");
+        check(named(overlay), key, missing);
+    }
+    found
 }

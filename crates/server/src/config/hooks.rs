@@ -2,19 +2,14 @@
 //! are never taken from callers.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use palimpsest_core::policy::Overlay;
-use serde_json::Value as Json;
-
-use super::problem::{Origin, Problem};
-use super::settings::VARIABLE_PREFIX;
+use super::source::VARIABLE_PREFIX;
 use super::suggest::did_you_mean;
 use super::summarizer::VariableName;
 use super::value::{Raw, Value, quoted};
-use super::{Config, Loaded};
 
 /// What the keys of endpoints begin with.
 pub(super) const PREFIX: &str = "hooks.endpoints.";
@@ -129,16 +124,16 @@ impl Value for Option<EndpointUrl> {
 }
 
 /// One setting of an endpoint.
-struct Field {
-    name: &'static str,
-    doc: &'static str,
+pub(super) struct Field {
+    pub(super) name: &'static str,
+    pub(super) doc: &'static str,
     set: fn(&mut EndpointConfig, &Raw) -> Result<(), String>,
-    toml: fn(&EndpointConfig) -> Option<String>,
+    pub(super) toml: fn(&EndpointConfig) -> Option<String>,
 }
 
 macro_rules! fields {
     ($($name:ident $(in $range:expr)?, $doc:literal;)*) => {
-        const FIELDS: &[Field] = &[$(Field {
+        pub(super) const FIELDS: &[Field] = &[$(Field {
             name: stringify!($name),
             doc: $doc,
             set: |config, raw| {
@@ -189,66 +184,5 @@ impl HooksConfig {
             }
             _ => what,
         })
-    }
-}
-
-/// Everything that keeps the endpoints from being called.
-pub(super) fn problems(config: &Config, origins: &BTreeMap<String, Origin>) -> Vec<Problem> {
-    let hooks = &config.hooks;
-    let mut found = Vec::new();
-    let mut check = |fine: bool, key: String, what: &str| {
-        if !fine {
-            // A missing setting is told where the others of its endpoint are.
-            let section = key.rsplit_once('.').map_or("", |(section, _)| section);
-            let of_section = || origins.iter().find(|(key, _)| key.starts_with(section));
-            let origin = origins
-                .get(&key)
-                .or_else(|| of_section().map(|(_, origin)| origin));
-            found.push(Problem {
-                origin: origin.cloned().unwrap_or(Origin::Default),
-                key: Some(key),
-                what: what.to_owned(),
-            });
-        }
-    };
-    for (name, endpoint) in &hooks.endpoints {
-        let key = |field: &str| format!("{PREFIX}{name}.{field}");
-        let url = "must be set: where the hook service answers";
-        check(endpoint.url.is_some(), key("url"), url);
-        let both = "is given beside token_file: keep one of them";
-        let is_one = endpoint.token_env.is_none() || endpoint.token_file.is_none();
-        check(is_one, key("token_env"), both);
-    }
-    let is_there = |name: &str| hooks.endpoints.keys().any(|known| known.as_str() == name);
-    let missing =
-        "names an endpoint that is not configured: write [hooks.endpoints.NAME] with its url";
-    let default = hooks.default_endpoint.as_ref();
-    let fine = default.is_none_or(|name| is_there(name.as_str()));
-    check(fine, "hooks.default_endpoint".to_owned(), missing);
-    let named = |overlay: &Overlay| match overlay.get(&["hooks", "endpoint"]) {
-        Some(Json::String(name)) => is_there(name),
-        _ => true,
-    };
-    let fine = named(&config.policy.server);
-    check(fine, "policy.hooks.endpoint".to_owned(), missing);
-    for (project, overlay) in &config.policy.projects {
-        let key = format!("projects.{project}.policy.hooks.endpoint");
-        check(named(overlay), key, missing);
-    }
-    found
-}
-
-/// Writes the endpoints as a file would have them.
-pub(super) fn render(loaded: &Loaded, out: &mut String) {
-    for (name, endpoint) in &loaded.config.hooks.endpoints {
-        let _ = write!(out, "\n[{PREFIX}{name}]\n");
-        for field in FIELDS {
-            let origin = loaded.origin(&format!("{PREFIX}{name}.{}", field.name));
-            let written = match (field.toml)(endpoint) {
-                Some(value) => format!("{} = {value}", field.name),
-                None => format!("# {} is not set", field.name),
-            };
-            let _ = write!(out, "# {}\n{written} # {origin}\n", field.doc);
-        }
     }
 }

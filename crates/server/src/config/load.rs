@@ -8,8 +8,8 @@ use palimpsest_core::ids::ProjectId;
 use super::policy::{self, Policies};
 use super::problem::{ConfigErrors, Origin, Problem};
 use super::quotas::GivenQuota;
-use super::settings::{SETTINGS, Setting, VARIABLE_PREFIX, by_key, by_variable};
-use super::source::Source;
+use super::settings::{SETTINGS, Setting, by_key, by_variable};
+use super::source::{Source, VARIABLE_PREFIX};
 use super::suggest::did_you_mean;
 use super::value::Raw;
 use super::{Config, checks, claude, file, hooks, otel, quotas, retention};
@@ -231,7 +231,7 @@ impl Loader {
 
     fn set_retention(&mut self, project: &ProjectId, name: &str, raw: &Raw, origin: Origin) {
         let key = retention::key(project, name);
-        match self.config.retention.set(project, name, raw) {
+        match retention::set(&mut self.config.retention, project, name, raw) {
             Ok(()) => {
                 self.origins.insert(key, origin);
             }
@@ -260,12 +260,12 @@ impl Loader {
 
     fn finish(mut self) -> Result<Loaded, ConfigErrors> {
         let of_projects = std::mem::take(&mut self.quotas);
-        let of_projects = quotas::lay_over(&mut self.config, of_projects, &mut self.origins);
+        let of_projects = lay_over(&mut self.config, of_projects, &mut self.origins);
         self.problems.extend(of_projects);
         self.config.policy = self.policies.config();
         self.origins.extend(self.policies.origins());
         self.problems.extend(self.policies.problems());
-        let of_hooks = hooks::problems(&self.config, &self.origins);
+        let of_hooks = checks::hooks(&self.config, &self.origins);
         let is_news = |problem: &Problem| {
             let key = problem.key.as_ref();
             key.is_none_or(|key| !self.faulty.contains(key))
@@ -291,6 +291,55 @@ impl Loader {
             origins: self.origins,
         })
     }
+}
+
+/// Lays what single projects are given over what every project has.
+fn lay_over(
+    config: &mut Config,
+    given: Vec<GivenQuota>,
+    origins: &mut BTreeMap<String, Origin>,
+) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for GivenQuota {
+        project,
+        name,
+        raw,
+        origin,
+    } in given
+    {
+        let key = quotas::key(&project, &name);
+        let Some(setting) = quotas::setting(&name) else {
+            let names = SETTINGS
+                .iter()
+                .filter_map(|s| s.key.strip_prefix(quotas::EVERY));
+            let names = names.filter(|name| !name.contains('.')).map(str::to_owned);
+            let what = format!("{key} is not a setting{}", did_you_mean(&name, names));
+            problems.push(Problem {
+                origin,
+                key: None,
+                what,
+            });
+            continue;
+        };
+        // The setting is every project's: it is read into a configuration where that is this one's.
+        let mut scratch = Config::default();
+        scratch.quotas.project = *config.quotas.of(&project);
+        match (setting.set)(&mut scratch, &raw) {
+            Ok(()) => {
+                config
+                    .quotas
+                    .projects
+                    .insert(project, scratch.quotas.project);
+                origins.insert(key, origin);
+            }
+            Err(what) => problems.push(Problem {
+                origin,
+                key: Some(key),
+                what,
+            }),
+        }
+    }
+    problems
 }
 
 fn env(name: &str) -> Origin {

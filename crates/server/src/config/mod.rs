@@ -40,6 +40,9 @@ use std::time::Duration;
 use palimpsest_core::ids::ProjectId;
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::{Overlay, Prices};
+use palimpsest_engine::quotas::QuotasConfig;
+use palimpsest_engine::upkeep::{RetentionConfig, SweepConfig};
+use palimpsest_worker::WorkerConfig;
 
 pub use auth::{AuthConfig, JwtConfig, Text, TlsConfig};
 pub use hooks::{EndpointConfig, EndpointName, EndpointUrl, HooksConfig};
@@ -47,11 +50,9 @@ pub use load::{Flags, Loaded, load};
 pub use otlp::{OtlpConfig, OtlpProtocol, Ratio, ResourceAttributes, ServiceName};
 pub use postgres::{DatabaseUrl, PostgresConfig, SchemaName};
 pub use problem::{ConfigErrors, Origin, Problem};
-pub use quotas::{Quotas, QuotasConfig};
-pub use retention::{Age, Keep, OwnKeep, RetentionConfig, SweepConfig, day_of};
 pub use source::{FixedSource, ProcessSource, Source};
 pub use summarizer::{
-    BaseUrl, ModelConfig, ModelName, ModelNames, ModelProvider, SummarizerConfig, VariableName,
+    BaseUrl, ModelConfig, ModelName, ModelProvider, SummarizerConfig, VariableName,
 };
 pub use value::{LogFilter, LogFormat, Role};
 
@@ -199,25 +200,6 @@ pub struct StoreConfig {
     pub min_free_bytes: u64,
 }
 
-/// The worker that keeps every session's `summary.md`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WorkerConfig {
-    /// Whether `serve` runs it.
-    pub enabled: bool,
-    /// Sessions at one time.
-    pub parallel: usize,
-    /// How often it looks for work when nobody wakes it.
-    pub poll_ms: u64,
-    /// How long a session is its own; it renews that while it works.
-    pub lease_ms: u64,
-    /// The most that a failed update waits.
-    pub max_backoff_ms: u64,
-    /// How long a file that was edited a moment ago is left alone.
-    pub settle_ms: u64,
-    /// How long updates under way may take when it stops.
-    pub grace_ms: u64,
-}
-
 /// What new sessions start with.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PolicyConfig {
@@ -290,20 +272,6 @@ impl Default for GrpcConfig {
             max_connection_age_grace_ms: 60_000,
             keepalive_ms: 30_000,
             keepalive_timeout_ms: 20_000,
-        }
-    }
-}
-
-impl Default for WorkerConfig {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            parallel: 8,
-            poll_ms: 1_000,
-            lease_ms: 30_000,
-            max_backoff_ms: 300_000,
-            settle_ms: 2_000,
-            grace_ms: 5_000,
         }
     }
 }

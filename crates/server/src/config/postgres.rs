@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use palimpsest_store::postgres::is_address;
 
-use super::Config;
 use super::summarizer::{VariableName, texts};
 use super::value::{Raw, Value, quoted};
 
@@ -76,56 +75,4 @@ texts! {
     /// The name of a schema.
     SchemaName: |text| (1..=63).contains(&text.len()) && !text.contains(char::is_control),
         "the name of a schema, of at most 63 bytes";
-}
-
-pub(super) fn check(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str], &str)) {
-    let postgres = &config.store.postgres;
-    check(
-        postgres.url.is_none() || config.blobs.url.is_some(),
-        &["blobs.url", "store.postgres.url"],
-        "must be set beside store.postgres.url: whoever shares the database has to find the same files. Say a \
-         bucket, such as \"s3://bucket/prefix\", or a folder that all of them mount, as \"file:///folder\"",
-    );
-    check(
-        postgres.password_env.is_none() || postgres.password_file.is_none(),
-        &[
-            "store.postgres.password_env",
-            "store.postgres.password_file",
-        ],
-        "is given beside store.postgres.password_file: keep one of them",
-    );
-    check(
-        postgres.client_cert_file.is_some() == postgres.client_key_file.is_some(),
-        &[
-            "store.postgres.client_cert_file",
-            "store.postgres.client_key_file",
-        ],
-        "goes with store.postgres.client_key_file: give both, or neither",
-    );
-    let lonely = "has no effect without store.postgres.url: set that to the database's address";
-    let needs_url: [(bool, &'static [&'static str]); 5] = [
-        (
-            postgres.password_env.is_some(),
-            &["store.postgres.password_env", "store.postgres.url"],
-        ),
-        (
-            postgres.password_file.is_some(),
-            &["store.postgres.password_file", "store.postgres.url"],
-        ),
-        (
-            postgres.schema.is_some(),
-            &["store.postgres.schema", "store.postgres.url"],
-        ),
-        (
-            postgres.ca_file.is_some(),
-            &["store.postgres.ca_file", "store.postgres.url"],
-        ),
-        (
-            postgres.client_cert_file.is_some(),
-            &["store.postgres.client_cert_file", "store.postgres.url"],
-        ),
-    ];
-    for (is_set, keys) in needs_url {
-        check(postgres.url.is_some() || !is_set, keys, lonely);
-    }
 }

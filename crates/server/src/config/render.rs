@@ -5,10 +5,12 @@ use std::fmt::Write as _;
 use palimpsest_core::policy::{Overlay, Preset};
 use serde_json::Value as Json;
 
+use super::hooks::PREFIX;
 use super::policy::{self, Scope};
 use super::problem::Origin;
 use super::settings::{SETTINGS, Setting};
-use super::{Loaded, hooks, quotas, retention};
+use super::value::Value as _;
+use super::{Config, Loaded, hooks, quotas, retention};
 use crate::convert::{FieldKind, PolicyField, policy_fields};
 
 impl Loaded {
@@ -24,9 +26,9 @@ impl Loaded {
             }
             self.line(&mut out, setting, name);
         }
-        hooks::render(self, &mut out);
-        quotas::render(self, &mut out);
-        retention::render(self, &mut out);
+        render_hooks(self, &mut out);
+        render_quotas(self, &mut out);
+        render_retention(self, &mut out);
         self.policy(&mut out);
         for (project, settings) in &self.config.policy.projects {
             self.fields(&mut out, &Some(project.clone()), settings);
@@ -115,4 +117,59 @@ fn key(name: &str) -> String {
 
 fn toml(value: &Json) -> String {
     toml::Value::try_from(value).map_or_else(|_| value.to_string(), |value| value.to_string())
+}
+
+/// Writes the endpoints as a file would have them.
+fn render_hooks(loaded: &Loaded, out: &mut String) {
+    for (name, endpoint) in &loaded.config.hooks.endpoints {
+        let _ = write!(out, "\n[{PREFIX}{name}]\n");
+        for field in hooks::FIELDS {
+            let origin = loaded.origin(&format!("{PREFIX}{name}.{}", field.name));
+            let written = match (field.toml)(endpoint) {
+                Some(value) => format!("{} = {value}", field.name),
+                None => format!("# {} is not set", field.name),
+            };
+            let _ = write!(out, "# {}\n{written} # {origin}\n", field.doc);
+        }
+    }
+}
+
+/// What single projects have otherwise, as TOML.
+fn render_quotas(loaded: &Loaded, out: &mut String) {
+    for (project, quotas) in &loaded.config.quotas.projects {
+        let mut scratch = Config::default();
+        scratch.quotas.project = *quotas;
+        let _ = write!(out, "\n[projects.{project}.quotas]\n");
+        for setting in SETTINGS {
+            let name = setting.key.strip_prefix(quotas::EVERY);
+            let Some(name) = name.filter(|_| !setting.key.starts_with(quotas::TOGETHER)) else {
+                continue;
+            };
+            let origin = loaded.origins.get(&quotas::key(project, name));
+            if let (Some(origin), Some(value)) = (origin, (setting.toml)(&scratch)) {
+                let _ = writeln!(out, "# {}\n{name} = {value} # {origin}", setting.doc);
+            }
+        }
+    }
+}
+
+/// Writes what projects want, as a file would have it.
+fn render_retention(loaded: &Loaded, out: &mut String) {
+    for (project, own) in &loaded.config.retention.projects {
+        let _ = write!(out, "\n[projects.{project}.retention]\n");
+        let values = [
+            ("max_age", own.max_age.and_then(|value| value.toml())),
+            (
+                "max_sessions",
+                own.max_sessions.and_then(|value| value.toml()),
+            ),
+            ("max_bytes", own.max_bytes.and_then(|value| value.toml())),
+        ];
+        for (name, value) in values {
+            if let Some(value) = value {
+                let origin = loaded.origin(&retention::key(project, name));
+                let _ = writeln!(out, "{name} = {value} # {origin}");
+            }
+        }
+    }
 }

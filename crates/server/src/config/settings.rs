@@ -2,6 +2,7 @@
 //! `palimpsest config` all go by it. The settings of policies are not in it: `policy` has them.
 
 use super::Config;
+use super::source::VARIABLE_PREFIX;
 use super::value::{Raw, Value};
 
 /// One setting.
@@ -23,9 +24,6 @@ impl Setting {
         format!("{VARIABLE_PREFIX}{name}")
     }
 }
-
-/// What the names of variables begin with.
-pub(super) const VARIABLE_PREFIX: &str = "PALIMPSEST_";
 
 /// The most bytes of a limit or a cache: far above any sensible value, and far below overflow.
 const MAX_BYTES: u64 = 1 << 40;

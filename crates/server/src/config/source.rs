@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
+/// The prefix of the names of variables.
+pub(super) const VARIABLE_PREFIX: &str = "PALIMPSEST_";
+
 /// Where variables and files come from.
 pub trait Source {
     /// The environment. A variable that is not Unicode is shown with its bad parts replaced.

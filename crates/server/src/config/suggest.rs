@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::settings::VARIABLE_PREFIX;
+use super::source::VARIABLE_PREFIX;
 
 /// How alike two names must be, of 1.
 const ALIKE: f64 = 0.84;

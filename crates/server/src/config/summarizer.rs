@@ -3,6 +3,8 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use palimpsest_engine::models::ModelNames;
+
 use super::value::{Raw, Value, quoted};
 
 pub use super::value::ModelProvider;
@@ -182,32 +184,12 @@ pub(super) fn check(
     );
 }
 
-/// Names of models; one that ends with `*` stands for all that begin so. Without any it is every model.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ModelNames(String);
-
-impl ModelNames {
-    /// Whether it is every model.
-    pub fn are_all(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Whether a model is among them.
-    pub fn have(&self, model: &str) -> bool {
-        let is_it = |name: &str| match name.strip_suffix('*') {
-            Some(start) => model.starts_with(start),
-            None => model == name,
-        };
-        self.are_all() || self.0.split(',').map(str::trim).any(is_it)
-    }
-}
-
 impl Value for ModelNames {
     fn read(raw: &Raw, _: Option<RangeInclusive<u64>>) -> Result<Self, String> {
         let text = raw.text().map(str::trim);
         let is_name = |name: &str| is_model_name(name.trim());
         let text = text.filter(|text| text.is_empty() || text.split(',').all(is_name));
-        text.map(|text| Self(text.to_owned())).ok_or_else(|| {
+        text.map(Self::new).ok_or_else(|| {
             raw.refused(
                 "names of models with commas between them, such as \"claude-haiku-*,gpt-5-mini\"",
             )
@@ -215,7 +197,7 @@ impl Value for ModelNames {
     }
 
     fn toml(&self) -> Option<String> {
-        Some(quoted(&self.0))
+        Some(quoted(self.as_str()))
     }
 }
 

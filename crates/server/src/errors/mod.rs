@@ -19,13 +19,13 @@ use palimpsest_core::command::{Conflict, Rejection, SnipRefused, SnipTarget};
 use palimpsest_core::ids::{CallKey, CompactionKey, MessageId, ProjectId, Revision, SessionKey};
 use palimpsest_core::json::JsonError;
 use palimpsest_core::message::Digest;
+use palimpsest_engine::quotas::Exceeded;
 use palimpsest_proto::context::v1::{
     CompactionFailureReason, ErrorReason, SkipReason, TokenReport, ToolCall, Visibility,
 };
 
 use crate::access::{Refused, Right};
 use crate::convert::{self, BadPageToken, FieldError, PatternError, Problem};
-use crate::quotas::Exceeded;
 
 /// Any error, for the log.
 pub type BoxError = Box<dyn Error + Send + Sync>;

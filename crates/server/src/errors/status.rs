@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use palimpsest_engine::quotas::{Exceeded, Quota};
 use palimpsest_proto::context::v1::{
     CallCandidates, CompactionFailureReason, ErrorReason, RefusedTarget as OutTarget,
     RefusedTargets, Visibility,
@@ -15,7 +16,6 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _, pb};
 
 use super::{RefusedTarget, ServiceError};
-use crate::quotas::{Exceeded, Quota};
 use crate::telemetry::TraceId;
 
 /// The domain in every `ErrorInfo`.

@@ -1,11 +1,11 @@
 use std::fmt::Write as _;
 
 use expect_test::expect;
+use palimpsest_engine::quotas::Quota;
 use tonic::Status;
 use tonic_types::{ErrorDetail, StatusExt as _};
 
 use super::*;
-use crate::quotas::Quota;
 
 fn shown(status: &Status) -> String {
     let mut out = format!("{:?}: {}\n", status.code(), status.message());

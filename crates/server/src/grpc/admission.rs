@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
+use palimpsest_engine::call::Deadline;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::budget::{Budget, Of, Parties, Share};
 use super::pace::{Lane, Pace, Place, Refused};
 use crate::access::Pass;
-use crate::call::Deadline;
 use crate::config::GrpcConfig;
 use crate::errors::ServiceError;
 use crate::net::Party;

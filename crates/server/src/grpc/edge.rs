@@ -13,6 +13,9 @@ use futures::FutureExt as _;
 use http::{Request, Response};
 use http_body::{Body as _, Frame};
 use http_body_util::BodyExt as _;
+use palimpsest_engine::call::Deadline;
+use palimpsest_engine::clock::{Clock, IdSource};
+use palimpsest_engine::quotas::Quotas;
 use tokio::time::Instant;
 use tonic::body::Body;
 use tonic::{Code, Status};
@@ -32,13 +35,10 @@ use super::size::Limited;
 use super::span::CallSpan;
 use super::ticket::Ticket;
 use crate::access::Place;
-use crate::call::Deadline;
-use crate::clock::{Clock, IdSource};
 use crate::config::{Config, GrpcConfig};
 use crate::errors::ServiceError;
 use crate::metrics::{Method, Metrics};
 use crate::net::{self, Connection};
-use crate::quotas::Quotas;
 use crate::telemetry::CallTrace;
 
 /// How much is read of a call whose caller may do nothing of the kind: enough to say so about the right project.

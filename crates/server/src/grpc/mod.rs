@@ -40,7 +40,6 @@ use self::connection::Times;
 use crate::config::GrpcConfig;
 use crate::net::{Connections, Door};
 
-pub use crate::call::Deadline;
 pub use admission::{Admission, InFlight};
 pub use edge::Edge;
 pub use gate::Gate;

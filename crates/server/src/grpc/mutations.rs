@@ -5,11 +5,11 @@ use std::ops::Deref;
 use std::panic;
 
 use futures::FutureExt as _;
+use palimpsest_engine::background::Background;
+use palimpsest_engine::call::Deadline;
 use tracing::Instrument as _;
 
 use super::ticket::Ticket;
-use crate::background::Background;
-use crate::call::Deadline;
 use crate::telemetry::TraceId;
 
 /// The changes in flight, and the background tasks that they begin.

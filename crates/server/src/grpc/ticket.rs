@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use palimpsest_core::ids::{ProjectId, SessionKey};
+use palimpsest_engine::call::{self, Caller, Deadline};
+use palimpsest_engine::quotas::{Held, Need};
 
 use super::span::CallSpan;
 
 use super::budget::Share;
 use super::pace::Place;
 use crate::access::Pass;
-use crate::call::{self, Caller, Deadline};
 use crate::errors::ServiceError;
-use crate::quotas::{Held, Need};
 
 /// One call's. Every request carries one among its extensions.
 #[derive(Debug, Clone, Default)]
@@ -175,8 +175,9 @@ mod tests {
     use std::future::ready;
     use std::time::Duration;
 
+    use palimpsest_engine::call::Turn;
+
     use super::*;
-    use crate::call::Turn;
 
     fn expired(began: bool) -> Ticket {
         Ticket(Arc::new(Inner {

@@ -3,10 +3,10 @@
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter};
 use palimpsest_core::message::Usage;
+use palimpsest_engine::tally::{Item, Tally, change_kinds};
 
 use super::make::{counter, histogram};
 use super::names;
-use crate::tally::{Item, Tally, change_kinds};
 
 #[derive(Debug)]
 pub(super) struct Happened {

@@ -35,7 +35,7 @@ use self::happened::Happened;
 use self::make::histogram;
 use self::others::Others;
 pub(crate) use self::sampler::Sampler;
-use crate::tally::{self, Tally};
+use palimpsest_engine::tally::{self, Tally};
 
 /// What the server measures.
 #[derive(Clone)]

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use palimpsest_engine::clock::Clock;
 use palimpsest_store::SessionLog;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::Metrics;
-use crate::clock::Clock;
 
 /// How often: the disk fills over minutes, and nobody scrapes more often.
 const EVERY: Duration = Duration::from_secs(10);

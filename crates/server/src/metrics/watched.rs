@@ -7,6 +7,9 @@
 use std::sync::Arc;
 
 use opentelemetry::KeyValue;
+use palimpsest_engine::clock::Clock;
+use palimpsest_engine::models::Models;
+use palimpsest_engine::sessions::Sessions;
 use palimpsest_store::postgres::{Connections, PostgresLog};
 use palimpsest_store::sled::SledLog;
 use palimpsest_worker::Stats;
@@ -15,13 +18,10 @@ use super::make::{number, size, watch, watch_one};
 use super::sampler::Samples;
 use super::{Metrics, names};
 use crate::access::Access;
-use crate::clock::Clock;
 use crate::grpc::{Admission, Health, Mutations, Tls};
 use crate::net;
 
-use crate::sessions::Sessions;
 use crate::store::Engine;
-use crate::summarizer::Models;
 use crate::telemetry::{Exported, panics};
 use crate::upkeep::{self, Duty};
 
@@ -219,7 +219,7 @@ impl Metrics {
         let meter = self.meter();
         let of = Arc::downgrade(sessions);
         let look = move || of.upgrade().map(|sessions| sessions.cached());
-        let one = |metric, read: fn(&crate::sessions::Cached) -> f64| {
+        let one = |metric, read: fn(&palimpsest_engine::sessions::Cached) -> f64| {
             let look = look.clone();
             let seen = move || look().map(|now| (read(&now), Vec::new()));
             watch(meter, metric, move || seen().into_iter().collect());
@@ -236,7 +236,7 @@ impl Metrics {
         one(&names::CACHE_EVICTIONS, |now| number(now.evictions));
         watch(meter, &names::CACHE_LOOKUPS, move || {
             let outcome = |name: &'static str| vec![KeyValue::new("outcome", name)];
-            let both = |now: crate::sessions::Cached| {
+            let both = |now: palimpsest_engine::sessions::Cached| {
                 [
                     (number(now.hits), outcome("hit")),
                     (number(now.misses), outcome("miss")),

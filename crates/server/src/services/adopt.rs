@@ -10,12 +10,12 @@ use palimpsest_core::event::Asked;
 use palimpsest_core::ids::{MessageId, Revision};
 use palimpsest_core::message::Message;
 use palimpsest_core::session::RequestStamp;
+use palimpsest_engine::sessions::{Outcome, Transaction};
 use palimpsest_proto::context::v1;
 
 use super::Service;
 use crate::convert::{self, FieldError};
 use crate::errors::ServiceError;
-use crate::sessions::{Outcome, Transaction};
 
 /// What is said of the compaction.
 #[derive(Debug, Clone)]

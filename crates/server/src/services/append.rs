@@ -8,6 +8,8 @@ use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::message::{Kind, Message};
 use palimpsest_core::policy::WindowHint;
 use palimpsest_core::session::{LastServed, Method, RequestStamp, Session};
+use palimpsest_engine::call::SPANS;
+use palimpsest_engine::sessions::{Outcome, Transaction};
 use palimpsest_proto::context::v1::{
     self, AppendMessagesRequest, AppendMessagesResponse, AppendResult, MessageInput,
 };
@@ -15,11 +17,9 @@ use palimpsest_proto::context::v1::{
 use super::Service;
 use super::adopt::Adopted;
 use crate::access::Right;
-use crate::call::SPANS;
 use crate::convert::{self, PrefixTokens};
 use crate::errors::ServiceError;
 use crate::grpc::Ticket;
-use crate::sessions::{Outcome, Transaction};
 
 /// What a call appends.
 #[derive(Debug, Clone)]

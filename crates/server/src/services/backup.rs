@@ -7,6 +7,7 @@ use async_stream::try_stream;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey};
 use palimpsest_core::message::Digest;
+use palimpsest_engine::sessions::SessionsError;
 use palimpsest_proto::context::v1::admin_service_server::AdminService;
 use palimpsest_proto::context::v1::{
     ListStoredSessionsRequest, ListStoredSessionsResponse, ReadStoredFileRequest,
@@ -23,7 +24,6 @@ use super::failure::SOON;
 use super::{Service, reply};
 use crate::convert::{self, Cursor};
 use crate::errors::ServiceError;
-use crate::sessions::SessionsError;
 use crate::upkeep::names::{self, Names};
 
 /// How much of a log is read at a time.

@@ -4,10 +4,10 @@ use palimpsest_core::command::{Rejection, Skip};
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::{NotHeld, Session};
+use palimpsest_engine::sessions::{Missing, Outcome, Transaction};
 
 use super::Service;
 use crate::errors::ServiceError;
-use crate::sessions::{Missing, Outcome, Transaction};
 
 /// What came of a change.
 pub(super) enum Happened {

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 
 use futures::Stream;
+use palimpsest_engine::call::Deadline;
 use palimpsest_proto::context::v1::context_service_server::ContextService;
 use palimpsest_proto::context::v1::{
     AppendMessagesRequest, AppendMessagesResponse, CallToolRequest, CallToolResponse,
@@ -16,7 +17,6 @@ use palimpsest_proto::context::v1::{
 };
 use tonic::{Request, Response, Status, async_trait};
 
-use crate::call::Deadline;
 use crate::grpc::Ticket;
 
 use super::{

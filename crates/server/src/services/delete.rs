@@ -5,15 +5,15 @@ use std::time::Duration;
 use palimpsest_core::command::Rejection;
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::session::Session;
+use palimpsest_engine::call::Deadline;
+use palimpsest_engine::sessions::SessionsError;
 use palimpsest_proto::context::v1::{DeleteSessionRequest, DeleteSessionResponse};
 use tokio::time::Instant;
 
 use super::Service;
 use super::list::descendants;
-use crate::call::Deadline;
 use crate::convert;
 use crate::errors::ServiceError;
-use crate::sessions::SessionsError;
 
 /// How long a call waits for the last byte to go when its deadline lets it.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -9,6 +9,8 @@ use palimpsest_core::event::{ChangeKind, Event, Recorded};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::policy::Policy;
 use palimpsest_core::session::Session;
+use palimpsest_engine::call::Turn;
+use palimpsest_engine::sessions::{Change, READ_BYTES, SessionsError};
 use palimpsest_proto::context::v1::{
     EventKind, ListEventsRequest, ListEventsResponse, SessionEvent, WatchSessionRequest,
     WatchSessionResponse,
@@ -20,10 +22,8 @@ use tonic::Status;
 use super::Service;
 use super::context::Replies;
 use super::messages::place;
-use crate::call::Turn;
 use crate::convert::{self, Cursor};
 use crate::errors::ServiceError;
-use crate::sessions::{Change, READ_BYTES, SessionsError};
 
 const DEFAULT_PAGE: u32 = 100;
 /// So many events are read at once where the latest come first, at least and at most; and so many bytes of them.

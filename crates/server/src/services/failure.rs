@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use palimpsest_core::ids::Revision;
+use palimpsest_engine::sessions::SessionsError;
 use palimpsest_store::StoreError;
 
 use crate::errors::ServiceError;
-use crate::sessions::SessionsError;
 
 /// A store that failed is restarted, and room is made by somebody; until then another replica may
 /// answer.

@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderName};
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_core::policy::{HookFailureMode, HookPolicy, HookRule};
 use palimpsest_core::session::{Hook, HookCall, HookResult, Session};
+use palimpsest_engine::call::{Deadline, SPANS, Turn};
 use palimpsest_proto::context::v1::hook_service_client::HookServiceClient;
 use palimpsest_proto::context::v1::{
     PostCompactRequest, PostCompactResponse, PreCompactRequest, PreCompactResponse,
@@ -20,7 +21,6 @@ use tonic::{Code, Request, Response, Status};
 use tracing::{Instrument as _, field};
 
 use super::Service;
-use crate::call::{Deadline, SPANS, Turn};
 use crate::hooks::{Endpoint, cut, failed};
 use crate::telemetry::{TraceId, outgoing};
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use palimpsest_core::ids::{ProjectId, SessionKey, Timestamp};
 use palimpsest_core::session::About;
+use palimpsest_engine::call::{Deadline, Turn};
 use palimpsest_proto::context::v1::{
     ListSessionsRequest, ListSessionsResponse, Session, SessionOrder,
 };
@@ -12,7 +13,6 @@ use palimpsest_store::{Head, MAX_LIST};
 use tokio::time::sleep;
 
 use super::Service;
-use crate::call::{Deadline, Turn};
 use crate::convert::{self, Cursor};
 use crate::errors::ServiceError;
 

@@ -5,6 +5,7 @@ use palimpsest_core::ids::{ProjectId, Revision, SessionId, SessionKey};
 use palimpsest_core::message::Digest;
 use palimpsest_core::policy::Overlay;
 use palimpsest_core::session::{Method, RequestStamp, Session};
+use palimpsest_engine::sessions::{Missing, SessionsError, Transaction, prepare};
 use palimpsest_proto::context::v1::{
     CreateSessionRequest, CreateSessionResponse, GetSessionRequest, GetSessionResponse,
     UpdateSessionRequest, UpdateSessionResponse,
@@ -17,7 +18,6 @@ use crate::access::Right;
 use crate::convert::{self, ChangedSession};
 use crate::errors::ServiceError;
 use crate::grpc::Ticket;
-use crate::sessions::{Missing, SessionsError, Transaction, prepare};
 
 pub(super) async fn create(
     service: &Service,

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use palimpsest_core::command::{memory_due, memory_runs};
 use palimpsest_core::session::Session;
+use palimpsest_engine::call::{Deadline, Turn};
 use palimpsest_proto::context::v1::{GetSessionMemoryRequest, GetSessionMemoryResponse};
 use tokio::time::{Instant, timeout_at};
 
 use super::Service;
-use crate::call::{Deadline, Turn};
 use crate::convert::{self, MemoryView};
 use crate::errors::ServiceError;
 

@@ -2,6 +2,7 @@
 
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::Session;
+use palimpsest_engine::sessions::SessionsError;
 use palimpsest_proto::context::v1::{ListMessagesRequest, ListMessagesResponse, TranscriptMessage};
 use prost::Message as _;
 
@@ -9,7 +10,6 @@ use super::Service;
 use super::originals::{Original, Walk};
 use crate::convert::{self, BlockStatuses, Content, Cursor, Form};
 use crate::errors::ServiceError;
-use crate::sessions::SessionsError;
 
 const DEFAULT_PAGE: u32 = 100;
 

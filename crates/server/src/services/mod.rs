@@ -51,20 +51,20 @@ use palimpsest_core::ids::{MessageId, ProjectId, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::policy::Prices;
 use palimpsest_core::session::Session;
+use palimpsest_engine::clock::IdSource;
+use palimpsest_engine::models::Models;
+use palimpsest_engine::quotas::Quotas;
+use palimpsest_engine::sessions::{Missing, Sessions};
 use palimpsest_store::blobs::Blobs;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::{Response, Status};
 
 use self::turns::FairTurns;
-use crate::clock::IdSource;
 use crate::errors::ServiceError;
 use crate::grpc::Mutations;
 use crate::hooks::Hooks;
 use crate::metrics::Metrics;
-use crate::quotas::Quotas;
-use crate::sessions::{Missing, Sessions};
-use crate::summarizer::Models;
 
 pub use backup::AdminHandlers;
 pub use context::ContextHandlers;

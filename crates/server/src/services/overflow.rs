@@ -6,12 +6,12 @@ use palimpsest_core::event::{Asked, Event, Recorded};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::policy::BudgetState;
 use palimpsest_core::session::Session;
+use palimpsest_engine::sessions::{Missing, Outcome, Transaction};
 
 use super::Service;
 use super::append::tokens;
 use super::compaction::made;
 use crate::errors::ServiceError;
-use crate::sessions::{Missing, Outcome, Transaction};
 
 /// What is known of the refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

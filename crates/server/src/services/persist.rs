@@ -8,13 +8,13 @@ use palimpsest_core::ids::{CallKey, Revision, SessionKey};
 use palimpsest_core::json::Extra;
 use palimpsest_core::message::ToolResult;
 use palimpsest_core::session::{Method, Session};
+use palimpsest_engine::sessions::{Outcome, SessionsError, Transaction};
 use palimpsest_proto::context::v1::{PersistToolResultRequest, PersistToolResultResponse};
 
 use super::Service;
 use super::append::expected;
 use crate::convert;
 use crate::errors::ServiceError;
-use crate::sessions::{Outcome, SessionsError, Transaction};
 
 /// What came of it.
 enum Done {

@@ -4,6 +4,7 @@ use palimpsest_core::command::{Command, Rejection, Restore};
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::Revision;
 use palimpsest_core::session::{LastServed, Method, NotHeld, Session};
+use palimpsest_engine::sessions::{Outcome, Transaction};
 use palimpsest_proto::context::v1::{self, RestoreContextRequest, RestoreContextResponse};
 use palimpsest_store::crash_point;
 
@@ -14,7 +15,6 @@ use super::fidelity::{removed, returned};
 use super::ledger::ledger;
 use crate::convert;
 use crate::errors::ServiceError;
-use crate::sessions::{Outcome, Transaction};
 
 pub(super) async fn restore(
     service: &Service,

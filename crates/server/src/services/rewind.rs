@@ -4,6 +4,7 @@ use palimpsest_core::command::{Command, Rejection, Restore, Rewind};
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::{MessageId, Revision, SessionKey};
 use palimpsest_core::session::{LastServed, Method, NotHeld, RequestStamp, Session, Standing};
+use palimpsest_engine::sessions::{Outcome, Past, Transaction};
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{self, RewindSessionRequest, RewindSessionResponse};
 
@@ -14,7 +15,6 @@ use super::fidelity::removed;
 use super::ledger::ledger;
 use crate::convert;
 use crate::errors::ServiceError;
-use crate::sessions::{Outcome, Past, Transaction};
 
 pub(super) async fn rewind(
     service: &Service,

@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
 
 use palimpsest_core::ids::ProjectId;
+use palimpsest_engine::call::Deadline;
 use regex::Regex;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 use super::turns::FairTurns;
-use crate::call::Deadline;
 use crate::errors::ServiceError;
 
 /// Bytes of a text that one step searches for the beginning of a match.

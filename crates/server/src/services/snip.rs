@@ -4,6 +4,7 @@ use palimpsest_core::command::{Command, Rejection, Serve, Snip};
 use palimpsest_core::event::{Asked, Event};
 use palimpsest_core::ids::{MessageId, Revision, SessionKey};
 use palimpsest_core::session::{LastServed, Method, NotHeld, Session};
+use palimpsest_engine::sessions::{Outcome, Transaction};
 use palimpsest_proto::context::v1::{self, ErrorReason, SnipRequest, SnipResponse};
 
 use super::append::{budget, expected, tokens};
@@ -14,7 +15,6 @@ use super::list::descendants;
 use super::{Service, etag};
 use crate::convert;
 use crate::errors::ServiceError;
-use crate::sessions::{Outcome, Transaction};
 
 pub(super) async fn snip(
     service: &Service,

@@ -8,9 +8,9 @@ use palimpsest_core::command::{Command, Stage};
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::levels::collapse::{choose, is_due};
 use palimpsest_core::session::Session;
+use palimpsest_engine::sessions::{Missing, SessionsError, Transaction};
 
 use super::Service;
-use crate::sessions::{Missing, SessionsError, Transaction};
 
 /// The sessions for which a pass runs. More than these wait for their next call.
 #[derive(Debug, Clone, Default)]

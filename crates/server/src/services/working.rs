@@ -4,6 +4,7 @@ use palimpsest_core::command::{Command, Rejection, UpdateWorkingState};
 use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::levels::attachments::rebuilt;
 use palimpsest_core::session::{Method, NotHeld, Session};
+use palimpsest_engine::sessions::{SessionsError, Transaction};
 use palimpsest_proto::context::v1::{
     UpdateWorkingStateRequest, UpdateWorkingStateResponse, Visibility,
 };
@@ -12,7 +13,6 @@ use super::Service;
 use super::append::expected;
 use crate::convert;
 use crate::errors::ServiceError;
-use crate::sessions::{SessionsError, Transaction};
 
 pub(super) async fn update(
     service: &Service,

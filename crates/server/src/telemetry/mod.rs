@@ -34,9 +34,9 @@ use self::otlp::Otlp;
 use self::sampled::Sampled;
 pub(crate) use self::sampled::not_sampled;
 pub(crate) use self::trace::{CallTrace, TraceId, outgoing};
-pub(crate) use crate::call::SPANS;
 use crate::config::{Config, LogFormat};
 use crate::metrics::Metrics;
+pub(crate) use palimpsest_engine::call::SPANS;
 
 /// Why logging could not be set up.
 #[derive(Debug, thiserror::Error)]

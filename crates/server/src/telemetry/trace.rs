@@ -11,10 +11,9 @@ use opentelemetry::Context;
 use opentelemetry::propagation::{Extractor, Injector, TextMapPropagator as _};
 use opentelemetry::trace::TraceContextExt as _;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
+use palimpsest_engine::clock::IdSource;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
-
-use crate::clock::IdSource;
 
 /// The header that carries the trace context.
 const HEADER: &str = "traceparent";
@@ -143,7 +142,7 @@ mod tests {
         use opentelemetry::trace::SpanKind;
         use opentelemetry_sdk::trace::{Sampler, SamplingDecision, ShouldSample as _};
 
-        let ids = IdSource::random(Arc::new(crate::clock::SystemClock::new()));
+        let ids = IdSource::random(Arc::new(palimpsest_engine::clock::SystemClock::new()));
         let sampler = Sampler::TraceIdRatioBased(0.1);
         let taken = (0..10_000).filter(|_| {
             let id = TraceId::new(&ids).get().into();

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
+use palimpsest_engine::sessions::Sessions;
 use palimpsest_store::told;
 use tokio::time::timeout;
 
 use super::Stats;
-use crate::sessions::Sessions;
 
 /// What is done for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,13 +71,13 @@ mod tests {
 
     use palimpsest_core::ids::Timestamp;
     use palimpsest_core::limits::Limits;
+    use palimpsest_engine::clock::Clock;
+    use palimpsest_engine::sessions::Policies;
     use palimpsest_store::memory::MemoryLog;
     use palimpsest_store::{Lease, SessionLog};
     use tokio::time::{Instant, sleep};
 
     use super::*;
-    use crate::clock::Clock;
-    use crate::sessions::Policies;
 
     const EVERY: Duration = Duration::from_secs(10);
 

@@ -22,6 +22,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palimpsest_core::ids::SessionKey;
+use palimpsest_engine::sessions::Sessions;
+use palimpsest_engine::upkeep::{RetentionConfig, SweepConfig};
 
 use palimpsest_store::blobs::{BlobError, Blobs};
 use palimpsest_store::place::Place;
@@ -29,9 +31,7 @@ use palimpsest_store::told;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{RetentionConfig, SweepConfig};
 use crate::services::Service;
-use crate::sessions::Sessions;
 
 pub use self::clock_check::{ClockCheck, Jump};
 pub use self::duty::Duty;

@@ -4,8 +4,7 @@ use std::collections::HashMap;
 
 use palimpsest_core::event::Event;
 use palimpsest_core::ids::{Revision, SessionKey};
-
-use crate::sessions::{READ_BYTES, Sessions, SessionsError};
+use palimpsest_engine::sessions::{READ_BYTES, Sessions, SessionsError};
 
 /// The names of files, each with the SHA-256 of what it holds.
 pub type Names = HashMap<Box<str>, [u8; 32]>;

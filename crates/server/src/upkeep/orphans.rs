@@ -9,11 +9,11 @@
 use std::time::Duration;
 
 use palimpsest_core::ids::{SessionKey, Timestamp};
+use palimpsest_engine::sessions::{Sessions, SessionsError};
 use palimpsest_store::blobs::{BlobError, Blobs, Removed};
 use palimpsest_store::{FileIntent, MAX_LIST, StoreError, crash_point, told};
 
 use super::{Pace, names};
-use crate::sessions::{Sessions, SessionsError};
 
 /// The least age of an intent that is swept, in milliseconds: a day, whatever is configured.
 const MIN_AGE_MILLIS: i64 = 24 * 60 * 60 * 1000;

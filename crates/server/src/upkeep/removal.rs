@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
+use palimpsest_engine::sessions::SessionsError;
 use palimpsest_store::{MAX_LIST, told};
 use tokio::time::{sleep, timeout};
 
 use super::Upkeep;
-use crate::sessions::SessionsError;
 
 /// How often it is looked for tombstones when nobody says that there is one.
 const EVERY: Duration = Duration::from_mins(1);

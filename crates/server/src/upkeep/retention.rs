@@ -6,6 +6,8 @@ use std::sync::PoisonError;
 use palimpsest_core::command::Rejection;
 use palimpsest_core::ids::{ProjectId, SessionKey, Timestamp};
 use palimpsest_core::session::Session;
+use palimpsest_engine::sessions::{Sessions, SessionsError};
+use palimpsest_engine::upkeep::{Keep, RetentionConfig, day_of};
 use palimpsest_store::blobs::{BlobError, Blobs};
 use palimpsest_store::{MAX_LIST, crash_point, told};
 
@@ -13,8 +15,6 @@ use super::export::ExportError;
 use super::families::{Family, Row};
 use super::selection::{Limits, Over, Selection};
 use super::{ClockCheck, Jump, Pace, Upkeep, export};
-use crate::config::{Keep, RetentionConfig, day_of};
-use crate::sessions::{Sessions, SessionsError};
 
 /// Why a pass could not go on.
 #[derive(Debug, thiserror::Error)]

@@ -1,9 +1,9 @@
 //! The order in which a project's sessions end, and where a pass stops: a decision upon rows alone.
 
 use palimpsest_core::ids::Timestamp;
+use palimpsest_engine::upkeep::Keep;
 
 use super::families::{Family, Row, families};
-use crate::config::Keep;
 
 /// Sessions of one project that a pass may delete by age however small the project is.
 const MIN_BY_AGE: u64 = 10;
@@ -108,10 +108,10 @@ impl Selection {
 #[cfg(test)]
 mod tests {
     use palimpsest_core::ids::SessionKey;
+    use palimpsest_engine::upkeep::Age;
     use palimpsest_store::Position;
 
     use super::*;
-    use crate::config::Age;
 
     /// How many of so many sessions go for their age and for the quota, and whether the pass was cut.
     #[track_caller]

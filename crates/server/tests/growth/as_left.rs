@@ -7,12 +7,11 @@ use std::time::Duration;
 use palimpsest_core::command::{Append, Command, Rejection};
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
-use palimpsest_server::clock::{Clock, IdSource, ManualClock};
-use palimpsest_server::config::WorkerConfig;
-use palimpsest_server::memory;
-use palimpsest_server::sessions::{Begin, Missing, Policies, Sessions, SessionsError, Transaction};
+use palimpsest_engine::clock::{Clock, IdSource, ManualClock};
+use palimpsest_engine::sessions::{Begin, Missing, Policies, Sessions, SessionsError, Transaction};
 use palimpsest_store::SessionLog as _;
 use palimpsest_store::blobs::Blobs;
+use palimpsest_worker::{WorkerConfig, sessions};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -52,7 +51,7 @@ async fn a_pass_of_the_worker_asks_twice() {
     let blobs = Arc::new(Blobs::in_memory());
     let ids = Arc::new(IdSource::random(Arc::clone(&clock)));
     let config = WorkerConfig::default();
-    let worker = memory::worker(&sessions, &blobs, &clock, &ids, &config, None);
+    let worker = sessions::worker(&sessions, &blobs, &clock, &ids, &config, None);
     let stats = worker.stats();
     let before = log.reads();
     let stop = CancellationToken::new();

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use palimpsest_core::ids::Timestamp;
 use palimpsest_core::limits::Limits;
+use palimpsest_engine::clock::{Clock, IdSource, ManualClock};
+use palimpsest_engine::sessions::{Policies, Sessions};
 use palimpsest_proto::context::v1::context_service_server::ContextService as _;
 use palimpsest_proto::context::v1::message_input::Content;
 use palimpsest_proto::context::v1::{
     Format, MessageInput, Payload, PrepareContextRequest, PrepareContextResponse,
 };
-use palimpsest_server::clock::{Clock, IdSource, ManualClock};
 use palimpsest_server::grpc::Mutations;
 use palimpsest_server::services::{ContextHandlers, Service};
-use palimpsest_server::sessions::{Policies, Sessions};
 use palimpsest_store::SessionLog;
 use palimpsest_store::blobs::Blobs;
 use palimpsest_store::memory::MemoryLog;

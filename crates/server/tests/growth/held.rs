@@ -6,10 +6,9 @@ use std::time::Duration;
 use palimpsest_core::command::{Append, Command, Create};
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
-use palimpsest_server::clock::{Clock, ManualClock};
-use palimpsest_server::config::{self, QuotasConfig};
-use palimpsest_server::quotas::Quotas;
-use palimpsest_server::sessions::{Missing, Policies, Sessions, SessionsError};
+use palimpsest_engine::clock::{Clock, ManualClock};
+use palimpsest_engine::quotas::{QuotaLimits, Quotas, QuotasConfig};
+use palimpsest_engine::sessions::{Missing, Policies, Sessions, SessionsError};
 
 use crate::delta::Log;
 use crate::{message, turn};
@@ -26,7 +25,7 @@ fn sessions(log: &Arc<Log>, cache_bytes: usize) -> Sessions {
     Sessions::new(log, clock, limits, Policies::default(), cache_bytes)
 }
 
-fn within(log: &Arc<Log>, project: config::Quotas) -> Sessions {
+fn within(log: &Arc<Log>, project: QuotaLimits) -> Sessions {
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::from_millis(1)));
     let config = QuotasConfig {
         project,
@@ -60,7 +59,7 @@ async fn append(
         expected_revision,
         ..Append::default()
     };
-    let decide = |transaction: &mut palimpsest_server::sessions::Transaction<'_>| {
+    let decide = |transaction: &mut palimpsest_engine::sessions::Transaction<'_>| {
         transaction.run(Command::Append(append.clone()))
     };
     let done = sessions.write(key, &Missing::Refuse, decide, |_, _| Ok(()));
@@ -103,9 +102,9 @@ async fn a_write_that_a_quota_refuses_leaves_the_session_in_memory() {
     let log = filled().await;
     let sessions = within(
         &log,
-        config::Quotas {
+        QuotaLimits {
             stored_bytes: 1,
-            ..config::Quotas::default()
+            ..QuotaLimits::default()
         },
     );
     sessions.read_whole(&key(0), |_| ()).await.unwrap();
@@ -124,9 +123,9 @@ async fn a_write_that_a_quota_refuses_leaves_the_session_in_memory() {
 async fn as_many_sessions_are_created_at_one_time_as_the_quota_allows() {
     const QUOTA: u64 = 10;
     let log = Arc::new(Log::default());
-    let quotas = config::Quotas {
+    let quotas = QuotaLimits {
         sessions: QUOTA,
-        ..config::Quotas::default()
+        ..QuotaLimits::default()
     };
     let sessions = Arc::new(within(&log, quotas));
     let creates = (0..60).map(|number| {

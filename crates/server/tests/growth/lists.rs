@@ -7,13 +7,13 @@ use std::time::Duration;
 use futures::future::join_all;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::About;
+use palimpsest_engine::call::Deadline;
 use palimpsest_proto::context::v1::context_service_server::ContextService as _;
 use palimpsest_proto::context::v1::session_service_server::SessionService as _;
 use palimpsest_proto::context::v1::{
     AppendMessagesRequest, DeleteSessionRequest, EventKind, ListEventsRequest, ListSessionsRequest,
     ListSessionsResponse, SessionEvent,
 };
-use palimpsest_server::grpc::Deadline;
 use palimpsest_server::services::{ContextHandlers, SessionHandlers};
 use palimpsest_store::encoding::encode_about;
 use palimpsest_store::{Batch, DueChange, Position, SessionLog};

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use palimpsest_core::command::{Append, Command};
 use palimpsest_core::ids::{Revision, SessionKey, Timestamp};
 use palimpsest_core::limits::Limits;
-use palimpsest_server::clock::ManualClock;
-use palimpsest_server::sessions::{Missing, Policies, Sessions};
-use palimpsest_server::tally::{Item, Observer, Tally};
+use palimpsest_engine::clock::ManualClock;
+use palimpsest_engine::sessions::{Missing, Policies, Sessions};
+use palimpsest_engine::tally::{Item, Observer, Tally};
 use palimpsest_store::memory::MemoryLog;
 
 use crate::{message, turn};
@@ -48,7 +48,7 @@ async fn an_observer_receives_committed_events_and_no_rejected_or_rehearsed_ones
         };
         let (sessions, key) = (&sessions, &key);
         async move {
-            let decide = |transaction: &mut palimpsest_server::sessions::Transaction<'_>| {
+            let decide = |transaction: &mut palimpsest_engine::sessions::Transaction<'_>| {
                 transaction.run(Command::Append(append.clone()))
             };
             let done = sessions.run(key, &Missing::Refuse, dry_run, decide, |_, _| Ok(()));

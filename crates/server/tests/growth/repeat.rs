@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::limits::Limits;
+use palimpsest_engine::clock::{Clock, ManualClock};
+use palimpsest_engine::sessions::{Policies, Sessions};
 use palimpsest_proto::context::v1::context_service_server::ContextService as _;
 use palimpsest_proto::context::v1::message_input::Content;
 use palimpsest_proto::context::v1::{
     CacheBreakpointOptions, CompactionMode, Format, MessageInput, Payload, PrepareContextRequest,
     PrepareContextResponse,
 };
-use palimpsest_server::clock::{Clock, ManualClock};
 use palimpsest_server::services::ContextHandlers;
-use palimpsest_server::sessions::{Policies, Sessions};
 use palimpsest_store::SessionLog;
 use tonic::Request;
 

@@ -18,10 +18,11 @@ use palimpsest_core::limits::Limits;
 use palimpsest_core::message::{Block, Message, Role};
 use palimpsest_core::policy::Policy;
 use palimpsest_core::session::{Author, Session};
+use palimpsest_engine::clock::{Clock, IdSource};
 use palimpsest_store::blobs::{Blobs, Owner};
 use palimpsest_store::memory::MemoryLog;
 use palimpsest_store::{Batch, DueChange, Position, SessionLog, StoreId};
-use palimpsest_worker::{Clock, Host, HostError, Job, Options, Page, Random, Worker};
+use palimpsest_worker::{Host, HostError, Job, Options, Page, Worker};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -49,7 +50,7 @@ pub(crate) enum Broken {
 }
 
 /// Paused time, since some moment.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct Time(Instant);
 
 impl Clock for Time {
@@ -60,16 +61,6 @@ impl Clock for Time {
 
     fn monotonic(&self) -> Duration {
         self.0.elapsed()
-    }
-}
-
-/// As late as can be.
-pub(crate) struct Latest;
-
-impl Random for Latest {
-    fn next(&self) -> u64 {
-        // One less than a multiple of what any wait is taken from.
-        u64::MAX
     }
 }
 
@@ -102,12 +93,13 @@ impl Fake {
     }
 
     pub(crate) fn worker(self: &Arc<Self>, options: Options) -> Worker {
+        let clock: Arc<dyn Clock> = Arc::new(self.clock());
         Worker::new(
             Arc::clone(&self.log) as Arc<dyn SessionLog>,
             Arc::clone(self) as Arc<dyn Host>,
             Arc::clone(&self.blobs),
-            Arc::new(self.clock()),
-            Arc::new(Latest),
+            Arc::clone(&clock),
+            Arc::new(IdSource::counting(clock)),
             options,
         )
     }

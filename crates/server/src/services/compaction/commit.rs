@@ -10,6 +10,7 @@ use palimpsest_core::ids::{Revision, SessionKey};
 use palimpsest_core::message::{Digest, Usage};
 use palimpsest_core::session::{Method, RequestStamp, Running, Session, Strategy};
 use palimpsest_core::summary::accept;
+use palimpsest_engine::sessions::{Missing, Transaction};
 use palimpsest_summarize::{redact, shorten as oldest};
 
 use super::delegate::{shorten, under_way};
@@ -20,7 +21,6 @@ use super::{Ended, Job, Outcome, ended, hooks, lost, made, summarise};
 use crate::convert;
 use crate::errors::ServiceError;
 use crate::services::Service;
-use crate::sessions::{Missing, Transaction};
 
 /// What a caller brings.
 #[derive(Debug)]

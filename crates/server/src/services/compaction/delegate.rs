@@ -6,6 +6,7 @@ use palimpsest_core::command::{AdvanceCompaction, Command, CompactionInput};
 use palimpsest_core::ids::{CompactionKey, SessionKey, Timestamp};
 use palimpsest_core::session::{Dropped, RequestStamp, Running, Session};
 use palimpsest_core::summary::SYSTEM;
+use palimpsest_engine::sessions::{Missing, Transaction};
 use palimpsest_summarize::{
     Api, Purpose, Request, Round, Turn, redacted_request, request_body, turns,
 };
@@ -17,7 +18,6 @@ use super::token::{Token, Wish};
 use super::{Job, hooks, lost};
 use crate::convert::Form;
 use crate::errors::ServiceError;
-use crate::sessions::{Missing, Transaction};
 
 /// A request for the caller's model.
 #[derive(Debug)]

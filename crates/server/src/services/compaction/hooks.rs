@@ -9,6 +9,7 @@ use palimpsest_core::command::{
 use palimpsest_core::event::{Asked, Event, WhyFailed};
 use palimpsest_core::ids::{CompactionKey, SessionKey};
 use palimpsest_core::session::{Hook, HookCall, HookResult, Hooks, Running, Session};
+use palimpsest_engine::sessions::{Missing, Transaction};
 use palimpsest_proto::context::v1::{PostCompactRequest, SessionStartRequest, SessionStartSource};
 use palimpsest_summarize::redact;
 
@@ -19,7 +20,6 @@ use crate::errors::ServiceError;
 use crate::services::Service;
 use crate::services::append::budget;
 use crate::services::hooks::{Answer, are_on, ask};
-use crate::sessions::{Missing, Transaction};
 
 /// Whether hooks are to be asked about a compaction. A dry run asks nobody.
 pub(super) async fn have_a_say(

@@ -33,12 +33,13 @@ pub(super) use self::hooks::refusal;
 pub(super) use self::repeat::outcome;
 pub(super) use self::series::{in_rounds, rest};
 pub(super) use self::token::Wish;
+use palimpsest_engine::sessions::{Missing, Outcome, Transaction};
+
 use super::Service;
 use super::append::expected;
 use super::originals::contents;
 use crate::convert;
 use crate::errors::ServiceError;
-use crate::sessions::{Missing, Outcome, Transaction};
 
 /// What somebody wants summarised, and how.
 #[derive(Debug, Clone)]

@@ -10,6 +10,8 @@ use palimpsest_core::message::Usage;
 use palimpsest_core::policy::SummaryPolicy;
 use palimpsest_core::session::Strategy;
 use palimpsest_core::summary::{Document, Refused, SYSTEM, accept};
+use palimpsest_engine::call::{Deadline, Turn};
+use palimpsest_engine::models::{Attempt, Models};
 use palimpsest_summarize::{
     self as summarize, ChunkSettings, Error, Place, Purpose, Redacting, Reply, Request,
     ShortenSettings, Stop, Summarizer, redact, summarize_in_chunks, summarize_with_retries,
@@ -19,8 +21,6 @@ use tokio::time::Instant;
 use super::super::Service;
 use super::question::Question;
 use super::{Job, NO_USAGE, Wanted};
-use crate::call::{Deadline, Turn};
-use crate::summarizer::{Attempt, Models};
 
 /// So much of the time that a compaction has is kept for what follows the last answer, at most.
 const TO_FINISH: Duration = Duration::from_secs(5);
@@ -45,8 +45,8 @@ pub(super) async fn ask(
         policy,
         redacts: service.redacts(&job.session),
         question: &question,
-        window: models.window_tokens,
-        most: models.max_output_tokens,
+        window: models.limits().window_tokens,
+        most: models.limits().max_output_tokens,
     };
     let model = wanted.model.as_deref().or(policy.model.as_deref());
     let attempts = models.attempts(model, policy.fallback_model.as_deref());

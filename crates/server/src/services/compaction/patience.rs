@@ -6,10 +6,10 @@ use std::time::Duration;
 use palimpsest_core::command::memory_runs;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::Session;
+use palimpsest_engine::call::Turn;
 use tokio::time::{Instant, timeout_at};
 
 use super::super::Service;
-use crate::call::Turn;
 use crate::errors::ServiceError;
 
 /// How often it is looked whether the run counts as dead by now.

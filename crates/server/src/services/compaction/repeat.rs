@@ -6,11 +6,11 @@ use palimpsest_core::command::{AdvanceCompaction, Command, CompactionInput};
 use palimpsest_core::event::{Event, WhyFailed};
 use palimpsest_core::ids::{CompactionKey, Revision, SessionKey};
 use palimpsest_core::session::{Running, Session};
+use palimpsest_engine::sessions::{Missing, Transaction};
 
 use super::super::Service;
 use super::{Ended, Wanted, When, lost};
 use crate::errors::ServiceError;
-use crate::sessions::{Missing, Transaction};
 
 /// How often is looked whether another replica has ended it.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -21,6 +21,9 @@ use palimpsest_proto::context::v1::{
 use self::done::{Done, folds, is_of_a_level};
 use self::render::{management, put_messages};
 pub(super) use self::render::{messages_json, typed};
+use palimpsest_engine::call::{Deadline, SPANS};
+use palimpsest_engine::sessions::{Missing, Outcome, Transaction};
+
 use super::append::{Appended, Incoming, budget, tokens};
 use super::commit::gap_tokens;
 use super::compaction::{self, Ended};
@@ -28,10 +31,8 @@ use super::fidelity::removed;
 use super::overflow::{Overflow, is_to_be_truncated};
 use super::overrides::Overrides;
 use super::{Service, etag, ledger, staging};
-use crate::call::{Deadline, SPANS};
 use crate::convert::{self, AskedBreakpoints, Form, PrefixTokens, PromptPrefix};
 use crate::errors::ServiceError;
-use crate::sessions::{Missing, Outcome, Transaction};
 
 /// A request, read; what depends on the session is still to be filled in.
 struct Call {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use palimpsest_core::event::Asked;
 use palimpsest_core::ids::SessionKey;
+use palimpsest_engine::call::{Deadline, Turn};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -12,7 +13,6 @@ use super::super::Service;
 use super::super::compaction::{self, Ended};
 use super::super::overflow::{self, Overflow};
 use super::done::Done;
-use crate::call::{Deadline, Turn};
 use crate::errors::ServiceError;
 
 /// What is left of a call's time for the view itself, at least; of a short one a quarter.

@@ -7,6 +7,7 @@ mod run;
 use palimpsest_core::policy::{ModelTool, Policy};
 use palimpsest_core::session::Session;
 use palimpsest_core::view::Provider;
+use palimpsest_engine::sessions::SessionsError;
 use palimpsest_proto::context::v1::tool_result_content::Content;
 use palimpsest_proto::context::v1::{
     CallToolRequest, CallToolResponse, Format, ListToolsRequest, ListToolsResponse,
@@ -20,7 +21,6 @@ use crate::access::Right;
 use crate::convert;
 use crate::errors::ServiceError;
 use crate::grpc::Ticket;
-use crate::sessions::SessionsError;
 
 pub(super) async fn list(
     service: &Service,

@@ -5,6 +5,7 @@
 
 mod account;
 mod bucket;
+mod limits;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,8 +16,8 @@ use palimpsest_store::{SessionLog, StoreError};
 
 pub use self::account::Held;
 use self::account::{Account, Reservation};
+pub use self::limits::{QuotaLimits, QuotasConfig};
 use crate::clock::Clock;
-use crate::config::QuotasConfig;
 
 /// How many projects are kept account of. When more are in use at one time, those that come last share
 /// one account, which is stricter: names that were made up must not cost memory.
@@ -216,9 +217,8 @@ mod tests {
 
     use super::*;
     use crate::clock::ManualClock;
-    use crate::config;
 
-    fn quotas(project: config::Quotas) -> (Quotas, Arc<ManualClock>) {
+    fn quotas(project: QuotaLimits) -> (Quotas, Arc<ManualClock>) {
         let clock = Arc::new(ManualClock::at(Timestamp::default()));
         let config = QuotasConfig {
             project,
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn projects_do_not_feel_each_other() {
-        let (quotas, clock) = quotas(config::Quotas {
+        let (quotas, clock) = quotas(QuotaLimits {
             requests_per_second: 2,
             ..Default::default()
         });
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_place_is_given_back_and_a_refused_call_uses_nothing_up() {
-        let (quotas, _) = quotas(config::Quotas {
+        let (quotas, _) = quotas(QuotaLimits {
             requests_per_second: 3,
             concurrent_requests: 1,
             watches: 1,
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn made_up_projects_cost_no_memory() {
-        let (quotas, clock) = quotas(config::Quotas {
+        let (quotas, clock) = quotas(QuotaLimits {
             requests_per_second: 1,
             ..Default::default()
         });
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn what_is_not_limited_is_not_counted() {
-        let (quotas, _) = quotas(config::Quotas::default());
+        let (quotas, _) = quotas(QuotaLimits::default());
         for n in 0..100 {
             let held = quotas.enter(&project(&format!("p{n}")), CALL).unwrap();
             assert!(held.is_none());

@@ -8,8 +8,8 @@ use palimpsest_core::ids::ProjectId;
 use palimpsest_store::{SessionLog, StoreError, Usage};
 
 use super::bucket::Bucket;
+use super::limits::QuotaLimits;
 use super::{Exceeded, Quota};
-use crate::config;
 
 /// How long what the store says is good for, with what was added since.
 const FRESH: Duration = Duration::from_secs(1);
@@ -21,7 +21,7 @@ const PLACE_AFTER: Duration = Duration::from_millis(100);
 /// An account.
 #[derive(Debug)]
 pub(super) struct Account {
-    quotas: config::Quotas,
+    quotas: QuotaLimits,
     requests: Bucket,
     bytes: Bucket,
     calls: AtomicU64,
@@ -107,7 +107,7 @@ impl Drop for Held {
 }
 
 impl Account {
-    pub(super) fn new(quotas: &config::Quotas) -> Self {
+    pub(super) fn new(quotas: &QuotaLimits) -> Self {
         Self {
             quotas: *quotas,
             requests: Bucket::new(quotas.requests_per_second, quotas.request_burst),

@@ -8,6 +8,10 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
 use palimpsest_core::ids::{SessionKey, Timestamp};
+use palimpsest_engine::backup::{
+    Backup, BackupError, Draft, Entry, FORMAT, LogFile, Manifest, ResultFile, latest, log_path,
+    result_path,
+};
 use palimpsest_proto::context::v1::admin_service_client::AdminServiceClient;
 use palimpsest_proto::context::v1::{
     ListStoredSessionsRequest, ReadStoredFileRequest, ReadStoredSessionRequest, StoredFile,
@@ -19,12 +23,8 @@ use palimpsest_store::place::{Place, Sum, Writer, hex};
 use tokio::time::sleep;
 use tonic::body::Body;
 use tonic::client::GrpcService;
+use tonic::codegen::{Body as HttpBody, StdError};
 use tonic::{Code, Status};
-
-use super::BackupError;
-use super::manifest::{Backup, Draft, Entry, FORMAT, LogFile, Manifest, ResultFile};
-use super::manifest::{latest, log_path, result_path};
-use crate::errors::BoxError;
 
 /// Sessions that are read at one time.
 const PARALLEL: usize = 4;
@@ -35,7 +35,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
 /// What was backed up.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Taken {
+pub(super) struct Taken {
     /// The name of the backup.
     pub id: String,
     /// The backup that it was made upon.
@@ -57,7 +57,7 @@ pub struct Taken {
 /// An error while a backup is taken.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum TakeError {
+pub(super) enum TakeError {
     /// The server refused, or cannot be reached.
     #[error("the server says: {}", .0.message())]
     Server(#[source] Box<Status>),
@@ -82,12 +82,12 @@ impl From<BlobError> for TakeError {
 }
 
 /// What reaches a server: a channel, with a credential or without.
-pub trait Wire:
+pub(super) trait Wire:
     GrpcService<
         Body,
-        Error: Into<BoxError>,
+        Error: Into<StdError>,
         Future: Send,
-        ResponseBody: http_body::Body<Data = Bytes, Error: Into<BoxError> + Send> + Send + 'static,
+        ResponseBody: HttpBody<Data = Bytes, Error: Into<StdError> + Send> + Send + 'static,
     > + Clone
     + Send
 {
@@ -96,18 +96,16 @@ pub trait Wire:
 impl<T> Wire for T where
     T: GrpcService<
             Body,
-            Error: Into<BoxError>,
+            Error: Into<StdError>,
             Future: Send,
-            ResponseBody: http_body::Body<Data = Bytes, Error: Into<BoxError> + Send>
-                              + Send
-                              + 'static,
+            ResponseBody: HttpBody<Data = Bytes, Error: Into<StdError> + Send> + Send + 'static,
         > + Clone
         + Send
 {
 }
 
 /// Takes a backup. `now` and `random` make its name; with `full`, it stands by itself.
-pub async fn take<W: Wire>(
+pub(super) async fn take<W: Wire>(
     place: &Place,
     client: AdminServiceClient<W>,
     (now, random): (Timestamp, u64),

@@ -146,6 +146,13 @@ impl IdSource {
         }
     }
 
+    /// A random number, to spread retries.
+    pub fn jitter(&self) -> u32 {
+        // The end of an id is random.
+        let [.., a, b, c, d] = self.uuid().into_bytes();
+        u32::from_be_bytes([a, b, c, d])
+    }
+
     /// The id of a message that came without one.
     pub fn message_id(&self) -> MessageId {
         MessageId::new(self.uuid())

@@ -8,15 +8,16 @@
 mod manifest;
 mod prune;
 mod restore;
-mod take;
 
 use palimpsest_store::blobs::BlobError;
 use palimpsest_store::{StoreError, told};
 
-pub use self::manifest::{Backup, Entry, Manifest, latest, list};
+pub use self::manifest::{
+    Backup, Draft, Entry, FORMAT, LogFile, Manifest, ResultFile, latest, list, log_path,
+    result_path,
+};
 pub use self::prune::{Pruned, prune};
 pub use self::restore::{Restored, Selection, Target, check, restore};
-pub use self::take::{TakeError, Taken, take};
 
 /// An error while a backup is read, restored or pruned.
 #[derive(Debug, thiserror::Error)]

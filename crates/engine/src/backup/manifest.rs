@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use super::{BackupError, damaged};
 
 /// The version of the format.
-pub(super) const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 1;
 /// Where manifests are.
 const FOLDER: &str = "manifests";
 /// No line of a manifest is longer: it is one session.
@@ -96,12 +96,12 @@ impl Entry {
 }
 
 /// Where a stored result is in a backup. Its name holds a part of its digest, so it never changes.
-pub(super) fn result_path(key: &SessionKey, file: &str) -> String {
+pub fn result_path(key: &SessionKey, file: &str) -> String {
     format!("results/{}/{}/{file}", key.project, key.session)
 }
 
 /// Where a part of a log is; each backup writes its own.
-pub(super) fn log_path(key: &SessionKey, backup: &str) -> String {
+pub fn log_path(key: &SessionKey, backup: &str) -> String {
     format!("logs/{}/{}/{backup}.log", key.project, key.session)
 }
 
@@ -131,13 +131,14 @@ pub(super) async fn remove(place: &Place, id: &str) -> Result<(), BackupError> {
 }
 
 /// A manifest that is being written.
-pub(super) struct Draft {
+pub struct Draft {
     writer: Writer,
     sessions: u64,
 }
 
 impl Draft {
-    pub(super) async fn begin(place: &Place, backup: &Backup) -> Result<Self, BackupError> {
+    /// Begins the manifest of a backup.
+    pub async fn begin(place: &Place, backup: &Backup) -> Result<Self, BackupError> {
         let writer = place.writer(&manifest_path(&backup.id))?;
         let mut draft = Self {
             writer,
@@ -147,13 +148,14 @@ impl Draft {
         Ok(draft)
     }
 
-    pub(super) async fn add(&mut self, entry: &Entry) -> Result<(), BackupError> {
+    /// Adds a session.
+    pub async fn add(&mut self, entry: &Entry) -> Result<(), BackupError> {
         self.sessions += 1;
         self.line(entry).await
     }
 
-    /// From here on there is a backup.
-    pub(super) async fn finish(mut self) -> Result<(), BackupError> {
+    /// Completes the manifest. From here on the backup exists.
+    pub async fn finish(mut self) -> Result<(), BackupError> {
         let end = End {
             sessions: self.sessions,
             sha256: self.writer.sum().sha256,

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use palimpsest_engine::models::Models;
 use palimpsest_summarize::{Purpose, Reply, Request, Stop};
-use palimpsest_worker::{Ask, MemoryWriter, WriteError, Written};
 use tokio::time::Instant;
 
-use crate::summarizer::Models;
+use crate::{Ask, MemoryWriter, WriteError, Written};
 
 /// Asks one model after the other, as for any summary. That secrets are taken out before is the worker's
 /// part: its notes from structure need that too.
-pub(super) struct ByModel(pub(super) Arc<Models>);
+pub(crate) struct ByModel(pub(crate) Arc<Models>);
 
 #[async_trait]
 impl MemoryWriter for ByModel {
@@ -19,6 +19,7 @@ impl MemoryWriter for ByModel {
         let attempts = self
             .0
             .attempts(ask.model.as_deref(), ask.fallback_model.as_deref());
+        let limits = self.0.limits();
         let mut failed = WriteError("no model is configured".to_owned());
         for attempt in attempts {
             let request = Request {
@@ -27,8 +28,8 @@ impl MemoryWriter for ByModel {
                 system: ask.system.to_owned(),
                 turns: Vec::new(),
                 instruction: ask.prompt.clone(),
-                max_output_tokens: ask.max_output_tokens.min(self.0.max_output_tokens).max(1),
-                deadline: Instant::now() + self.0.timeout,
+                max_output_tokens: ask.max_output_tokens.min(limits.max_output_tokens).max(1),
+                deadline: Instant::now() + limits.timeout,
             };
             match attempt.summarizer.summarize(&request).await {
                 Ok(reply) if reply.stop == Stop::Refused => {

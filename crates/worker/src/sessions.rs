@@ -1,10 +1,7 @@
 //! The sessions of this process, as the worker that keeps their summaries needs them.
 
-mod writer;
-
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use palimpsest_core::command::{
@@ -13,13 +10,15 @@ use palimpsest_core::command::{
 use palimpsest_core::ids::{MessageId, Ordinal, Revision, SessionKey, Timestamp};
 use palimpsest_core::message::Message;
 use palimpsest_core::session::{Author, Session};
+use palimpsest_engine::clock::{Clock, IdSource};
+use palimpsest_engine::models::Models;
+use palimpsest_engine::sessions::{
+    Begin, Missing, Outcome, READ_BYTES, Sessions, SessionsError, Transaction,
+};
 use palimpsest_summarize::redact;
-use palimpsest_worker::{Host, HostError, Job, Options, Page, Random, Worker};
 
-use crate::clock::{Clock, IdSource};
-use crate::config::WorkerConfig;
-use crate::sessions::{Begin, Missing, Outcome, READ_BYTES, Sessions, SessionsError, Transaction};
-use crate::summarizer::Models;
+use crate::by_model::ByModel;
+use crate::{Host, HostError, Job, Page, Worker, WorkerConfig};
 
 /// How many messages are read at a time, however short they are.
 const MAX_PAGE_MESSAGES: usize = 2_000;
@@ -35,49 +34,19 @@ pub fn worker(
     config: &WorkerConfig,
     models: Option<Arc<Models>>,
 ) -> Worker {
-    let options = Options {
-        parallel: config.parallel,
-        poll: Duration::from_millis(config.poll_ms),
-        lease: Duration::from_millis(config.lease_ms),
-        max_backoff: Duration::from_millis(config.max_backoff_ms),
-        settle: Duration::from_millis(config.settle_ms),
-        grace: Duration::from_millis(config.grace_ms),
-        ..Options::new(ids.uuid().to_string())
-    };
     let worker = Worker::new(
         Arc::clone(sessions.log()),
         Arc::new(InProcess(Arc::clone(sessions))),
         Arc::clone(blobs),
-        Arc::new(Time(Arc::clone(clock))),
-        Arc::new(Chance(Arc::clone(ids))),
-        options,
+        Arc::clone(clock),
+        Arc::clone(ids),
+        config.options(ids.uuid().to_string()),
     )
     .woken_by(sessions.waker())
     .with_redact(|text| redact(text).text.into_owned());
     match models {
-        Some(models) => worker.with_writer(Arc::new(writer::ByModel(models))),
+        Some(models) => worker.with_writer(Arc::new(ByModel(models))),
         None => worker,
-    }
-}
-
-struct Time(Arc<dyn Clock>);
-
-impl palimpsest_worker::Clock for Time {
-    fn now(&self) -> Timestamp {
-        self.0.now()
-    }
-
-    fn monotonic(&self) -> Duration {
-        self.0.monotonic()
-    }
-}
-
-struct Chance(Arc<IdSource>);
-
-impl Random for Chance {
-    fn next(&self) -> u64 {
-        // The end of an id is random.
-        u64::from_be_bytes(self.0.uuid().as_u64_pair().1.to_be_bytes()) & u64::from(u32::MAX)
     }
 }
 
@@ -329,12 +298,12 @@ mod tests {
     use palimpsest_core::limits::Limits;
     use palimpsest_core::memory::{Memory, SectionKind};
     use palimpsest_core::message::{Block, Role};
+    use palimpsest_engine::clock::ManualClock;
+    use palimpsest_engine::sessions::Policies;
     use palimpsest_store::memory::MemoryLog;
     use uuid::Uuid;
 
     use super::*;
-    use crate::clock::ManualClock;
-    use crate::sessions::Policies;
 
     /// A model may take long, and the store may have gone on from an earlier state of itself meanwhile.
     #[tokio::test]

@@ -1,0 +1,14 @@
+//! The engine: sessions in memory and their transactions, quotas, backups, and migration between stores.
+//!
+//! Not here: transport, the names of settings, and the worker that updates memory.
+
+pub mod background;
+pub mod backup;
+pub mod call;
+pub mod clock;
+pub mod migrate;
+pub mod models;
+pub mod quotas;
+pub mod sessions;
+pub mod tally;
+pub mod upkeep;

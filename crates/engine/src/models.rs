@@ -1,0 +1,159 @@
+//! The models that write summaries, and the order in which they are called.
+//!
+//! Not here: connections and metrics. The server builds both and passes in what summarizes.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use palimpsest_core::policy::Overlay;
+use palimpsest_summarize::{Chain, Summarizer};
+
+/// The models that write summaries: the main one, and an optional fallback.
+pub struct Models {
+    main: Model,
+    fallback: Option<Model>,
+    allowed: ModelNames,
+    limits: ModelLimits,
+}
+
+/// One model.
+#[derive(Clone)]
+pub struct Model {
+    /// Its name.
+    pub name: Box<str>,
+    /// The breaker of its endpoint, and the limit of its requests in flight.
+    pub chain: Arc<Chain>,
+    /// The client that calls it through `chain`.
+    pub summarizer: Arc<dyn Summarizer>,
+}
+
+/// The limits of all models.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ModelLimits {
+    /// Tokens that fit into one request and its answer.
+    pub window_tokens: u64,
+    /// Tokens that can be written at most.
+    pub max_output_tokens: u32,
+    /// How long one answer may take.
+    pub timeout: Duration,
+}
+
+/// One attempt at a summary.
+pub struct Attempt {
+    /// The model's name.
+    pub model: Box<str>,
+    /// The client that calls it.
+    pub summarizer: Arc<dyn Summarizer>,
+}
+
+impl Models {
+    /// The main model, the fallback, and the models that sessions and calls may choose besides.
+    pub fn new(
+        main: Model,
+        fallback: Option<Model>,
+        allowed: ModelNames,
+        limits: ModelLimits,
+    ) -> Self {
+        Self {
+            main,
+            fallback,
+            allowed,
+            limits,
+        }
+    }
+
+    /// The limits of all models.
+    pub const fn limits(&self) -> ModelLimits {
+        self.limits
+    }
+
+    /// The endpoints, and whether each is given a rest.
+    pub fn breakers(&self) -> Vec<(&'static str, bool)> {
+        let main = std::iter::once(("main", &self.main));
+        let all = main.chain(self.fallback.iter().map(|one| ("fallback", one)));
+        all.map(|(endpoint, one)| (endpoint, one.chain.rests()))
+            .collect()
+    }
+
+    /// The name of the main model.
+    pub fn main(&self) -> &str {
+        &self.main.name
+    }
+
+    /// Whether sessions and calls may choose a model.
+    pub fn allow(&self, model: &str) -> bool {
+        let mut own = std::iter::once(&self.main).chain(&self.fallback);
+        own.any(|one| *one.name == *model) || self.allowed.have(model)
+    }
+
+    /// The field and the model, when settings for a session choose one that they may not.
+    pub fn refused(&self, settings: &Overlay) -> Option<(&'static str, String)> {
+        let fields = [
+            ("policy.summary.model", "model"),
+            ("policy.summary.fallback_model", "fallback_model"),
+        ];
+        fields.into_iter().find_map(|(path, name)| {
+            let model = settings.get(&["summary", name])?.as_str()?;
+            (!self.allow(model)).then(|| (path, model.to_owned()))
+        })
+    }
+
+    /// The attempts at a summary, where a policy or a call names models of its own. A fallback that only
+    /// a policy names is another model of the main one's provider. A model that may not be chosen any more
+    /// is as if it were not named.
+    pub fn attempts(&self, model: Option<&str>, fallback_model: Option<&str>) -> Vec<Attempt> {
+        let model = model.filter(|model| self.allow(model));
+        let fallback_model = fallback_model.filter(|model| self.allow(model));
+        let attempt = |one: &Model, model: Option<&str>| Attempt {
+            model: model.map_or_else(|| one.name.clone(), Box::from),
+            summarizer: Arc::clone(&one.summarizer),
+        };
+        let mut attempts = vec![attempt(&self.main, model)];
+        match (&self.fallback, fallback_model) {
+            (Some(one), name) => attempts.push(attempt(one, name)),
+            (None, Some(name)) => attempts.push(attempt(&self.main, Some(name))),
+            (None, None) => {}
+        }
+        attempts
+    }
+}
+
+impl fmt::Debug for Models {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Models")
+            .field("main", &self.main.name)
+            .field("fallback", &self.fallback.as_ref().map(|one| &one.name))
+            .finish_non_exhaustive()
+    }
+}
+
+/// Names of models; one that ends with `*` stands for all that begin so. Without any it is every model.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ModelNames(String);
+
+impl ModelNames {
+    /// Names with commas between them.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The names with commas between them.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether it is every model.
+    pub fn are_all(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a model is among them.
+    pub fn have(&self, model: &str) -> bool {
+        let is_it = |name: &str| match name.strip_suffix('*') {
+            Some(start) => model.starts_with(start),
+            None => model == name,
+        };
+        self.are_all() || self.0.split(',').map(str::trim).any(is_it)
+    }
+}
