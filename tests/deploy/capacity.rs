@@ -1,4 +1,4 @@
-//! The numbers of the capacity table in docs/operations.md, measured on the machine that this runs on:
+//! The numbers of the section on one machine in docs/capacity.md, measured on the machine that this runs on:
 //!
 //! ```text
 //! cargo build --release

@@ -28,7 +28,7 @@ const PARALLEL_FILES: usize = 4;
     after_help = "A session is named after its file. Importing a file again changes nothing: messages
 keep their ids.
 
-What `palimpsest export` wrote comes in whole or not at all. docs/backup.md says what comes back with it.
+What `palimpsest export` wrote comes in whole or not at all. docs/export.md lists the restored data.
 
 Examples:
   palimpsest import --format claude-code ~/.claude/projects/my-project/*.jsonl

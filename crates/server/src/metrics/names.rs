@@ -81,172 +81,172 @@ use Kind::{Counter, Gauge, Histogram};
 
 metrics! {
     RPC_DURATION = Histogram(CALLS), "palimpsest.rpc.duration", "s", ["service", "method", "code"],
-        "How long calls took, to the last byte of the answer. Watches, health and reflection are not in it.";
+        "Duration of calls, up to the last byte of the response. Excludes watches, health and reflection.";
     RPC_ERRORS = Counter, "palimpsest.rpc.errors", "", ["method", "reason"],
-        "Calls that were refused or failed, by the reason that their caller was told (ErrorReason).";
+        "Calls that were rejected or failed, by the ErrorReason in the response.";
     RPC_REQUEST_BYTES = Counter, "palimpsest.rpc.request", "By", ["method"],
         "Bytes of requests.";
     RPC_RESPONSE_BYTES = Counter, "palimpsest.rpc.response", "By", ["method"],
         "Bytes of responses.";
     RPC_IN_FLIGHT = Gauge, "palimpsest.rpc.in_flight", "", ["kind"],
-        "Calls that are being answered; of the kind watch, streams without an end.";
+        "Calls in flight. The kind watch counts streams without an end.";
     RPC_IN_FLIGHT_MAX = Gauge, "palimpsest.rpc.in_flight_max", "", ["kind"],
-        "How many there may be: one more is refused.";
+        "Maximum of calls in flight. Further calls are rejected.";
     PACE_LIMIT = Gauge, "palimpsest.rpc.pace_limit", "", [],
-        "Changes that may be worked on at one time, as the server has found out; reads have places of their own.";
+        "Changes that may run concurrently, as determined by adaptive limiting. Reads have a separate limit.";
     SHED = Counter, "palimpsest.rpc.shed", "", [],
-        "Calls that were turned away because others would have become slower.";
+        "Calls that were rejected by load shedding.";
     REQUEST_MEMORY = Gauge, "palimpsest.rpc.request_memory", "By", [],
         "Bytes of requests in memory.";
     REPLY_MEMORY = Gauge, "palimpsest.rpc.reply_memory", "By", [],
-        "Bytes of replies in memory that callers have not taken yet.";
+        "Bytes of responses in memory that callers have not received yet.";
     CONNECTIONS = Gauge, "palimpsest.connections", "", [],
         "Open connections of the gRPC port.";
     CONNECTIONS_CLOSED = Counter, "palimpsest.connections.closed", "", [],
-        "Unused connections that were closed to make a place for others.";
+        "Idle connections that were closed to admit new ones.";
     CONNECTIONS_REFUSED = Counter, "palimpsest.connections.refused", "", [],
-        "Connections that found no place.";
+        "Connections that were rejected because the limit was reached.";
     AUTH_REFUSED = Counter, "palimpsest.auth.refused", "", [],
-        "Calls without a credential that is taken.";
+        "Calls without a valid credential.";
     FILES_STALE = Gauge, "palimpsest.auth.stale_files", "", [],
-        "Files of keys, of issuers' keys and of certificates that hold something which cannot be used: what they held before is in force.";
+        "Key files, JWKS files and certificates whose new contents are invalid. The previous contents stay in force.";
     MUTATIONS = Gauge, "palimpsest.mutations.in_flight", "", [],
-        "Changes under way, which go on whether or not their caller waits.";
+        "Changes in flight. A change continues if its caller disconnects.";
     READY = Gauge, "palimpsest.ready", "", [],
-        "1 while calls can be served.";
+        "1 if calls can be served, otherwise 0.";
     PANICS = Counter, "palimpsest.panics", "", [],
-        "Panics of the code. Each is a defect.";
+        "Panics. Each one is a defect.";
 
     STORE_QUEUE = Gauge, "palimpsest.store.queue_depth", "", [],
         "Changes that wait for the commit thread.";
     STORE_GROUP_SIZE = Histogram(GROUPS), "palimpsest.store.group_size", "", [],
-        "How many changes were made durable by one sync.";
+        "Changes that were committed by one sync.";
     STORE_SYNC = Histogram(DISK), "palimpsest.store.sync.duration", "s", [],
-        "How long one sync of the store took: the floor of every write's latency.";
+        "Duration of one sync of the store, the minimum latency of a write.";
     STORE_WAIT = Histogram(DISK), "palimpsest.store.wait.duration", "s", [],
-        "How long changes waited for the commit thread.";
+        "Time that changes waited for the commit thread.";
     STORE_COMMITS = Counter, "palimpsest.store.commits", "", [],
-        "Changes that were made durable.";
+        "Changes that were committed.";
     STORE_WRITTEN = Counter, "palimpsest.store.written", "By", [],
-        "Bytes of keys and values that were written.";
+        "Bytes of written keys and values.";
     STORE_SIZE = Gauge, "palimpsest.store.size", "By", [],
-        "Bytes of the embedded store's files, without blobs.";
+        "Bytes of the files of the embedded store, without blobs.";
     STORE_CONNECTIONS = Gauge, "palimpsest.store.connections", "", [],
-        "Connections to the shared store that are open.";
+        "Open connections to the shared store.";
     STORE_CONNECTIONS_IDLE = Gauge, "palimpsest.store.connections_idle", "", [],
-        "Those of them that nobody uses now.";
+        "Idle connections to the shared store.";
     STORE_CONNECTIONS_MAX = Gauge, "palimpsest.store.connections_max", "", [],
-        "How many there may be (store.postgres.connections).";
+        "Maximum of connections to the shared store (store.postgres.connections).";
     STORE_WAITING = Gauge, "palimpsest.store.waiting", "", [],
-        "Calls that wait for one of these connections.";
+        "Calls that wait for a connection to the shared store.";
     DISK_FREE = Gauge, "palimpsest.disk.free", "By", [],
-        "Bytes that are free on the disk of data_dir.";
+        "Free bytes on the disk of data_dir.";
     DISK_SIZE = Gauge, "palimpsest.disk.size", "By", [],
-        "Bytes of that disk.";
+        "Bytes of the disk of data_dir.";
 
     SESSIONS_UNREADABLE = Gauge, "palimpsest.sessions.unreadable", "", [],
-        "Sessions whose row in the store cannot be read, as far as lists have met them: lists and retention pass over them.";
+        "Sessions whose row in the store cannot be read, as far as lists have found them. Lists and retention skip them.";
     SESSIONS_LOADED = Gauge, "palimpsest.sessions.loaded", "", [],
         "Sessions in memory.";
     CACHE_BYTES = Gauge, "palimpsest.session_cache.size", "By", [],
-        "Bytes of sessions in memory, roughly.";
+        "Bytes of sessions in memory, estimated.";
     CACHE_MAX_BYTES = Gauge, "palimpsest.session_cache.max_size", "By", [],
-        "Bytes after which sessions leave memory (sessions.cache_bytes).";
+        "Bytes above which sessions are evicted from memory (sessions.cache_bytes).";
     CACHE_LOOKUPS = Counter, "palimpsest.session_cache.lookups", "", ["outcome"],
-        "Looks for a session in memory: hit or miss.";
+        "Lookups of a session in memory: hit or miss.";
     CACHE_EVICTIONS = Counter, "palimpsest.session_cache.evictions", "", [],
-        "Sessions that left memory to make room.";
+        "Sessions that were evicted from memory.";
 
     EVENTS = Counter, "palimpsest.events", "", ["event"],
-        "Events that were committed, by their kind.";
+        "Committed events, by kind.";
     LEVELS = Counter, "palimpsest.level.actions", "", ["level", "asked", "how"],
-        "Times that a level acted: which, who asked (auto, manual, model, provider), and in which way.";
+        "Actions of levels, by trigger (auto, manual, model, provider) and mode.";
     TOKENS_FREED = Counter, "palimpsest.level.tokens_freed", "", ["level"],
-        "Tokens that a level took out of views.";
+        "Tokens that a level removed from views.";
     VIEW_CHANGES = Counter, "palimpsest.view_changes", "", ["kind"],
-        "Changes of what a view had served before, after which a prompt cache does not know its end.";
+        "View-changing events, by kind. Each one invalidates a part of a prompt cache.";
     PROMPT_TOKENS = Counter, "palimpsest.prompt.tokens", "", ["kind"],
-        "Tokens of the callers' own model requests, as their responses report them: cache_read, cache_write, uncached, output.";
+        "Tokens of the model requests of callers, as their responses report them: cache_read, cache_write, uncached, output.";
 
     COMPACTIONS = Counter, "palimpsest.compactions", "", ["source", "outcome"],
-        "Compactions that ended: by the source of their summary and how; without a summary the source is none.";
+        "Finished compactions, by source of the summary and outcome. The source of a failed compaction is none.";
     COMPACTION_DURATION = Histogram(MODELS), "palimpsest.compaction.duration", "s", ["source"],
-        "How long compactions took that gave a summary.";
+        "Duration of successful compactions, by source of the summary.";
     SUMMARIES_IN_WORK = Gauge, "palimpsest.summaries.in_work", "", [],
-        "Sessions whose running summaries are looked at.";
+        "Sessions that a worker examines or updates now.";
     SUMMARY_LAG = Gauge, "palimpsest.summaries.lag", "s", [],
-        "How long the oldest running summary is due.";
+        "Age of the oldest due update of session memory.";
     SUMMARY_UPDATES = Counter, "palimpsest.summaries.updates", "", [],
-        "Versions of running summaries that were written.";
+        "Versions of session memory that were written.";
     SUMMARY_FAILURES = Counter, "palimpsest.summaries.failures", "", [],
-        "Updates that came to nothing, and models that did not write one.";
+        "Failed updates of session memory, and updates for which a model failed.";
     SUMMARY_FILE_FAILURES = Counter, "palimpsest.summaries.file_failures", "", [],
-        "Times that a summary.md could not be written.";
+        "Failed writes of summary.md.";
     SUMMARY_EDITS = Counter, "palimpsest.summaries.edits", "", [],
-        "Summaries edited by hand that were taken in.";
+        "Edits of summary.md by a person that were read.";
 
     RETENTION_DELETED = Counter, "palimpsest.retention.deleted", "", ["reason"],
-        "Sessions that retention has deleted: for their age, or for their project's quota.";
+        "Sessions that retention deleted: for their age, or for their project's limits.";
     RETENTION_SPARED = Counter, "palimpsest.retention.spared", "", [],
-        "Times that retention left a session alone whose time was over: on hold, in use, or not exported.";
+        "Sessions due for deletion that retention skipped: on hold, in use, or not exported.";
     RETENTION_EXPORTS = Counter, "palimpsest.retention.exports", "", ["outcome"],
-        "Transcripts that were exported before their deletion: done, failed, or incomplete, because a stored result is lost.";
+        "Exports before a deletion: done, failed, or incomplete because a stored result is lost.";
     RETENTION_PAUSED = Gauge, "palimpsest.retention.paused", "", [],
-        "1 while retention by age waits, because the clock is further ahead than the log explains.";
+        "1 if retention by age is paused because the clock is further ahead than the log explains, otherwise 0.";
     RETENTION_INCOMPLETE = Gauge, "palimpsest.retention.incomplete", "", [],
-        "Sessions whose retention is over and that are kept, because a stored result of theirs is lost.";
+        "Sessions due for deletion that are kept because one of their stored results is lost.";
     RETENTION_WOULD_DELETE = Gauge, "palimpsest.retention.would_delete", "", [],
         "Sessions that the last pass would have deleted without retention.dry_run.";
     SWEPT_FILES = Counter, "palimpsest.sweep.files", "", [],
-        "Files that no event named and that were removed.";
+        "Orphaned blobs that were removed.";
     SWEPT_BYTES = Counter, "palimpsest.sweep.removed", "By", [],
-        "Their bytes.";
+        "Bytes of removed orphaned blobs.";
     UPKEEP_PASSES = Counter, "palimpsest.upkeep.passes", "", ["duty"],
-        "Passes through all sessions that this process began, of retention or of sweeping: one process does it for all.";
+        "Passes over all sessions that this process started, of retention or sweeps. One process at a time runs each for the whole store.";
     UPKEEP_FAILURES = Counter, "palimpsest.upkeep.failures", "", [],
-        "Passes of retention, deletion and sweeping that ended in an error.";
+        "Failed passes of retention, deletion and sweeps.";
     SESSIONS_REMOVING = Gauge, "palimpsest.sessions.removing", "", [],
-        "Deleted sessions of which something is left.";
+        "Deleted sessions whose data is not completely removed.";
 
     PROVIDER_DURATION = Histogram(MODELS), "palimpsest.provider.request.duration", "s",
         ["endpoint", "purpose", "outcome"],
-        "How long requests to a model took with their retries: of the main or the fallback endpoint, for what, and how they ended.";
+        "Duration of requests to a model, including retries, by endpoint (main or fallback), purpose and outcome.";
     PROVIDER_TOKENS = Counter, "palimpsest.provider.tokens", "", ["endpoint", "kind"],
-        "Tokens of these requests: input, output, cache_read, cache_write.";
+        "Tokens of requests to a model: input, output, cache_read, cache_write.";
     BREAKER_OPEN = Gauge, "palimpsest.provider.breaker_open", "", ["endpoint"],
-        "1 while an endpoint is given a rest because it failed too often.";
+        "1 if the circuit breaker of an endpoint is open, otherwise 0.";
     HOOK_DURATION = Histogram(MODELS), "palimpsest.hook.duration", "s", ["hook", "outcome"],
-        "How long calls of hooks took: continued, vetoed or failed.";
+        "Duration of hook calls, by outcome: continued, vetoed or failed.";
 
     SPANS = Counter, "palimpsest.telemetry.spans", "", [],
-        "Spans that ended and are to be exported.";
+        "Ended spans that are to be exported.";
     SPANS_EXPORTED = Counter, "palimpsest.telemetry.spans_exported", "", [],
-        "Those of them that the collector took.";
+        "Spans that the collector accepted.";
     SPANS_DROPPED = Counter, "palimpsest.telemetry.spans_dropped", "", ["reason"],
-        "Those that are lost: queue_full, because the collector was slow or away for long, or export_failed.";
+        "Lost spans: queue_full if the collector was slow or unreachable for long, or export_failed.";
     EXPORTS = Counter, "palimpsest.telemetry.exports", "", ["signal", "outcome"],
-        "Exports to the collector: of traces or metrics, ok or failed.";
+        "Exports to the collector, by signal (traces or metrics) and outcome (ok or failed).";
 
     BUILD = Gauge, "palimpsest.build_info", "", ["version"],
-        "Always 1; the label says what runs.";
+        "Always 1. The label contains the version.";
     UPTIME = Gauge, "palimpsest.uptime", "s", [],
         "Seconds since the start.";
     RUNTIME_WORKERS = Gauge, "palimpsest.runtime.workers", "", [],
         "Threads that run tasks.";
     RUNTIME_TASKS = Gauge, "palimpsest.runtime.tasks", "", [],
-        "Tasks that are alive.";
+        "Tasks that have not ended.";
     RUNTIME_QUEUE = Gauge, "palimpsest.runtime.queue_depth", "", [],
         "Tasks that wait for a thread.";
     RUNTIME_BUSY = Counter, "palimpsest.runtime.busy", "s", [],
-        "Time that these threads worked; divided by their number, how busy they are.";
+        "Busy time of all threads that run tasks. Divided by their number, the utilization.";
     PROCESS_CPU = Counter, "process.cpu", "s", [],
-        "Processor time of the process.";
+        "CPU time of the process.";
     PROCESS_MEMORY = Gauge, "process.resident_memory", "By", [],
         "Resident memory of the process.";
     PROCESS_FDS = Gauge, "process.open_fds", "", [],
-        "File handles that are open.";
+        "Open file handles.";
     PROCESS_MAX_FDS = Gauge, "process.max_fds", "", [],
-        "File handles that may be open.";
+        "Maximum of open file handles.";
     PROCESS_START = Gauge, "process.start_time", "s", [],
-        "When the process started, in seconds since 1970.";
+        "Start time of the process, in seconds since 1970.";
 }

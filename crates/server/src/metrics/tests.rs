@@ -9,11 +9,12 @@ use super::*;
 /// `docs/metrics.md`. `UPDATE_EXPECT=1` writes it.
 fn document() -> String {
     let mut out = String::from(
-        "# Metrics\n\nPrometheus reads them at `/metrics` of the admin port; with `otlp.endpoint` they go to a \
-         collector too, under their\nnames with dots and without the endings that say unit and kind. Every number is \
-         of one process: sum over instances.\n\nNo label ever holds the name of a session, a project, a caller or a \
-         tool, so the number of series does not grow with\nuse. To look at one session, take its trace, or ask \
-         `GetSession`.\n\nThis table is made of the one in `crates/server/src/metrics/names.rs`.\n\n\
+        "# Metrics\n\nThis page is for operators who build dashboards and alerts. It lists every metric with its kind, \
+         labels and meaning.\n\n- Prometheus reads the metrics at `/metrics` of the admin port.\n- With \
+         `otlp.endpoint`, they are also sent to a collector. Their names there have dots, and no suffix for unit \
+         and\n  kind.\n- Every value belongs to one process. Sum over instances.\n- No label contains the name of a \
+         session, project, caller or tool, so the number of series is bounded. To examine one\n  session, use its \
+         trace or `GetSession`.\n\nThe table is generated from `crates/server/src/metrics/names.rs`.\n\n\
          | metric | kind | labels | meaning |\n|---|---|---|---|\n",
     );
     for metric in ALL {
