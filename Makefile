@@ -1,13 +1,13 @@
-# What people run. `make test` is all that a change has to pass.
+# The commands of this repository. A change must pass `make test`. CONTRIBUTING.md lists all targets.
 
 .PHONY: run test lint docs bench peers chaos siege soak scale load fuzz image deny tools
 
-# The server, with everything on this machine.
+# Runs the server on this machine with its embedded store.
 run:
 	cargo run --release -- serve
 
-# Installs what is missing, then runs everything: format, lints, tests, those from end to end on a database too,
-# documentation, contract.
+# Installs missing tools, then checks the format, the lints, the contract and the documentation, and runs all tests. The
+# end-to-end tests run twice: on the embedded store and on PostgreSQL.
 test: tools lint
 	cargo test --workspace --locked
 	PALIMPSEST_TEST_STORE=postgres cargo test --workspace --locked --test e2e
@@ -22,22 +22,21 @@ lint: tools
 docs:
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 
-# How fast, as ratios to limits that are measured in the same run; target/bench has the figures. Five minutes, or
-# `QUICK=1` for all rows in a moment; `ONLY=wire`, `inside`, `start` or `shared` for a part.
+# Measures the performance as ratios to limits that the same run measures. Takes five minutes and writes the figures to
+# target/bench. `QUICK=1` shortens all rows. `ONLY=wire`, `inside`, `start` or `shared` selects a part.
 bench:
 	cargo build --release --locked -p palimpsest-cli -p palimpsest-bench
 	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest target/release/palimpsest-bench $(strip \
 		$(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)))
 
-# Beside other libraries, on the same conversations: made-up ones, or a folder of Claude Code's transcripts.
-# ROUNDS=3, MOST=12 conversations (0 for all) and LIMIT_S=10 seconds for each are what it does without being told.
+# Compares Palimpsest with other libraries on the same conversations: generated ones, or a folder of Claude Code
+# transcripts. Defaults: ROUNDS=3, MOST=12 conversations (0 for all), LIMIT_S=10 seconds per conversation.
 peers:
 	tests/peers/run "$(TRANSCRIPTS)"
 
-# Random schedules of faults and kills, and of full disks, against a release; prints the counts. Then the faults that
-# need a certain moment: kills between two renames, two servers on one bucket, PostgreSQL settings that change, a lagging
-# standby that takes over, clocks that are wrong. Tests of the whole workspace are built as `make test` builds them, and
-# not once more with other features.
+# Runs random schedules of faults, kills and full disks against a release build, and prints the counts. Then runs faults
+# that need a certain moment: kills between two renames, two servers on one bucket, changed PostgreSQL settings, failover
+# to a lagging standby, and wrong clocks. `--workspace` keeps the features of `make test`, so nothing is built twice.
 SCHEDULES ?= 1000
 FULL_DISKS ?= 200
 chaos: tools
@@ -49,9 +48,9 @@ chaos: tools
 	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest \
 		cargo test --locked --workspace --test e2e --test scale -- life:: lost:: rows::
 
-# Every attack of tests/siege at once on a release under the limits of the chart, beside an honest tenant; then silent
-# TLS handshakes. `ONLY=window_zero` for one attack, `PERCENT=10` for a smaller size, `HANDLES=hard` for a limit of
-# 1,024 file handles that the server cannot raise. The attackers need 6,000 file handles themselves.
+# Runs every attack of tests/siege at once against a release build with the limits of the chart and an honest tenant.
+# Then runs silent TLS handshakes. `ONLY=window_zero` selects one attack, and `PERCENT=10` reduces its size. `HANDLES=hard`
+# sets a limit of 1,024 file handles that the server cannot raise. The attackers need 6,000 file handles.
 siege: MINUTES = 5
 siege:
 	cargo build --release --locked
@@ -59,40 +58,40 @@ siege:
 		SIEGE_ONLY=$(ONLY) SIEGE_PERCENT=$(PERCENT) SIEGE_HANDLES=$(HANDLES) \
 		cargo test --locked --workspace --test siege -- --ignored --nocapture --test-threads=1
 
-# The same load for a long time against a release: memory, handles, disk and latency may not drift.
+# Runs the same load for a long time against a release build. Memory, file handles, disk and latency must not grow.
 MINUTES ?= 30
 soak:
 	cargo build --release --locked
 	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest SOAK_MINUTES=$(MINUTES) \
 		cargo test --locked --workspace --test soak -- --nocapture
 
-# Servers and workers of a release on one PostgreSQL with a standby, while they are killed, the database is restarted
-# and fails over: nothing acknowledged is lost or there twice, and all of them say the same.
+# Runs servers and workers of a release build on one PostgreSQL with a standby, and kills them, restarts the database and
+# forces failovers. No acknowledged write is lost or duplicated, and all servers return the same data.
 scale: tools
 	cargo build --release --locked
 	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest SCALE_MINUTES=$(MINUTES) \
 		cargo test --locked --workspace --test scale whatever_happens -- --nocapture
 
-# A release under load, with ghz: every call, agents at work, long transcripts, many sessions. Ten minutes, or
-# `QUICK=1` for one; `SECONDS=300 ONLY=append-json-1k/open RATE=500` for one run. Report and plots: target/load.
+# Runs ghz against a release build: every call, simulated agents, long transcripts and many sessions. Takes ten minutes,
+# or one with `QUICK=1`. `SECONDS=300 ONLY=append-json-1k/open RATE=500` selects one run. Writes a report to target/load.
 load: tools
 	cargo build --release --locked -p palimpsest-cli -p palimpsest-load
 	PALIMPSEST_TEST_BINARY=$(CURDIR)/target/release/palimpsest target/release/palimpsest-load $(strip \
 		$(if $(QUICK),--quick) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(ONLY),--only $(ONLY)) \
 		$(if $(RATE),--rate $(RATE)) $(if $(LIMITS),--limits $(LIMITS)))
 
-# Looks for inputs that break a decoder, a history or a call: every target, led by coverage, on nightly.
-# `make fuzz SECONDS=600 TARGETS=rpc` for one of them.
+# Searches for inputs that break a decoder, a history or a call. Runs every fuzz target with coverage on nightly Rust.
+# `make fuzz SECONDS=600 TARGETS=rpc` selects one target.
 TARGETS ?= anthropic openai transcripts storage documents settings operations rpc
 fuzz: tools
 	scripts/fuzz $(or $(SECONDS),60) $(TARGETS)
 
-# Builds the image, runs it and asks it: needs root and Debian, takes ten minutes or more.
+# Builds the image, runs it and checks it. Needs root and Debian, and takes ten minutes or more.
 image:
 	deploy/image-test
 
-# Licences, advisories, duplicates and sources of all dependencies. Not part of `make lint`: cargo-deny takes
-# minutes to build, and its list of advisories comes from GitHub. OFFLINE=1 does without that list.
+# Checks licenses, advisories, duplicates and sources of all dependencies. Not part of `make lint`, because cargo-deny
+# takes minutes to build and downloads its advisories from GitHub. `OFFLINE=1` skips the advisories.
 deny:
 	command -v cargo-deny >/dev/null || cargo install cargo-deny --locked --version 0.20.2
 	cargo deny --locked check bans licenses sources $(if $(OFFLINE),,advisories)

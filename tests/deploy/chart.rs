@@ -103,7 +103,7 @@ fn refused(set: &[&str], why: &str) {
 
 #[test]
 fn what_cannot_work_is_refused_before_it_reaches_a_cluster() {
-    refused(&[], "nobody would be asked who they are");
+    refused(&[], "No authentication is configured");
     let open = "allowAnonymous=true";
     // Helm's two ways to say it, in two releases.
     let unknown = refusal(&[open, "replica=1"]);

@@ -1,4 +1,4 @@
-// An agent whose context Palimpsest owns, with Anthropic's SDK. See ../../README.md.
+// A complete agent on Palimpsest with the SDK of Anthropic. See ../../README.md.
 //
 //	tests/clients/go/build "$PWD/target/clients/go"
 //	ANTHROPIC_API_KEY=… target/clients/go/agent "Why did the build fail?"
@@ -38,13 +38,13 @@ func readLog() string {
 	return lines.String() + "disk full\n"
 }
 
-// A message of Anthropic's, or one of its responses, as it is.
+// Wraps an Anthropic message or response without changes.
 func asInput(message []byte) []*pb.MessageInput {
 	payload := &pb.Payload{Format: pb.Format_FORMAT_ANTHROPIC_MESSAGES, Json: message}
 	return []*pb.MessageInput{{Content: &pb.MessageInput_Payload{Payload: payload}}}
 }
 
-// Runs a tool; what it returns is replaced by a preview and a reference when it is large.
+// Runs a tool. Palimpsest replaces a large result by a preview and a reference.
 func resultOf(
 	ctx context.Context, palimpsest pb.ContextServiceClient, call anthropic.ToolUseBlock,
 ) anthropic.ContentBlockParamUnion {
@@ -55,7 +55,7 @@ func resultOf(
 	return anthropic.NewToolResultBlock(call.ID, shown.GetText(), false)
 }
 
-// Answers a call: one of the service's own tools by the service, another by this program.
+// Answers a tool call. Palimpsest runs its own tools, this program runs all others.
 func answerOf(
 	ctx context.Context, palimpsest pb.ContextServiceClient, own map[string]bool, call anthropic.ToolUseBlock,
 ) anthropic.ContentBlockParamUnion {
@@ -70,7 +70,7 @@ func answerOf(
 
 func answer(ctx context.Context, palimpsest pb.ContextServiceClient, text string) string {
 	provider := anthropic.NewClient()
-	// The service's tools, by which the model reads back what left its context.
+	// The tools of Palimpsest, with which the model reads removed content.
 	own, offered := map[string]bool{}, slices.Clone(tools)
 	for _, tool := range must(palimpsest.ListTools(ctx, &pb.ListToolsRequest{
 		Session: session, Format: pb.Format_FORMAT_ANTHROPIC_MESSAGES})).Tools {
@@ -90,7 +90,7 @@ func answer(ctx context.Context, palimpsest pb.ContextServiceClient, text string
 		etag = view.Etag
 		response := must(provider.Messages.New(ctx, anthropic.MessageNewParams{
 			Model: model, MaxTokens: 1_024, Messages: array, Tools: offered}))
-		// The whole response: its id, model and usage are read from it, so tokens are exact from here on.
+		// Appends the complete response. Palimpsest reads its usage, so token counts are exact afterwards.
 		must(palimpsest.AppendMessages(ctx, &pb.AppendMessagesRequest{
 			Session: session, Messages: asInput([]byte(response.RawJSON()))}))
 		var said strings.Builder

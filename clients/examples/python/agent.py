@@ -1,4 +1,4 @@
-"""An agent whose context Palimpsest owns, with Anthropic's SDK. See ../../README.md."""
+"""A complete agent on Palimpsest with the SDK of Anthropic. See ../../README.md."""
 
 import json
 import os
@@ -20,13 +20,13 @@ def read_log():
 
 
 def as_input(message):
-    """A message of Anthropic's, or one of its responses, as it is."""
+    """Wraps an Anthropic message or response without changes."""
     payload = say.Payload(format=say.FORMAT_ANTHROPIC_MESSAGES, json=json.dumps(message).encode())
     return say.MessageInput(payload=payload)
 
 
 def result_of(palimpsest, call):
-    """Runs a tool; what it returns is replaced by a preview and a reference when it is large."""
+    """Runs a tool. Palimpsest replaces a large result by a preview and a reference."""
     content = say.ToolResultContent(text=read_log())
     request = rpc.PersistToolResultRequest(
         session=SESSION, call=say.CallRef(tool_use_id=call.id), tool_name=call.name, content=content
@@ -37,13 +37,13 @@ def result_of(palimpsest, call):
 
 
 def own_tools(palimpsest):
-    """The service's tools, by which the model reads back what left its context."""
+    """Returns the tools of Palimpsest. The model reads removed content with them."""
     request = rpc.ListToolsRequest(session=SESSION, format=say.FORMAT_ANTHROPIC_MESSAGES)
     return {tool.name: json.loads(tool.definition_json) for tool in palimpsest.ListTools(request).tools}
 
 
 def answer_of(palimpsest, own, call):
-    """Answers a call: one of the service's tools by the service, another by this program."""
+    """Answers a tool call. Palimpsest runs its own tools, this program runs all others."""
     if call.name not in own:
         return result_of(palimpsest, call)
     tool_use = {"type": "tool_use", "id": call.id, "name": call.name, "input": call.input}
@@ -67,7 +67,7 @@ def main(text):
         array = array[: view.keep_messages] + [json.loads(message) for message in view.messages_json]
         etag = view.etag
         response = model.messages.create(model=MODEL, max_tokens=1_024, messages=array, tools=tools)
-        # The whole response: its id, model and usage are read from it, so tokens are exact from here on.
+        # Appends the complete response. Palimpsest reads its usage, so token counts are exact afterwards.
         answer = as_input(response.to_dict())
         palimpsest.AppendMessages(rpc.AppendMessagesRequest(session=SESSION, messages=[answer]))
         if response.stop_reason != "tool_use":

@@ -1,4 +1,4 @@
-// An agent whose context Palimpsest owns, with OpenAI's SDK. See ../../README.md.
+// A complete agent on Palimpsest with the SDK of OpenAI. See ../../README.md.
 
 import { create } from "@bufbuild/protobuf";
 import { createClient } from "@connectrpc/connect";
@@ -24,7 +24,7 @@ function readLog(): string {
   return `${lines.join("")}disk full\n`;
 }
 
-/** A message of OpenAI's, or one of its responses, as it is. */
+/** Wraps an OpenAI message or response without changes. */
 function asInput(message: object) {
   const json = Buffer.from(JSON.stringify(message));
   return create(MessageInputSchema, {
@@ -32,7 +32,7 @@ function asInput(message: object) {
   });
 }
 
-/** Runs a tool; what it returns is replaced by a preview and a reference when it is large. */
+/** Runs a tool. Palimpsest replaces a large result by a preview and a reference. */
 async function resultOf(call: OpenAI.ChatCompletionMessageFunctionToolCall): Promise<Message> {
   const text = readLog();
   const { replacement } = await palimpsest.persistToolResult({
@@ -45,7 +45,7 @@ async function resultOf(call: OpenAI.ChatCompletionMessageFunctionToolCall): Pro
   return { role: "tool", tool_call_id: call.id, content };
 }
 
-/** Answers a call: one of the service's own tools by the service, another by this program. */
+/** Answers a tool call. Palimpsest runs its own tools, this program runs all others. */
 async function answerOf(
   own: Set<string>,
   call: OpenAI.ChatCompletionMessageFunctionToolCall,
@@ -58,7 +58,7 @@ async function answerOf(
 }
 
 async function answer(text: string): Promise<string> {
-  // The service's tools, by which the model reads back what left its context.
+  // The tools of Palimpsest, with which the model reads removed content.
   const listed = await palimpsest.listTools({ session, format: Format.OPENAI_CHAT });
   const own = new Set(listed.tools.map((tool) => tool.name));
   const definitions = listed.tools.map(
@@ -74,7 +74,7 @@ async function answer(text: string): Promise<string> {
     array = [...array.slice(0, view.keepMessages), ...fresh];
     knownEtag = view.etag;
     const response = await provider.chat.completions.create({ model, messages: array, tools: offered });
-    // The whole response: its id, model and usage are read from it, so tokens are exact from here on.
+    // Appends the complete response. Palimpsest reads its usage, so token counts are exact afterwards.
     await palimpsest.appendMessages({ session, target, messages: [asInput(response)] });
     const said = response.choices[0]?.message;
     const calls = said?.tool_calls?.filter((call) => call.type === "function") ?? [];

@@ -1,10 +1,10 @@
-{{/* The server's TOML file. The only place where the chart knows names of its settings, except for the two
-     durations of the grace period. */}}
+{{/* The TOML file of the server. Only this file uses names of settings, except for the two durations of the grace
+     period. */}}
 
 {{- define "palimpsest.secretsDir" -}}/etc/palimpsest/secrets{{- end -}}
 
-{{/* What the chart sets: the admin port, and the files that it mounts. Address and folder are in the pod's
-     environment, because the image has variables for them, which win over the file. */}}
+{{/* The settings of the chart: the admin port and the mounted files. The pod's environment contains the listen address and
+     the data folder, because the image sets variables for them, and variables override the file. */}}
 {{- define "palimpsest.ownConfig" -}}
 {{- $dir := include "palimpsest.secretsDir" . -}}
 admin:
@@ -16,7 +16,7 @@ insecure_listen_anywhere: true
 {{- if .Values.scaleOut.enabled }}
 store:
   postgres:
-    url: {{ required "scaleOut.database.url must be set: where the database is" .Values.scaleOut.database.url | quote }}
+    url: {{ required "scaleOut.database.url is not set. Set it to the URL of the PostgreSQL database, without a password." .Values.scaleOut.database.url | quote }}
     migrate: {{ not .Values.scaleOut.migration.enabled }}
     {{- if .Values.scaleOut.database.passwordSecret.name }}
     password_file: {{ $dir }}/database/{{ .Values.scaleOut.database.passwordSecret.key }}
@@ -51,7 +51,8 @@ log:
   format: json
 {{- end -}}
 
-{{/* What both say. What the chart sets is refused in config, so that nothing is silently overruled. */}}
+{{/* The settings of the chart and of the user. The chart rejects its own settings in config, because it would override
+     them silently. */}}
 {{- define "palimpsest.config" -}}
 {{- $own := include "palimpsest.ownConfig" . | fromYaml -}}
 {{- include "palimpsest.refuse" (dict "own" (merge (dict "listen" "" "data_dir" "") (omit $own "log")) "given" .Values.config "prefix" "") -}}
@@ -67,14 +68,14 @@ log:
 {{- if and (kindIs "map" $value) (kindIs "map" (get $given $key)) -}}
 {{- include "palimpsest.refuse" (dict "own" $value "given" (get $given $key) "prefix" (printf "%s%s." $prefix $key)) -}}
 {{- else -}}
-{{- fail (printf "config.%s%s is set by the chart: use ports, auth, tls, modelKeySecret, scaleOut or allowAnonymous for it" $prefix $key) -}}
+{{- fail (printf "config.%s%s is set by the chart. Remove it and use ports, auth, tls, modelKeySecret, scaleOut or allowAnonymous instead." $prefix $key) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 
-{{/* Maps as lines of dotted keys. Helm's own toToml writes 25000 as 25000.0, because all numbers of values are
-     floats, and the server refuses that. */}}
+{{/* Renders maps as lines of dotted keys. toToml of Helm writes 25000 as 25000.0, because all numbers of values are
+     floats, and the server rejects that. */}}
 {{- define "palimpsest.toml" -}}
 {{- $prefix := .prefix -}}
 {{- range $key, $value := .map -}}
@@ -91,7 +92,7 @@ log:
 {{- if regexMatch "^[A-Za-z0-9_-]+$" . -}}{{ . }}{{- else -}}{{ toJson . }}{{- end -}}
 {{- end -}}
 
-{{/* JSON's scalars and lists are TOML's; maps in lists are not. */}}
+{{/* Scalars and lists have the same syntax in JSON and TOML. Maps in lists do not. */}}
 {{- define "palimpsest.tomlValue" -}}
 {{- if kindIs "map" . -}}
 { {{- range $i, $key := keys . | sortAlpha }}{{ if $i }}, {{ end }}{{ include "palimpsest.tomlKey" $key }} = {{ include "palimpsest.tomlValue" (get $ $key) }}{{ end -}} }
@@ -102,33 +103,32 @@ log:
 {{- end -}}
 {{- end -}}
 
-{{/* Whether anybody is asked who they are. */}}
+{{/* Fails without authentication, unless allowAnonymous is set. */}}
 {{- define "palimpsest.checkAccess" -}}
 {{- $asked := or .Values.auth.keysSecret.name .Values.auth.jwksSecret.name (dig "auth" "keys_file" "" .Values.config) (dig "auth" "jwt" "jwks_file" "" .Values.config) -}}
 {{- if and .Values.tls.clientCaSecret.name (not .Values.tls.secretName) -}}
-{{- fail "tls.clientCaSecret needs tls.secretName: clients' certificates are asked for over TLS" -}}
+{{- fail "tls.clientCaSecret needs tls.secretName: mutual TLS requires a certificate of the server" -}}
 {{- end -}}
 {{- if and .Values.allowAnonymous $asked -}}
-{{- fail "allowAnonymous contradicts auth: take one of them away" -}}
+{{- fail "allowAnonymous contradicts auth: remove one of them" -}}
 {{- end -}}
 {{- if not (or .Values.allowAnonymous $asked) -}}
-{{- fail "nobody would be asked who they are: set auth.keysSecret.name or auth.jwksSecret.name, or, where everybody who reaches the port may enter, allowAnonymous: true" -}}
+{{- fail "No authentication is configured. Set auth.keysSecret.name or auth.jwksSecret.name, or set allowAnonymous: true to accept all callers." -}}
 {{- end -}}
 {{- range .Values.extraEnv -}}
 {{- if has .name (list "PALIMPSEST_SHUTDOWN_DRAIN_MS" "PALIMPSEST_WORKER_GRACE_MS" "PALIMPSEST_LISTEN" "PALIMPSEST_ADMIN_LISTEN" "PALIMPSEST_DATA_DIR" "PALIMPSEST_ROLE" "PALIMPSEST_STORE_POSTGRES_CONNECTIONS") -}}
-{{- fail (printf "extraEnv: the pod depends on %s: set it in config or ports, where the chart sees it" .name) -}}
+{{- fail (printf "extraEnv: the pod depends on %s. Set it in config, ports or scaleOut instead, where the chart can read it." .name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 
-{{/* What only shows when all processes are up at once, and then as refused calls: while a release takes over, pods that
-     end still have their connections beside those that have come, and no Deployment counts them; and each process
-     has two connections beside those of its pool, one for hints and one by which it is found ready when all others
-     are in use. */}}
+{{/* Checks the number of database connections, because too few cause rejected calls only when all processes run. During a
+     rollout, old pods keep their connections beside the new pods, so the chart counts all pods twice. Each process has
+     two connections besides its pool: one for hints, and one for readiness checks while the pool is in use. */}}
 {{- define "palimpsest.checkScaleOut" -}}
 {{- $out := .Values.scaleOut -}}
 {{- if not (dig "blobs" "url" "" .Values.config) -}}
-{{- fail "scaleOut needs config.blobs.url: all pods have to find the same files, such as in s3://bucket/prefix" -}}
+{{- fail "scaleOut needs config.blobs.url: all pods must share the same files, for example in s3://bucket/prefix" -}}
 {{- end -}}
 {{- $servers := $out.server.replicas -}}
 {{- if $out.server.autoscaling.enabled -}}
@@ -136,11 +136,11 @@ log:
 {{- end -}}
 {{- $needed := add (mul 2 $servers (add $out.server.connections 2)) (mul 2 $out.worker.replicas (add $out.worker.connections 2)) 2 -}}
 {{- if gt (int $needed) (int $out.database.maxConnections) -}}
-{{- fail (printf "scaleOut: %d servers with %d connections and %d workers with %d need %d connections while a release takes over, and scaleOut.database.maxConnections is %d: take fewer, or let the database have more" (int $servers) (int $out.server.connections) (int $out.worker.replicas) (int $out.worker.connections) (int $needed) (int $out.database.maxConnections)) -}}
+{{- fail (printf "scaleOut: %d servers with %d connections and %d workers with %d need %d connections during a rollout, and scaleOut.database.maxConnections is %d. Reduce the pods or their connections, or raise max_connections of the database." (int $servers) (int $out.server.connections) (int $out.worker.replicas) (int $out.worker.connections) (int $needed) (int $out.database.maxConnections)) -}}
 {{- end -}}
 {{- end -}}
 
-{{/* How pods of a component are spread, unless somebody says otherwise: over zones, then over nodes. */}}
+{{/* The default spread of the pods of a component: over zones, then over nodes. */}}
 {{- define "palimpsest.spread" -}}
 {{- if .root.Values.topologySpreadConstraints -}}
 {{- toYaml .root.Values.topologySpreadConstraints -}}
@@ -151,7 +151,7 @@ log:
 - maxSkew: 1
   topologyKey: {{ . }}
   whenUnsatisfiable: ScheduleAnyway
-  # Pods of the release before would count otherwise.
+  # Excludes pods of the previous release from the count.
   matchLabelKeys: [pod-template-hash]
   labelSelector:
     matchLabels:
@@ -161,7 +161,7 @@ log:
 {{- end -}}
 {{- end -}}
 
-{{/* The Secrets that are mounted: folder and name. */}}
+{{/* The mounted Secrets: folder and name. */}}
 {{- define "palimpsest.secrets" -}}
 {{- with .Values.auth.keysSecret.name }}
 keys: {{ . }}

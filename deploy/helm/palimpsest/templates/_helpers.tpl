@@ -51,8 +51,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* Seconds from SIGTERM to SIGKILL: calls drain, the worker ends, the store closes. 25000 and 5000 are the
-     server's own defaults; a test of the chart asks the server for them. */}}
+{{/* Seconds from SIGTERM to SIGKILL: calls drain, the worker ends, and the store closes. 25000 and 5000 are the defaults of
+     the server; a test compares them with the server. */}}
 {{- define "palimpsest.graceSeconds" -}}
 {{- $drain := dig "shutdown" "drain_ms" 25000 .root.Values.config -}}
 {{- $worker := dig "worker" "grace_ms" 5000 .root.Values.config -}}
@@ -60,7 +60,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- add $own .preStop .root.Values.termination.marginSeconds -}}
 {{- end -}}
 
-{{/* One probe. Called with the root, the service of gRPC health, and the path on the admin port. */}}
+{{/* One probe. Parameters: the root, the service name of gRPC health, and the path on the admin port. */}}
 {{- define "palimpsest.probe" -}}
 {{- $type := .root.Values.probes.type -}}
 {{- if eq $type "auto" -}}

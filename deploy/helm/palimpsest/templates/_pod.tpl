@@ -1,6 +1,5 @@
-{{/* A pod that runs the server. Called with the root, and with what differs from one kind of pod to another: its
-     component and env (what it does), preStop (how long it waits before it ends), resources, volume (where its data
-     is, unless it has a claim of its own) and spread (how its kind is spread over nodes). */}}
+{{/* A pod that runs Palimpsest. Parameters: the root; component and env, which set the role; preStop, the seconds before
+     SIGTERM; resources; volume, for the data of a pod without a claim; spread, the topology spread constraints. */}}
 {{- define "palimpsest.pod" -}}
 {{- $root := .root -}}
 metadata:
@@ -13,7 +12,7 @@ metadata:
     {{- toYaml . | nindent 4 }}
     {{- end }}
   annotations:
-    # Settings are read at the start. Secrets in files are not in here: the server reads them again by itself.
+    # A change of settings restarts the pod. Mounted Secrets are excluded, because the server reloads their files.
     checksum/config: {{ include "palimpsest.config" $root | sha256sum }}
     {{- if $root.Values.envSecrets }}
     {{- $contents := list }}
@@ -42,12 +41,12 @@ spec:
       imagePullPolicy: {{ $root.Values.image.pullPolicy }}
       args: [serve, --config, /etc/palimpsest/config/palimpsest.toml]
       env:
-        # The image has these two variables, and variables win over the file.
+        # The image sets these two variables, and variables override the file.
         - name: PALIMPSEST_LISTEN
           value: 0.0.0.0:{{ $root.Values.ports.grpc }}
         - name: PALIMPSEST_DATA_DIR
           value: /var/lib/palimpsest
-        # What `palimpsest health` and other commands in the pod call.
+        # The address for `palimpsest health` and other commands in the pod.
         - name: PALIMPSEST_SERVER
           value: {{ ternary "https" "http" (ne $root.Values.tls.secretName "") }}://127.0.0.1:{{ $root.Values.ports.grpc }}
         {{- range $name, $value := .env }}
@@ -69,8 +68,8 @@ spec:
           containerPort: {{ $root.Values.ports.grpc }}
         - name: admin
           containerPort: {{ $root.Values.ports.admin }}
-      # Alive is who answers, ready is who can write. A server whose store does not work is not started anew:
-      # that would help nobody.
+      # Liveness: the process answers and its store has not failed permanently. Readiness: the store accepts writes. A full
+      # disk only affects readiness, because a restart does not free space.
       startupProbe:
         {{- include "palimpsest.probe" (dict "root" $root "service" "palimpsest.liveness" "path" "/healthz") | nindent 8 }}
         failureThreshold: {{ divf $root.Values.probes.startupSeconds $root.Values.probes.periodSeconds | ceil | int }}
@@ -97,7 +96,7 @@ spec:
           mountPath: /etc/palimpsest/config
           readOnly: true
         {{- range $name, $secret := include "palimpsest.secrets" $root | fromYaml }}
-        # A folder and not a subPath, which Kubernetes would never bring up to date.
+        # Mounts a folder, because Kubernetes does not update a subPath when the Secret changes.
         - name: {{ $name }}
           mountPath: {{ include "palimpsest.secretsDir" $root }}/{{ $name }}
           readOnly: true

@@ -1,4 +1,4 @@
-// An agent whose context Palimpsest owns, with OpenAI's SDK. See ../../../../../README.md.
+// A complete agent on Palimpsest with the SDK of OpenAI. See ../../../../../README.md.
 //
 //     mvn -f clients/examples/java package
 //     OPENAI_API_KEY=… java -jar target/clients/java/example/agent.jar "Why did the build fail?"
@@ -64,14 +64,14 @@ public final class Agent {
                 .collect(Collectors.joining("", "", "disk full\n"));
     }
 
-    /** A message of OpenAI's, or one of its responses, as it is. */
+    /** Wraps an OpenAI message or response without changes. */
     private static MessageInput asInput(Object message) throws Exception {
         ByteString json = ByteString.copyFrom(JSON.writeValueAsBytes(message));
         Payload payload = Payload.newBuilder().setFormat(Format.FORMAT_OPENAI_CHAT).setJson(json).build();
         return MessageInput.newBuilder().setPayload(payload).build();
     }
 
-    /** Runs a tool; what it returns is replaced by a preview and a reference when it is large. */
+    /** Runs a tool. Palimpsest replaces a large result by a preview and a reference. */
     private static MessageInput resultOf(
             ContextServiceBlockingStub palimpsest, ChatCompletionMessageFunctionToolCall call) throws Exception {
         ToolResultContent content = ToolResultContent.newBuilder().setText(readLog()).build();
@@ -85,7 +85,7 @@ public final class Agent {
         return asInput(ChatCompletionToolMessageParam.builder().toolCallId(call.id()).content(shown).build());
     }
 
-    /** Answers a call: one of the service's own tools by the service, another by this program. */
+    /** Answers a tool call. Palimpsest runs its own tools, this program runs all others. */
     private static MessageInput answerOf(
             ContextServiceBlockingStub palimpsest, Set<String> own, ChatCompletionMessageFunctionToolCall call)
             throws Exception {
@@ -103,7 +103,7 @@ public final class Agent {
 
     private static String answer(ContextServiceBlockingStub palimpsest, String text) throws Exception {
         OpenAIClient provider = OpenAIOkHttpClient.fromEnv();
-        // The service's tools, by which the model reads back what left its context.
+        // The tools of Palimpsest, with which the model reads removed content.
         List<FunctionDefinition> offered = new ArrayList<>(List.of(READ_LOG));
         Set<String> own = new HashSet<>();
         for (ToolDefinition tool : palimpsest.listTools(ListToolsRequest.newBuilder()
@@ -130,7 +130,7 @@ public final class Agent {
                     ChatCompletionCreateParams.builder().model(MODEL).messages(array);
             offered.forEach(request::addFunctionTool);
             ChatCompletion response = provider.chat().completions().create(request.build());
-            // The whole response: its id, model and usage are read from it, so tokens are exact from here on.
+            // Appends the complete response. Palimpsest reads its usage, so token counts are exact afterwards.
             palimpsest.appendMessages(AppendMessagesRequest.newBuilder()
                     .setSession(SESSION).setTarget(TARGET).addMessages(asInput(response)).build());
             ChatCompletionMessage said = response.choices().get(0).message();
@@ -149,6 +149,6 @@ public final class Agent {
         ManagedChannel channel = Grpc.newChannelBuilder(address, InsecureChannelCredentials.create()).build();
         System.out.println(answer(ContextServiceGrpc.newBlockingStub(channel), String.join(" ", args)));
         channel.shutdownNow();
-        System.exit(0); // The SDK's threads would keep the process alive for a minute.
+        System.exit(0); // Threads of the SDK would keep the process alive for a minute.
     }
 }
