@@ -1,6 +1,7 @@
 //! The contract that every engine keeps: what a session's log is, and how it changes.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -194,6 +195,8 @@ pub struct Usage {
     /// Bytes of their frames, current snapshots and blobs, as they were given: what a disk needs for
     /// them is more.
     pub bytes: u64,
+    /// The time since counting began. Changes of that time may be missing.
+    pub age: Duration,
 }
 
 /// Where the current snapshot stands, without its bytes.

@@ -1,5 +1,6 @@
 //! What one project uses, or all of them together.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -35,8 +36,54 @@ struct Books {
     stored: Option<Stored>,
     /// Sessions that are being created.
     pending: u64,
-    /// Sessions that were created: those that the store may not have counted when it was asked.
-    created: u64,
+    /// Sessions and bytes that this process has added.
+    added: Added,
+    /// `added` at earlier times, oldest first. A count of the store can be older than the growth since.
+    marks: VecDeque<(Duration, Added)>,
+}
+
+/// Sessions and bytes that were added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Added {
+    sessions: u64,
+    bytes: u64,
+}
+
+/// Times at which additions are remembered. Beyond that, every second one is forgotten.
+const MAX_MARKS: usize = 256;
+
+impl Books {
+    /// Remembers the additions so far.
+    fn mark(&mut self, now: Duration) {
+        if self
+            .marks
+            .back()
+            .is_some_and(|(_, added)| *added == self.added)
+        {
+            return;
+        }
+        if self.marks.len() >= MAX_MARKS {
+            let mut is_kept = false;
+            self.marks.retain(|_| {
+                is_kept = !is_kept;
+                is_kept
+            });
+        }
+        self.marks.push_back((now, self.added));
+    }
+
+    /// The additions since a time, or since a time before it: nothing is forgotten that a count may miss.
+    fn added_since(&mut self, at: Duration) -> Added {
+        while self.marks.get(1).is_some_and(|(time, _)| *time <= at) {
+            self.marks.pop_front();
+        }
+        let first = self.marks.front().filter(|(time, _)| *time <= at);
+        let before = first.map_or_else(Added::default, |(_, added)| *added);
+        Added {
+            sessions: self.added.sessions - before.sessions,
+            bytes: self.added.bytes - before.bytes,
+        }
+    }
 }
 
 /// The place of a session that is being created, given back when it is dropped before it is there.
@@ -49,7 +96,7 @@ impl Reservation {
         if let Some(account) = self.0.take() {
             let mut books = account.lock();
             books.pending -= 1;
-            books.created += 1;
+            books.added.sessions += 1;
             if let Some(stored) = &mut books.stored {
                 stored.usage.sessions += 1;
             }
@@ -191,11 +238,13 @@ impl Account {
                 books.stored.as_ref().is_some_and(is_fresh)
             };
             if !known {
-                let before = this.lock().created;
+                this.lock().mark(now);
                 let mut usage = log.usage(project).await?;
                 let mut books = this.lock();
-                // Whether the store has counted these is not known.
-                usage.sessions += books.created - before;
+                // The store may have begun to count before these were added.
+                let added = books.added_since(now.saturating_sub(usage.age));
+                usage.sessions += added.sessions;
+                usage.bytes = usage.bytes.saturating_add(added.bytes);
                 books.stored = Some(Stored { usage, at: now });
             }
             outcome = this.reserve(creates);
@@ -241,12 +290,62 @@ impl Account {
 
     /// Adds what was stored since the store was asked.
     pub(super) fn grew(&self, bytes: u64) {
-        if let Some(stored) = &mut self.lock().stored {
+        let mut books = self.lock();
+        books.added.bytes = books.added.bytes.saturating_add(bytes);
+        if let Some(stored) = &mut books.stored {
             stored.usage.bytes = stored.usage.bytes.saturating_add(bytes);
         }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn added(sessions: u64, bytes: u64) -> Added {
+        Added { sessions, bytes }
+    }
+
+    #[test]
+    fn growth_after_an_old_count_is_added_to_it() {
+        let mut books = Books::default();
+        for time in 1..=5 {
+            books.added.sessions += 1;
+            books.added.bytes += 10;
+            books.mark(millis(time * 100));
+        }
+        // A count of 250 ms has the additions up to the mark at 200 ms at least.
+        assert_eq!(books.added_since(millis(250)), added(3, 30));
+        assert_eq!(books.added_since(millis(250)), added(3, 30));
+        assert_eq!(books.added_since(millis(900)), added(0, 0));
+    }
+
+    #[test]
+    fn a_count_from_before_the_first_mark_misses_all_additions() {
+        let mut books = Books::default();
+        books.added.sessions = 2;
+        books.mark(millis(500));
+        books.added.sessions = 3;
+        assert_eq!(books.added_since(millis(499)), added(3, 0));
+        assert_eq!(books.added_since(millis(500)), added(1, 0));
+    }
+
+    #[test]
+    fn the_number_of_marks_is_bounded() {
+        let mut books = Books::default();
+        for time in 0..10_000 {
+            books.added.sessions += 1;
+            books.mark(millis(time));
+            assert!(books.marks.len() <= MAX_MARKS);
+        }
+        assert!(books.added_since(millis(5_000)).sessions >= 4_999);
     }
 }

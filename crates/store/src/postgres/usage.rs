@@ -36,13 +36,20 @@ const REMEMBERED: usize = 10_000;
 /// What was counted the last time.
 #[derive(Debug, Clone)]
 struct Known {
-    usage: Result<Usage, String>,
+    /// The counted usage, and when counting began.
+    usage: Result<(Usage, Instant), String>,
     until: Instant,
 }
 
 impl Known {
     fn is_fresh(&self) -> bool {
         Instant::now() < self.until
+    }
+
+    fn usage(&self) -> Result<Usage, StoreError> {
+        let (usage, begun) = self.usage.clone().map_err(StoreError::Unreachable)?;
+        let age = begun.elapsed();
+        Ok(Usage { age, ..usage })
     }
 }
 
@@ -63,9 +70,9 @@ impl Counting {
     }
 
     /// Keeps what was counted. A failure does not take away what was known before.
-    fn end(self, counted: Result<Usage, StoreError>, good_for: Duration) {
+    fn end(self, counted: Result<Usage, StoreError>, begun: Instant, good_for: Duration) {
         let (usage, good_for) = match counted {
-            Ok(usage) => (Ok(usage), good_for),
+            Ok(usage) => (Ok((usage, begun)), good_for),
             Err(error) => {
                 tracing::warn!(%error, "failed to count what a project holds; it is tried again");
                 (Err(error.to_string()), AFTER_FAILURE)
@@ -119,7 +126,7 @@ impl Counted {
         let mut news = count.known.subscribe();
         let before = news.borrow_and_update().clone();
         if let Some(known) = before.as_ref().filter(|known| known.is_fresh()) {
-            return known.usage.clone().map_err(StoreError::Unreachable);
+            return known.usage();
         }
         if let Some(counting) = Counting::begin(&count) {
             let (pool, room, longest) = (Arc::clone(pool), Arc::clone(&self.room), self.longest);
@@ -128,7 +135,7 @@ impl Counted {
                 let _room = room.acquire().await;
                 let begun = Instant::now();
                 let counted = retry!(Budget::new(TRYING), _, once(&pool, &range).await);
-                counting.end(counted, (begun.elapsed() * WORTH).min(longest));
+                counting.end(counted, begun, (begun.elapsed() * WORTH).min(longest));
             });
         }
         // What was known is better than to wait for long.
@@ -137,7 +144,7 @@ impl Counted {
         let is_new = timeout(patience, news.changed()).await.is_ok();
         let known = news.borrow().clone();
         match known {
-            Some(known) if is_new || is_known => known.usage.map_err(StoreError::Unreachable),
+            Some(known) if is_new || is_known => known.usage(),
             _ => Err(StoreError::Unreachable(
                 "what the project holds is still being counted".into(),
             )),
@@ -176,5 +183,6 @@ async fn once(pool: &Pool, (from, to): &(String, String)) -> Result<Usage, Troub
     Ok(Usage {
         sessions: unsigned(&row, "sessions")?,
         bytes: unsigned(&row, "bytes")?,
+        age: Duration::ZERO,
     })
 }

@@ -2,6 +2,7 @@
 //! changes it, so that it is as true after a crash as the sessions are.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use ::sled::{Batch, Db};
 use palimpsest_core::ids::{ProjectId, SessionKey};
@@ -56,6 +57,7 @@ impl Deltas {
             let after = Usage {
                 sessions: before.sessions.saturating_add_signed(delta.sessions),
                 bytes: before.bytes.saturating_add_signed(delta.bytes),
+                age: Duration::ZERO,
             };
             Ok((key, encode(after)))
         });
@@ -78,7 +80,12 @@ fn decode(row: Option<&[u8]>) -> Usage {
     let mut halves = [[0; 8]; 2];
     halves.as_flattened_mut().copy_from_slice(&row);
     let [sessions, bytes] = halves.map(u64::from_be_bytes);
-    Usage { sessions, bytes }
+    Usage {
+        sessions,
+        bytes,
+        // The row changes with the sessions.
+        age: Duration::ZERO,
+    }
 }
 
 /// See [`crate::SessionLog::usage`].
