@@ -75,7 +75,7 @@ async fn store_result(server: &Server, session: &str) {
         .unwrap();
 }
 
-async fn export(server: &Server, session: &str) -> Result<(String, Vec<UnreadableResult>), Status> {
+async fn export(server: &Server, session: &str) -> Result<(String, Vec<LostResult>), Status> {
     let request = ExportTranscriptRequest {
         session: name(session),
         ..ExportTranscriptRequest::default()

@@ -168,7 +168,7 @@ fn conversation() -> Vec<MessageInput> {
         assistant(&"The exporter is mended too, and its tests pass. ".repeat(40)),
     ];
     all[8].metadata = Some(MessageMetadata {
-        meta: true,
+        machine_generated: true,
         create_time: Some(prost_types::Timestamp {
             seconds: 1_748_781_296,
             nanos: 789_000_000,
