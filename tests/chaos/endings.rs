@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_mins(2);
 const SETTINGS: &[&str] = &[
     "worker.enabled=false",
     "retention.every_ms=100",
-    "retention.load_percent=100",
+    "retention.duty_cycle_percent=100",
     "policy.tool_results.max_result_chars=4000",
 ];
 

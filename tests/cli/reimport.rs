@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use crate::said;
 
 const SETTINGS: &[&str] = &[
-    "worker.settle_ms=20",
+    "worker.edit_debounce_ms=20",
     "worker.poll_ms=20",
     "policy.session_memory.start_tokens=300",
     "policy.autocompact.min_input_tokens=100",
