@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         // The largest variants: an event or a report of anything else stays small.
         .boxed(".palimpsest.context.v1.SessionEvent.event.policy_changed")
         .boxed(".palimpsest.context.v1.SessionEvent.event.compacted")
-        .boxed(".palimpsest.context.v1.StageReport.detail.compaction")
+        .boxed(".palimpsest.context.v1.LevelReport.detail.compaction")
         .compile_fds(descriptors)?;
     Ok(())
 }

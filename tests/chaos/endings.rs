@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use palimpsest_proto::context::v1::tool_result_content::Content;
 use palimpsest_proto::context::v1::{
-    CallRef, ExportTranscriptRequest, ListSessionsRequest, PersistToolResultRequest, ResultLoss,
-    SearchMessagesRequest, TextPattern, ToolResultContent, UnreadableResult, text_pattern,
+    CallRef, ExportTranscriptRequest, ListSessionsRequest, LostResult, PersistToolResultRequest,
+    ResultLoss, SearchMessagesRequest, TextPattern, ToolResultContent, text_pattern,
 };
 use palimpsest_tests::say::{append, assistant_call, result, user};
 use palimpsest_tests::{Server, name, palimpsest};
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_mins(2);
 const SETTINGS: &[&str] = &[
     "worker.enabled=false",
     "retention.every_ms=100",
-    "retention.load_percent=100",
+    "retention.duty_cycle_percent=100",
     "policy.tool_results.max_result_chars=4000",
 ];
 
@@ -75,7 +75,7 @@ async fn store_result(server: &Server, session: &str) {
         .unwrap();
 }
 
-async fn export(server: &Server, session: &str) -> Result<(String, Vec<UnreadableResult>), Status> {
+async fn export(server: &Server, session: &str) -> Result<(String, Vec<LostResult>), Status> {
     let request = ExportTranscriptRequest {
         session: name(session),
         ..ExportTranscriptRequest::default()
@@ -135,7 +135,12 @@ async fn until(server: &Server, what: &str, is_so: impl AsyncFn() -> bool) {
 
 /// Some passes of retention, begun after now.
 async fn passes(server: &Server) {
-    let passes = || metric(server, "palimpsest_upkeep_passes_total{duty=\"retention\"");
+    let passes = || {
+        metric(
+            server,
+            "palimpsest_maintenance_passes_total{task=\"retention\"",
+        )
+    };
     let until_passes = passes() + 3.0;
     until(server, "passed", async || passes() >= until_passes).await;
 }
@@ -244,7 +249,7 @@ async fn a_result_that_is_lost_is_reported_by_its_export_and_keeps_its_session()
     let url = format!("retention.export_url=file://{}", place.display());
     let server = start(&data, &faults, &[&url, "retention.max_age=1s"]);
     until(&server, "kept", async || {
-        metric(&server, "palimpsest_retention_incomplete") >= 1.0
+        metric(&server, "palimpsest_retention_blocked_sessions") >= 1.0
     })
     .await;
     passes(&server).await;

@@ -35,7 +35,7 @@ const MODEL: &str = "summarizer";
 
 /// Small sessions are compacted too, results are stored, and nothing waits for long.
 const SETTINGS: &[&str] = &[
-    "worker.settle_ms=50",
+    "worker.edit_debounce_ms=50",
     "worker.poll_ms=50",
     "worker.lease_ms=600",
     "worker.max_backoff_ms=500",

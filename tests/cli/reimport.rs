@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use crate::said;
 
 const SETTINGS: &[&str] = &[
-    "worker.settle_ms=20",
+    "worker.edit_debounce_ms=20",
     "worker.poll_ms=20",
     "policy.session_memory.start_tokens=300",
     "policy.autocompact.min_input_tokens=100",
@@ -168,7 +168,7 @@ fn conversation() -> Vec<MessageInput> {
         assistant(&"The exporter is mended too, and its tests pass. ".repeat(40)),
     ];
     all[8].metadata = Some(MessageMetadata {
-        meta: true,
+        machine_generated: true,
         create_time: Some(prost_types::Timestamp {
             seconds: 1_748_781_296,
             nanos: 789_000_000,

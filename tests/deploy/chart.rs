@@ -141,7 +141,7 @@ fn settings_and_secrets_of_the_environment_start_it_anew_when_they_change() {
         template["metadata"]["annotations"].clone()
     };
     let config = |of: &Value| of["checksum/config"].as_str().unwrap().to_owned();
-    let (before, after) = (checksum(&[]), checksum(&["config.worker.parallel=3"]));
+    let (before, after) = (checksum(&[]), checksum(&["config.worker.concurrency=3"]));
     assert_ne!(config(&before), config(&after));
     assert_eq!(
         config(&before),

@@ -39,19 +39,19 @@ fn set_in(toml: &str, key: &str) -> Option<u64> {
 fn no_pod_is_killed_while_it_still_drains() {
     let (drain, worker) = (
         default_of("shutdown.drain_ms"),
-        default_of("worker.grace_ms"),
+        default_of("worker.shutdown_grace_ms"),
     );
     let minimal = chart().join("examples/minimal.yaml");
     let mut all: Vec<_> = examples().iter().map(|path| Objects::of(path)).collect();
     for set in [
         "config.shutdown.drain_ms=900001",
-        "config.worker.grace_ms=61001",
+        "config.worker.shutdown_grace_ms=61001",
     ] {
         all.push(Objects::with(Some(&minimal), &[set]));
     }
     for objects in all {
         let of = |key, default| set_in(objects.toml(), key).unwrap_or(default);
-        let own = of("shutdown.drain_ms", drain) + of("worker.grace_ms", worker);
+        let own = of("shutdown.drain_ms", drain) + of("worker.shutdown_grace_ms", worker);
         for pod in objects.serving() {
             let sleep = &pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"];
             let grace = pod["terminationGracePeriodSeconds"].as_u64().unwrap();
@@ -125,7 +125,10 @@ fn servers_and_workers_on_a_database_come_and_go_without_each_other() {
     let example = chart().join("examples/scale-out.yaml");
     let objects = Objects::of(&example);
     let toml = objects.toml();
-    assert!(toml.contains("store.postgres.migrate = false"), "{toml}");
+    assert!(
+        toml.contains("store.postgres.auto_migrate = false"),
+        "{toml}"
+    );
     let mut connections = 0;
     for deployment in objects.all("Deployment") {
         let spec = &deployment["spec"];

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use palimpsest_proto::context::v1::{
     CompactRequest, CompactResponse, CompactionMode, CompactionState, CompactionStrategy,
-    GetSessionMemoryRequest, GetSessionRequest, Level, ListMessagesRequest, RestoreContextRequest,
-    SkipReason, StageAction, Target, Visibility,
+    GetSessionMemoryRequest, GetSessionRequest, Level, LevelAction, ListMessagesRequest,
+    RestoreContextRequest, SkipReason, Target, Visibility,
 };
 use palimpsest_tests::say::{append, prepare, user, work};
 use palimpsest_tests::server::Context;
@@ -195,8 +195,8 @@ async fn kept(server: &Server) -> usize {
 async fn the_threshold_preset_summarises_50000_tokens_a_round_and_keeps_five_messages() {
     let (_server, mut client, _folder) = threshold(34).await;
     let reply = client.compact(wanted("s")).await.unwrap().into_inner();
-    let applied = reply.stages.iter();
-    let applied = applied.filter(|stage| stage.action() == StageAction::Applied);
+    let applied = reply.level_reports.iter();
+    let applied = applied.filter(|stage| stage.action() == LevelAction::Applied);
     let effects: Vec<_> = applied.map(|stage| stage.effect.clone().unwrap()).collect();
     // 136,000 tokens are more than two rounds and less than four.
     assert_eq!(effects.len(), 3, "{effects:?}");
@@ -237,16 +237,16 @@ async fn a_critical_view_is_truncated_where_the_policy_wants_it_and_comes_back()
     let mut request = prepare(&name("s"), vec![user("and now the rest")]);
     request.target = Some(target.clone());
     let reply = client.prepare_context(request).await.unwrap().into_inner();
-    let of_level = reply.stages.iter();
-    let of_level = of_level.filter(|stage| stage.level() == Level::Autocompact);
-    let stages: Vec<_> = of_level.collect();
-    assert_eq!(stages[0].skip_reason(), SkipReason::TooLittleInput);
-    assert_eq!(stages[1].action(), StageAction::Applied, "{stages:?}");
+    let of_level = reply.level_reports.iter();
+    let of_level = of_level.filter(|stage| stage.level() == Level::Compaction);
+    let reports: Vec<_> = of_level.collect();
+    assert_eq!(reports[0].skip_reason(), SkipReason::TooLittleInput);
+    assert_eq!(reports[1].action(), LevelAction::Applied, "{reports:?}");
     let budget = reply.budget.unwrap();
     assert!(budget.used_tokens < budget.warn_at_tokens.max(1) || budget.warn_at_tokens == 0);
     assert!(budget.used_tokens < budget.compact_at_tokens, "{budget:?}");
     assert!(reply.sendable);
-    let back = &reply.fidelity.unwrap().items[0];
+    let back = &reply.recovery.unwrap().items[0];
     let restore = RestoreContextRequest {
         session: name("s"),
         to_revision: back.restore_to_revision,

@@ -4,9 +4,9 @@
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{
     CompactRequest, CompactionMode, CompactionState, CompactionStrategy, EventKind, Level,
-    ListMessagesRequest, MessageInput, PrepareContextRequest, PrepareContextResponse,
-    RestoreContextRequest, RewindSessionRequest, SkipReason, StageAction, TranscriptMessage,
-    Trigger, Visibility, compact_request,
+    LevelAction, ListMessagesRequest, MessageInput, PrepareContextRequest, PrepareContextResponse,
+    RestoreContextRequest, RewindSessionRequest, SkipReason, TranscriptMessage, Trigger,
+    Visibility, compact_request,
 };
 use palimpsest_tests::say::{
     assistant, assistant_calls, prepare, result, small_window, user, work,
@@ -67,7 +67,7 @@ fn text_of(message: &Value) -> String {
 /// What a compaction takes from the view is told with the revision that brings it back.
 #[track_caller]
 fn leads_back(reply: &PrepareContextResponse, messages: u32) {
-    let left = &reply.fidelity.as_ref().unwrap().items;
+    let left = &reply.recovery.as_ref().unwrap().items;
     assert_eq!(left.iter().map(|item| item.messages).sum::<u32>(), messages);
     for item in left {
         assert_eq!(item.cause(), EventKind::Compacted, "{item:?}");
@@ -90,11 +90,11 @@ async fn p06_a_view_over_its_threshold_is_compacted_and_the_last_words_stay() {
     )
     .await;
     let stage = before
-        .stages
+        .level_reports
         .iter()
-        .find(|stage| stage.level() == Level::Autocompact)
+        .find(|stage| stage.level() == Level::Compaction)
         .unwrap();
-    assert_eq!(stage.action(), StageAction::Applied, "{stage:?}");
+    assert_eq!(stage.action(), LevelAction::Applied, "{stage:?}");
     let effect = stage.effect.as_ref().unwrap();
     assert!(effect.after_tokens < effect.before_tokens / 2, "{effect:?}");
     assert_eq!(effect.trigger(), Trigger::Auto);
@@ -118,9 +118,9 @@ async fn p06_a_view_over_its_threshold_is_compacted_and_the_last_words_stay() {
     )
     .await;
     let skipped = reply
-        .stages
+        .level_reports
         .iter()
-        .find(|stage| stage.level() == Level::Autocompact);
+        .find(|stage| stage.level() == Level::Compaction);
     assert!(skipped.is_none(), "{skipped:?}");
     assert_eq!(reply.keep_messages as usize, array.values().len() - 1);
     // The transcript has all of it, and says what the model sees.
@@ -301,20 +301,20 @@ async fn a_caller_may_want_no_compaction_or_one_beside_the_call() {
     never.set_compaction_mode(CompactionMode::Never);
     let reply = client.prepare_context(never).await.unwrap().into_inner();
     let stage = reply
-        .stages
+        .level_reports
         .iter()
-        .find(|stage| stage.level() == Level::Autocompact)
+        .find(|stage| stage.level() == Level::Compaction)
         .unwrap();
-    assert_eq!(stage.skip_reason(), SkipReason::NotWanted);
+    assert_eq!(stage.skip_reason(), SkipReason::DisabledByCaller);
     let mut beside = request(session, vec![]);
     beside.set_compaction_mode(CompactionMode::Background);
     let reply = client.prepare_context(beside).await.unwrap().into_inner();
     let stage = reply
-        .stages
+        .level_reports
         .iter()
-        .find(|stage| stage.level() == Level::Autocompact)
+        .find(|stage| stage.level() == Level::Compaction)
         .unwrap();
-    assert_eq!(stage.action(), StageAction::Started);
+    assert_eq!(stage.action(), LevelAction::Started);
     for _ in 0..200 {
         let now = client
             .prepare_context(request(session, vec![]))

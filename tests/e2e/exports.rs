@@ -87,7 +87,7 @@ async fn an_export_for_claude_code_can_be_appended_line_by_line() {
         with_id(&uuid(4), user("a machine's words")),
     ];
     said[3].metadata = Some(MessageMetadata {
-        meta: true,
+        machine_generated: true,
         create_time: Some(prost_types::Timestamp {
             seconds: 1_748_781_296,
             nanos: 789_000_000,
@@ -117,7 +117,7 @@ async fn an_export_for_claude_code_can_be_appended_line_by_line() {
     let back = exported.iter().map(|line| MessageInput {
         id: line["uuid"].as_str().unwrap().to_owned(),
         metadata: Some(MessageMetadata {
-            meta: line["isMeta"].as_bool().unwrap_or_default(),
+            machine_generated: line["isMeta"].as_bool().unwrap_or_default(),
             ..Default::default()
         }),
         ..anthropic(&line["message"])
@@ -138,7 +138,7 @@ async fn an_export_for_claude_code_can_be_appended_line_by_line() {
                 metadata.provider_message_id,
                 metadata.model,
                 metadata.usage,
-                metadata.meta,
+                metadata.machine_generated,
             )
         };
         assert_eq!(known(second), known(first));

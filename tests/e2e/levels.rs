@@ -1,9 +1,10 @@
 //! Levels 1 to 3 and undo: what is stored, snipped, cleared and brought back, over real gRPC.
 
 use palimpsest_proto::context::v1::{
-    BlockRef, BlockVisibility, CompactRequest, Level, ListMessagesRequest, MessageInput,
-    MicrocompactMode, PrepareContextResponse, RestoreContextRequest, SkipReason, SnipRequest,
-    StageAction, StageReport, Trigger, ViewBlocks, WirePosition, stage_report::Detail,
+    BlockRef, BlockVisibility, CompactRequest, Level, LevelAction, LevelReport,
+    ListMessagesRequest, MessageInput, MicrocompactMode, PrepareContextResponse,
+    RestoreContextRequest, SkipReason, SnipRequest, Trigger, ViewBlocks, WirePosition,
+    level_report::Detail,
 };
 use palimpsest_tests::array::{untagged, values};
 use palimpsest_tests::say::{
@@ -34,9 +35,9 @@ async fn whole(client: &mut Context, session: &str) -> PrepareContextResponse {
     client.prepare_context(request).await.unwrap().into_inner()
 }
 
-fn stage(stages: &[StageReport], level: Level) -> &StageReport {
-    let found = stages.iter().find(|stage| stage.level() == level);
-    found.unwrap_or_else(|| panic!("no {level:?} in {stages:?}"))
+fn stage(reports: &[LevelReport], level: Level) -> &LevelReport {
+    let found = reports.iter().find(|stage| stage.level() == level);
+    found.unwrap_or_else(|| panic!("no {level:?} in {reports:?}"))
 }
 
 fn reads(ids: &[String]) -> MessageInput {
@@ -72,8 +73,8 @@ async fn p11_p12_a_large_result_is_stored_and_stays_readable() {
     let text = format!("first line\n{}", "x".repeat(60_000));
     let asked = vec![user("look"), assistant_calls(&["a"]), result("a", &text)];
     let reply = turn(&mut client, session, &mut array, asked).await;
-    let report = stage(&reply.stages, Level::ToolResultBudget);
-    assert_eq!(report.action(), StageAction::Applied);
+    let report = stage(&reply.level_reports, Level::ToolResultBudget);
+    assert_eq!(report.action(), LevelAction::Applied);
     let Some(Detail::ResultsPersisted(persisted)) = &report.detail else {
         panic!("{report:?}")
     };
@@ -321,8 +322,8 @@ async fn p10_p21_a_cold_cache_clears_old_results_once_and_tells() {
         results(&ids, &"content ".repeat(200)),
     ];
     let reply = turn(&mut client, "cold", &mut array, said).await;
-    let report = stage(&reply.stages, Level::Microcompact);
-    assert_eq!(report.action(), StageAction::Applied);
+    let report = stage(&reply.level_reports, Level::Microcompact);
+    assert_eq!(report.action(), LevelAction::Applied);
     let Some(Detail::ResultsCleared(cleared)) = &report.detail else {
         panic!("{report:?}")
     };
@@ -343,7 +344,7 @@ async fn p10_p21_a_cold_cache_clears_old_results_once_and_tells() {
         [true, true, true, true, false, false, false, false, false]
     );
     let again = turn(&mut client, "cold", &mut array, vec![]).await;
-    let report = stage(&again.stages, Level::Microcompact);
+    let report = stage(&again.level_reports, Level::Microcompact);
     assert_eq!(report.skip_reason(), SkipReason::NothingEligible);
     assert_eq!(again.epoch, 1);
 }
@@ -367,7 +368,7 @@ async fn p12_results_are_cleared_by_hand_and_can_be_read_where_they_were_stored(
         ..CompactRequest::default()
     };
     let reply = client.compact(request.clone()).await.unwrap().into_inner();
-    let Some(Detail::ResultsCleared(cleared)) = &reply.stages[0].detail else {
+    let Some(Detail::ResultsCleared(cleared)) = &reply.level_reports[0].detail else {
         panic!("{reply:?}")
     };
     assert_eq!((cleared.calls.len(), cleared.persisted.len()), (3, 3));
@@ -483,8 +484,8 @@ async fn p09_cache_edits_are_given_once_kept_in_place_and_repeated() {
         .await
         .unwrap()
         .into_inner();
-    let report = stage(&second.stages, Level::Microcompact);
-    assert_eq!(report.action(), StageAction::Advised);
+    let report = stage(&second.level_reports, Level::Microcompact);
+    assert_eq!(report.action(), LevelAction::Advised);
     let edits = second.cache_edits.unwrap();
     let edit = &edits.edits[0];
     assert_eq!(

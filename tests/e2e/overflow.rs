@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{
-    Compaction, CompactionMode, CompactionStrategy, Level, MessageInput, PrepareContextRequest,
-    PrepareContextResponse, PromptTooLong, SkipReason, StageAction, StageReport, Trigger,
-    stage_report::Detail,
+    Compaction, CompactionMode, CompactionStrategy, Level, LevelAction, LevelReport, MessageInput,
+    PrepareContextRequest, PrepareContextResponse, PromptTooLong, SkipReason, Trigger,
+    level_report::Detail,
 };
 use palimpsest_tests::say::{append, assistant, prepare, small_window, user, work};
 use palimpsest_tests::{name, refused};
@@ -54,14 +54,14 @@ fn too_long(gap: u32, messages: Vec<MessageInput>) -> PrepareContextRequest {
     request
 }
 
-fn stages(reply: &PrepareContextResponse) -> Vec<&StageReport> {
-    let stages = reply.stages.iter();
-    stages
-        .filter(|stage| stage.level() == Level::Autocompact)
+fn reports(reply: &PrepareContextResponse) -> Vec<&LevelReport> {
+    let reports = reply.level_reports.iter();
+    reports
+        .filter(|stage| stage.level() == Level::Compaction)
         .collect()
 }
 
-fn compaction(stage: &StageReport) -> &Compaction {
+fn compaction(stage: &LevelReport) -> &Compaction {
     match &stage.detail {
         Some(Detail::Compaction(compaction)) => compaction,
         other => panic!("{other:?}"),
@@ -79,9 +79,9 @@ async fn a_refused_prompt_is_compacted_and_keeps_its_last_turn() {
     let mut world = World::new(&[]).await;
     world.turns(0..3).await;
     let reply = world.prepare(too_long(3_000, vec![])).await.unwrap();
-    let stages = stages(&reply);
-    assert_eq!(stages.len(), 1, "{stages:?}");
-    let compaction = compaction(stages[0]);
+    let reports = reports(&reply);
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    let compaction = compaction(reports[0]);
     assert_eq!(compaction.trigger(), Trigger::PromptTooLong);
     assert_eq!(compaction.strategy(), CompactionStrategy::Model);
     let shown = text(&reply);
@@ -98,7 +98,7 @@ async fn the_oldest_rounds_leave_a_prompt_that_nothing_else_makes_short_enough()
         .prepare(too_long(5_000, vec![user("is it short now?")]))
         .await
         .unwrap();
-    let found = stages(&reply);
+    let found = reports(&reply);
     assert_eq!(found[0].skip_reason(), SkipReason::TooLittleInput);
     let dropped = compaction(found[1]);
     assert_eq!(dropped.strategy(), CompactionStrategy::DropOldest);
@@ -110,7 +110,7 @@ async fn the_oldest_rounds_leave_a_prompt_that_nothing_else_makes_short_enough()
     assert!(
         shown.contains("were left out without a summary") && shown.contains("is it short now?")
     );
-    let report = reply.fidelity.as_ref().unwrap();
+    let report = reply.recovery.as_ref().unwrap();
     assert!(
         report.total_tokens >= 5_000 && report.items[0].tool_use.is_some(),
         "{report:?}"
@@ -184,8 +184,8 @@ async fn a_summary_that_was_written_ahead_takes_its_place_at_once_even_after_a_r
     let mut found = None;
     for number in 3..5 {
         let reply = world.prepare(request(work(number))).await.unwrap();
-        if let [stage] = stages(&reply)[..] {
-            assert_eq!(stage.action(), StageAction::Applied, "{stage:?}");
+        if let [stage] = reports(&reply)[..] {
+            assert_eq!(stage.action(), LevelAction::Applied, "{stage:?}");
             let compaction = compaction(stage);
             assert_eq!(compaction.strategy(), CompactionStrategy::Model);
             assert_eq!(compaction.model, "claude-fake");
@@ -222,9 +222,9 @@ async fn a_summary_of_what_was_changed_meanwhile_is_thrown_away() {
     world.client.rewind_session(rewind).await.unwrap();
     for number in 3..8 {
         let reply = world.prepare(request(work(number))).await.unwrap();
-        if stages(&reply)
+        if reports(&reply)
             .iter()
-            .any(|stage| stage.action() == StageAction::Applied)
+            .any(|stage| stage.action() == LevelAction::Applied)
         {
             assert!(world.provider.requests().len() > 1);
             let shown = text(&reply);
@@ -269,13 +269,13 @@ async fn p02_a_conversation_of_five_windows_is_compacted_whatever_the_model_does
             .prepare(request(vec![user("and now?")]))
             .await
             .unwrap();
-        let stages = stages(&reply);
-        let [stage] = stages[..] else {
-            panic!("{stages:?}");
+        let reports = reports(&reply);
+        let [stage] = reports[..] else {
+            panic!("{reports:?}");
         };
         assert_eq!(
             stage.action(),
-            StageAction::Applied,
+            LevelAction::Applied,
             "{settings:?}: {stage:?}"
         );
         assert_eq!(compaction(stage).strategy(), strategy, "{settings:?}");
@@ -294,8 +294,8 @@ async fn p03_a_floor_that_nothing_can_lower_is_tried_once() {
     world.turns(0..3).await;
     let huge = "all of this has to be read, word for word, please\n".repeat(2_500);
     let reply = world.prepare(request(vec![user(&huge)])).await.unwrap();
-    let first = stages(&reply);
-    assert_eq!(first[0].action(), StageAction::Applied, "{first:?}");
+    let first = reports(&reply);
+    assert_eq!(first[0].action(), LevelAction::Applied, "{first:?}");
     assert!(reply.tokens.as_ref().unwrap().total_tokens > 17_000);
     let asked = world.provider.requests().len();
     for answer in ["I read it.", "I read on."] {
@@ -303,11 +303,11 @@ async fn p03_a_floor_that_nothing_can_lower_is_tried_once() {
             .prepare(request(vec![assistant(answer)]))
             .await
             .unwrap();
-        let stages = stages(&reply);
+        let reports = reports(&reply);
         assert_eq!(
-            stages[0].skip_reason(),
+            reports[0].skip_reason(),
             SkipReason::Irreducible,
-            "{stages:?}"
+            "{reports:?}"
         );
         // What fills the window is told with it.
         assert!(reply.tokens.unwrap().breakdown.is_some() && reply.budget.is_some());

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use palimpsest_proto::context::v1::{
-    CompactRequest, CompactionStrategy, EventKind, Level, ListEventsRequest, ListMessagesRequest,
-    PrepareContextRequest, StageAction, Target,
+    CompactRequest, CompactionStrategy, EventKind, Level, LevelAction, ListEventsRequest,
+    ListMessagesRequest, PrepareContextRequest, Target,
 };
 use palimpsest_tests::say::{append, assistant, prepare, user};
 use palimpsest_tests::{Server, name};
@@ -51,10 +51,10 @@ async fn p14_a_view_comes_in_time_though_its_summary_does_not() {
         .into_inner();
     assert_eq!((reply.messages_json.len(), reply.sendable), (3, true));
     let stage = reply
-        .stages
+        .level_reports
         .iter()
-        .find(|it| it.level() == Level::Autocompact);
-    assert_eq!(stage.unwrap().action(), StageAction::Started, "{reply:?}");
+        .find(|it| it.level() == Level::Compaction);
+    assert_eq!(stage.unwrap().action(), LevelAction::Started, "{reply:?}");
     // What was begun goes on, and is there for a later call.
     let mut later = prepare(&name("s"), vec![]);
     later.target = Some(small());

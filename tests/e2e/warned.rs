@@ -165,11 +165,11 @@ async fn a_prepare_compacts_at_the_proactive_share() {
     world.work(4).await;
     let reply = world.served(request(vec![user("go on")])).await;
     let budget = reply.budget.as_ref().unwrap();
-    let boundary = |stage: &palimpsest_proto::context::v1::StageReport| {
+    let boundary = |stage: &palimpsest_proto::context::v1::LevelReport| {
         stage.effect.as_ref().map(|effect| effect.before_tokens)
     };
-    let before: Vec<u32> = reply.stages.iter().filter_map(boundary).collect();
-    assert_eq!(before.len(), 1, "{:?}", reply.stages);
+    let before: Vec<u32> = reply.level_reports.iter().filter_map(boundary).collect();
+    assert_eq!(before.len(), 1, "{:?}", reply.level_reports);
     assert!((15_000..17_000).contains(&before[0]), "{before:?}");
     assert!(budget.used_tokens < 15_000, "{budget:?}");
 }

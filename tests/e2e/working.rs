@@ -2,8 +2,8 @@
 //! without a model, and what is pinned stays byte for byte.
 
 use palimpsest_proto::context::v1::{
-    AttachmentKind, BlockRef, CompactRequest, CompactResponse, CompactionStrategy, EventKind,
-    FileState, Level, ListEventsRequest, ListMessagesRequest, Listing, MessageInput, Note,
+    AttachmentKind, BlockRef, Capability, CompactRequest, CompactResponse, CompactionStrategy,
+    EventKind, FileState, Level, ListEventsRequest, ListMessagesRequest, MessageInput, Note,
     NoteKind, Pin, Plan, SnipRequest, Task, TaskStatus, UpdateWorkingStateRequest,
     UpdateWorkingStateResponse, WorkingState, WorkingStateRemoval, pin, session_event,
 };
@@ -271,7 +271,7 @@ async fn p20_typed_working_state_comes_back_without_a_model_and_open_calls_are_n
             metadata: [("prio".to_owned(), "high".to_owned())].into(),
             ..Task::default()
         }],
-        tools: vec![Listing {
+        tools: vec![Capability {
             name: "Deploy".into(),
             description: "Puts it out.".into(),
             discovered: true,

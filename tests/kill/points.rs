@@ -54,7 +54,7 @@ const POINTS: &[&str] = &[
 
 /// Small sessions are summarised and compacted too, results are stored, and nothing waits for long.
 const SETTINGS: &[&str] = &[
-    "worker.settle_ms=50",
+    "worker.edit_debounce_ms=50",
     "worker.poll_ms=50",
     "worker.lease_ms=600",
     "worker.max_backoff_ms=500",

@@ -50,7 +50,7 @@ impl Taken {
                 "SELECT xact_commit FROM pg_stat_database WHERE datname = 'postgres'",
             ),
             summaries: (0..house.processes())
-                .map(|number| house.metric(number, "palimpsest_summaries_updates_total"))
+                .map(|number| house.metric(number, "palimpsest_session_memory_updates_total"))
                 .sum(),
         }
     }

@@ -280,7 +280,7 @@ fn tables_of_another_release_are_told() {
     let cluster = database();
     let url = at(&[&cluster]);
     let own = "store.postgres.schema=versions";
-    let told = said(&url, &[own, "store.postgres.migrate=false"]);
+    let told = said(&url, &[own, "store.postgres.auto_migrate=false"]);
     tells(
         &told,
         &["its tables have version 0", "palimpsest schema apply"],
@@ -317,7 +317,7 @@ async fn while_the_database_is_away_calls_are_unavailable_and_nothing_is_lost() 
     let mut cluster = Cluster::start();
     let folder = tempfile::tempdir().unwrap();
     let settings = [
-        "store.postgres.retry_ms=300",
+        "store.postgres.retry_timeout_ms=300",
         "store.postgres.connections=2",
         QUICK,
     ];
@@ -363,7 +363,10 @@ async fn while_the_database_is_away_calls_are_unavailable_and_nothing_is_lost() 
 async fn a_full_pool_refuses_and_keeps_nobody_waiting() {
     let cluster = Cluster::start();
     let folder = tempfile::tempdir().unwrap();
-    let settings = ["store.postgres.connections=2", "store.postgres.wait_ms=100"];
+    let settings = [
+        "store.postgres.connections=2",
+        "store.postgres.pool_timeout_ms=100",
+    ];
     let server = server(folder.path(), &at(&[&cluster]), &settings);
     let client = server.context().await;
     let say = |session: u64| append(&name(&format!("pool-{session}")), vec![user("here")]);

@@ -392,7 +392,7 @@ async fn one_worker_does_what_is_done_for_all_and_another_when_it_is_gone() {
     let passes = |of: &[usize]| -> f64 {
         let of = of
             .iter()
-            .map(|number| house.metric(*number, "palimpsest_upkeep_passes_total"));
+            .map(|number| house.metric(*number, "palimpsest_maintenance_passes_total"));
         of.sum()
     };
     let began = tokio::time::Instant::now();
@@ -450,7 +450,7 @@ async fn a_worker_goes_on_with_the_sessions_that_it_had() {
     }
     // One that comes too late, on a machine that is busy, is helped by the other.
     assert!(stayed >= 30, "{stayed} of 36");
-    let updates = |worker| house.metric(worker, "palimpsest_summaries_updates_total");
+    let updates = |worker| house.metric(worker, "palimpsest_session_memory_updates_total");
     house.kill(if updates(1) > updates(2) { 1 } else { 2 });
     let has = round(4).await;
     let alone = &has[0];

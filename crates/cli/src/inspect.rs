@@ -154,7 +154,7 @@ fn parts(breakdown: &TokenBreakdown) -> Vec<Part> {
     vec![
         part("system", breakdown.system_tokens, AnsiColor::Magenta, '█'),
         part("tools", breakdown.tools_tokens, AnsiColor::Blue, '▓'),
-        part("memory", breakdown.memory_tokens, AnsiColor::Cyan, '▒'),
+        part("memory", breakdown.summary_tokens, AnsiColor::Cyan, '▒'),
         part("messages", breakdown.messages_tokens, AnsiColor::Green, '█'),
         part("results", breakdown.results_tokens, AnsiColor::Yellow, '▓'),
         part(
@@ -199,7 +199,7 @@ fn show_window(view: &PrepareContextResponse) -> anyhow::Result<()> {
         number(budget.used_tokens.into()),
         number(budget.window_tokens.into()),
         number(budget.compact_at_tokens.into()),
-        budget.left_percent,
+        budget.remaining_percent,
     ))
 }
 

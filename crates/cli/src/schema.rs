@@ -14,7 +14,7 @@ use super::settings::Settings;
 #[derive(Debug, Args)]
 #[command(
     after_help = "store.postgres.url says where the database is. A server does this at its start, unless
-store.postgres.migrate is false; apart from it, servers need no right to make or change tables. While
+store.postgres.auto_migrate is false; apart from it, servers need no right to make or change tables. While
 servers of the release before are still at work, they go on on the tables of this one.
 
 Examples:

@@ -29,7 +29,7 @@ const READ_BYTES: usize = 4 << 20;
 store.postgres.url names, may be in use. Nothing is changed: the embedded store is read from a copy in --scratch, and a
 damaged one is left where it is.
 Files that no event names are counted and are no fault. Those that the log has announced are swept by a running server
-after sweep.grace_ms. The others may be another store's, or were restored and never named: no server removes them. --json
+after sweep.min_age_ms. The others may be another store's, or were restored and never named: no server removes them. --json
 lists the first hundred. Delete them yourself once you know that no other store has them.
 The exit code is 1 when a log cannot be read or a result that an event names is missing.
 

@@ -15,7 +15,7 @@ Health and metrics are at the same addresses as a server's.
 
 Examples:
   palimpsest worker --config palimpsest.toml
-  palimpsest worker --config palimpsest.toml --set worker.parallel=32"
+  palimpsest worker --config palimpsest.toml --set worker.concurrency=32"
 )]
 pub(super) struct Work {
     #[command(flatten)]

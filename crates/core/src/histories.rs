@@ -256,7 +256,7 @@ fn block(part: &Part) -> Block {
 /// Limits so low that every level acts in a short history.
 fn policy() -> Policy {
     let overlay = Overlay::from_toml(
-        "tool_results = { max_result_chars = 700, max_message_chars = 1000, preview_bytes = 100 }\n\
+        "tool_results = { max_result_chars = 700, max_message_chars = 1000, preview_chars = 100 }\n\
          snip = { wrap_interjections = true, nudge = true, nudge_after_messages = 3 }\n\
          microcompact.time = { keep_results = 1 }\n\
          microcompact.cached = { over_results = 1, keep_results = 1 }\n\
@@ -375,7 +375,7 @@ impl World {
         let mut message = match draft {
             Draft::User { meta, parts } => {
                 let mut message = Message::new(id, Role::User, self.blocks(parts));
-                message.meta = *meta;
+                message.machine_generated = *meta;
                 message
             }
             Draft::Assistant { response, parts } => {

@@ -24,7 +24,7 @@ use palimpsest_core::message::{
 use palimpsest_core::policy::Policy;
 use palimpsest_core::session::Strategy;
 use palimpsest_core::working::{
-    FileState, Listing, Note, NoteKind, PermissionLevel, PermissionRule, Permissions, Pin,
+    Capability, FileState, Note, NoteKind, PermissionLevel, PermissionRule, Permissions, Pin,
     PinTarget, Plan, PlanMode, Removal, Skill, StateChange, Task, TaskStatus, WorkingState,
 };
 use uuid::Uuid;
@@ -182,8 +182,8 @@ fn file(path: &str, content: Option<&str>, at: i64) -> FileState {
     }
 }
 
-fn listing(name: &str, description: &str, discovered: bool) -> Listing {
-    Listing {
+fn capability(name: &str, description: &str, discovered: bool) -> Capability {
+    Capability {
         name: name.into(),
         description: description.into(),
         discovered,
@@ -253,11 +253,11 @@ fn p20_all_working_state_comes_back_in_its_order_and_in_its_words() {
             },
         ],
         tools: vec![
-            listing("Read", "Reads a file.", false),
-            listing("Deploy", "", true),
+            capability("Read", "Reads a file.", false),
+            capability("Deploy", "", true),
         ],
-        agents: vec![listing("scout", "Looks around.", false)],
-        mcp_servers: vec![listing("issues", "Search before you file.", false)],
+        agents: vec![capability("scout", "Looks around.", false)],
+        mcp_servers: vec![capability("issues", "Search before you file.", false)],
         permissions: Some(Permissions {
             mode: "acceptEdits".into(),
             rules: vec![
@@ -671,7 +671,7 @@ fn attachments_never_make_a_compaction_useless() {
 fn a_tool_that_is_gone_is_named_once() {
     let mut play = Play::new();
     play.set(WorkingState {
-        tools: vec![listing("Read", "", false), listing("Old", "", false)],
+        tools: vec![capability("Read", "", false), capability("Old", "", false)],
         ..WorkingState::default()
     });
     play.change(StateChange {

@@ -37,9 +37,9 @@ pub enum Item {
         /// The level.
         level: &'static str,
         /// The trigger.
-        asked: &'static str,
+        trigger: &'static str,
         /// The method that the level used.
-        how: &'static str,
+        mode: &'static str,
         /// Tokens that left the view.
         freed_tokens: u64,
     },
@@ -90,17 +90,19 @@ pub fn change_kinds() -> impl Iterator<Item = &'static str> {
 
 /// The effect of a level that an event records.
 fn level(event: &Event) -> Option<Item> {
-    let (level, asked, how, freed_tokens) = match event {
+    let (level, trigger, mode, freed_tokens) = match event {
         Event::ResultsPersisted(event) => (
             "tool_results",
             "auto",
             "stored",
             event.results.iter().map(freed).sum(),
         ),
-        Event::ContentSnipped(event) => ("snip", asked(event.asked), "removed", event.freed_tokens),
+        Event::ContentSnipped(event) => {
+            ("snip", trigger(event.asked), "removed", event.freed_tokens)
+        }
         Event::ResultsCleared(event) => (
             "microcompact",
-            asked(event.asked),
+            trigger(event.asked),
             match event.mode {
                 ClearMode::Time => "time",
                 ClearMode::Size => "size",
@@ -110,12 +112,15 @@ fn level(event: &Event) -> Option<Item> {
         ),
         // What leaves the provider's cache stays in the view, so that no tokens are counted.
         Event::CacheEditsIssued(_) => ("microcompact", "auto", "cache_edits", 0),
-        Event::SpansCollapsed(event) => {
-            ("collapse", asked(event.asked), "folded", event.freed_tokens)
-        }
+        Event::SpansCollapsed(event) => (
+            "collapse",
+            trigger(event.asked),
+            "folded",
+            event.freed_tokens,
+        ),
         Event::Compacted(event) => (
             "autocompact",
-            asked(event.asked),
+            trigger(event.asked),
             source(event.strategy),
             event.before_tokens.saturating_sub(event.after_tokens),
         ),
@@ -123,8 +128,8 @@ fn level(event: &Event) -> Option<Item> {
     };
     Some(Item::Level {
         level,
-        asked,
-        how,
+        trigger,
+        mode,
         freed_tokens,
     })
 }
@@ -152,12 +157,12 @@ fn compaction(event: &Event) -> Option<Item> {
     }
 }
 
-const fn asked(asked: Asked) -> &'static str {
+const fn trigger(asked: Asked) -> &'static str {
     match asked {
         Asked::Auto => "auto",
         Asked::Manual => "manual",
         Asked::Model => "model",
-        Asked::Provider => "provider",
+        Asked::Provider => "prompt_too_long",
     }
 }
 

@@ -469,7 +469,7 @@ fn facts_are_bounded_and_the_users_words_stay() {
 fn what_is_no_part_of_the_conversation_is_no_fact() {
     let mut all = [user("a summary"), user("meta"), user("hidden")];
     all[0].kind = Kind::Summary;
-    all[1].meta = true;
+    all[1].machine_generated = true;
     all[2].transcript_only = true;
     assert!(Facts::of(&all).is_empty());
     let memory = updated(&Memory::template(), &session());

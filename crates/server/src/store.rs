@@ -83,7 +83,7 @@ pub struct Readable {
 pub async fn open_existing(config: &Config, scratch: &Path) -> Result<Readable, BoxError> {
     if config.store.postgres.url.is_some() {
         let options = PostgresOptions {
-            migrate: false,
+            auto_migrate: false,
             ..database(config)?
         };
         return Ok(Readable {
@@ -182,13 +182,13 @@ pub fn database(config: &Config) -> Result<PostgresOptions, BoxError> {
         ca_file: postgres.ca_file.clone(),
         client_cert: cert.zip(postgres.client_key_file.clone()),
         connections: postgres.connections,
-        wait: Duration::from_millis(postgres.wait_ms),
+        wait: Duration::from_millis(postgres.pool_timeout_ms),
         connect: Duration::from_millis(postgres.connect_timeout_ms),
         statement: Duration::from_millis(postgres.statement_timeout_ms),
-        retry: Duration::from_millis(postgres.retry_ms),
+        retry: Duration::from_millis(postgres.retry_timeout_ms),
         name: process_name(),
-        hints: postgres.hints,
-        migrate: postgres.migrate,
+        notify: postgres.notify,
+        auto_migrate: postgres.auto_migrate,
         ..PostgresOptions::new(url.as_str())
     })
 }

@@ -154,9 +154,9 @@ fn cost(rounds: usize) -> (u64, u64) {
     let mut counts = Vec::new();
     let mut bytes = Vec::new();
     for _ in 0..TURNS {
-        let mut stages = 0;
-        let counted = allocation_counter::measure(|| stages = client.round().stages.len());
-        assert!(stages > 0, "no level has looked");
+        let mut reports = 0;
+        let counted = allocation_counter::measure(|| reports = client.round().level_reports.len());
+        assert!(reports > 0, "no level has looked");
         counts.push(counted.count_total);
         bytes.push(counted.bytes_total);
     }

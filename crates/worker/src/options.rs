@@ -8,7 +8,7 @@ pub struct Options {
     /// The name under which it holds leases. No two workers that live at one time may share one.
     pub owner: String,
     /// Sessions at one time.
-    pub parallel: usize,
+    pub concurrency: usize,
     /// How often it looks at the queue when nobody wakes it.
     pub poll: Duration,
     /// How long a lease holds that is not renewed; it is renewed three times in that time.
@@ -30,7 +30,7 @@ impl Options {
     pub fn new(owner: impl Into<String>) -> Self {
         Self {
             owner: owner.into(),
-            parallel: 8,
+            concurrency: 8,
             poll: Duration::from_secs(1),
             lease: Duration::from_secs(30),
             backoff: Duration::from_secs(2),

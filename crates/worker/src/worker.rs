@@ -241,7 +241,7 @@ impl Round {
         let (options, now) = (&self.shared.options, self.shared.clock.now());
         let asks = Asks {
             owner: &options.owner,
-            each: LIST_OF_EACH.max(options.parallel),
+            each: LIST_OF_EACH.max(options.concurrency),
             others_before: lease::earlier(now, PATIENCE.min(options.poll * LOOKS)),
         };
         match self.shared.log.due_for(asks, now, LIST).await {
@@ -259,7 +259,7 @@ impl Round {
     }
 
     async fn start(&mut self) {
-        while self.running.len() < self.shared.options.parallel {
+        while self.running.len() < self.shared.options.concurrency {
             let Some(key) = self.queue.next() else {
                 break;
             };

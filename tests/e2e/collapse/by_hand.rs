@@ -1,6 +1,6 @@
 //! `Compact` with the level COLLAPSE.
 
-use palimpsest_proto::context::v1::{EventKind, SkipReason, StageAction, Trigger};
+use palimpsest_proto::context::v1::{EventKind, LevelAction, SkipReason, Trigger};
 use palimpsest_tests::refused;
 use palimpsest_tests::say::user;
 use tonic::Code;
@@ -20,25 +20,28 @@ async fn a_target_folds_as_much_as_it_takes_and_the_safest_first() {
     let mut dry = agent.fold_one();
     dry.dry_run = true;
     let would = agent.client.compact(dry).await.unwrap().into_inner();
-    assert_eq!(report(&would.stages).action(), StageAction::WouldApply);
+    assert_eq!(
+        report(&would.level_reports).action(),
+        LevelAction::WouldApply
+    );
     assert_eq!(agent.prepare(vec![]).await.revision, before.revision);
 
     let reply = agent.client.compact(agent.fold_one()).await.unwrap();
     let reply = reply.into_inner();
-    let done = spans(&reply.stages);
-    assert_eq!(done, detail(report(&would.stages)));
+    let done = spans(&reply.level_reports);
+    assert_eq!(done, detail(report(&would.level_reports)));
     let [only] = done.as_slice() else {
         panic!("{done:?}")
     };
     assert_eq!(only.collapse_id, staged[0].collapse_id);
-    let effect = report(&reply.stages).effect.clone().unwrap();
+    let effect = report(&reply.level_reports).effect.clone().unwrap();
     assert_eq!(effect.trigger(), Trigger::Manual);
     assert_eq!(effect.after_tokens, reply.tokens.unwrap().total_tokens);
     assert_eq!(
         reply.cache_ledger.unwrap().cause(),
         EventKind::SpansCollapsed
     );
-    assert_eq!(reply.fidelity.unwrap().total_items, 1);
+    assert_eq!(reply.recovery.unwrap().total_items, 1);
     assert_eq!(agent.collapsed().await, ids(1, 1..9));
 
     // A target of nothing folds all that can be.
@@ -62,7 +65,7 @@ async fn without_a_target_it_folds_down_to_what_the_policy_says() {
     let work: Vec<_> = turn(3, 3, false).split_off(1);
     let reply = agent.prepare(work).await;
     assert_eq!(
-        report(&reply.stages).skip_reason(),
+        report(&reply.level_reports).skip_reason(),
         SkipReason::UnderThreshold
     );
     let before = reply.tokens.unwrap().total_tokens;
@@ -85,7 +88,10 @@ async fn it_folds_by_hand_where_the_policy_has_it_off_and_nothing_is_staged() {
     let mut auto = agent.fold_one();
     auto.trigger = Trigger::Auto.into();
     let reply = agent.client.compact(auto).await.unwrap().into_inner();
-    assert_eq!(report(&reply.stages).skip_reason(), SkipReason::Disabled);
+    assert_eq!(
+        report(&reply.level_reports).skip_reason(),
+        SkipReason::Disabled
+    );
     let mut by_hand = agent.fold();
     by_hand.target_tokens = Some(0);
     assert_eq!(agent.folded(by_hand).await.len(), 1);
@@ -104,13 +110,13 @@ async fn a_retry_folds_once_and_another_body_is_a_conflict() {
     let again = agent.client.compact(request.clone()).await.unwrap();
     let again = again.into_inner();
     assert_eq!(
-        (&again.stages, again.revision),
-        (&first.stages, first.revision)
+        (&again.level_reports, again.revision),
+        (&first.level_reports, first.revision)
     );
     // And after more has come.
     agent.prepare(vec![user("and more")]).await;
     let later = agent.client.compact(request.clone()).await.unwrap();
-    assert_eq!(later.into_inner().stages, first.stages);
+    assert_eq!(later.into_inner().level_reports, first.level_reports);
     assert_eq!(agent.events(EventKind::SpansCollapsed).await.len(), 1);
     request.target_tokens = Some(0);
     let other = agent.client.compact(request.clone()).await.unwrap_err();

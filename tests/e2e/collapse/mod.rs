@@ -8,13 +8,13 @@ mod undo;
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use palimpsest_proto::context::v1::level_report::Detail;
 use palimpsest_proto::context::v1::session_event::Event;
-use palimpsest_proto::context::v1::stage_report::Detail;
 use palimpsest_proto::context::v1::{
-    CollapsePolicy, CompactRequest, CreateSessionRequest, EventKind, Level, ListEventsRequest,
-    ListMessagesRequest, MessageFilter, MessageInput, Policy, PrepareContextRequest,
-    PrepareContextResponse, Session, SessionEvent, Span, StageAction, StageReport,
-    TranscriptMessage, Visibility, WatchSessionRequest,
+    CollapsePolicy, CompactRequest, CreateSessionRequest, EventKind, Level, LevelAction,
+    LevelReport, ListEventsRequest, ListMessagesRequest, MessageFilter, MessageInput, Policy,
+    PrepareContextRequest, PrepareContextResponse, Session, SessionEvent, Span, TranscriptMessage,
+    Visibility, WatchSessionRequest,
 };
 use palimpsest_tests::say::{anthropic, assistant, prepare, result, user, uuid, with_id};
 use palimpsest_tests::server::{Context, Sessions};
@@ -209,7 +209,7 @@ impl Agent {
     async fn folded(&mut self, request: CompactRequest) -> Vec<Span> {
         let reply = self.client.compact(request).await.unwrap().into_inner();
         self.prepare(vec![]).await;
-        spans(&reply.stages)
+        spans(&reply.level_reports)
     }
 
     async fn list(&mut self, filter: MessageFilter) -> Vec<TranscriptMessage> {
@@ -261,25 +261,25 @@ impl Agent {
 }
 
 #[track_caller]
-fn report(stages: &[StageReport]) -> &StageReport {
-    let mut of_level = stages
+fn report(reports: &[LevelReport]) -> &LevelReport {
+    let mut of_level = reports
         .iter()
         .filter(|report| report.level() == Level::Collapse);
     let only = of_level.next().unwrap();
-    assert!(of_level.next().is_none(), "{stages:?}");
+    assert!(of_level.next().is_none(), "{reports:?}");
     only
 }
 
 /// The spans that folded.
 #[track_caller]
-fn spans(stages: &[StageReport]) -> Vec<Span> {
-    let report = report(stages);
-    assert_eq!(report.action(), StageAction::Applied, "{report:?}");
+fn spans(reports: &[LevelReport]) -> Vec<Span> {
+    let report = report(reports);
+    assert_eq!(report.action(), LevelAction::Applied, "{report:?}");
     detail(report)
 }
 
 #[track_caller]
-fn detail(report: &StageReport) -> Vec<Span> {
+fn detail(report: &LevelReport) -> Vec<Span> {
     match &report.detail {
         Some(Detail::SpansCollapsed(collapsed)) => collapsed.spans.clone(),
         other => panic!("{other:?}"),

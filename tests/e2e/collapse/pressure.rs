@@ -2,8 +2,8 @@
 
 use palimpsest_proto::context::v1::session_event::Event;
 use palimpsest_proto::context::v1::{
-    CollapsePolicy, CompactionMode, EventKind, FidelityKind, HandleKind, Level, PromptTooLong,
-    SkipReason, StageAction, Trigger,
+    CollapsePolicy, CompactionMode, EventKind, Level, LevelAction, PromptTooLong,
+    RecoveryHandleKind, RemovedItemKind, SkipReason, Trigger,
 };
 use palimpsest_tests::say::{prepare, user};
 use palimpsest_tests::{Server, name};
@@ -38,7 +38,7 @@ async fn p21_spans_are_staged_behind_a_reply_and_fold_at_ninety_percent() {
     assert_eq!(event.epoch, 0);
     let before = agent.prepare(vec![]).await;
     assert_eq!(
-        report(&before.stages).skip_reason(),
+        report(&before.level_reports).skip_reason(),
         SkipReason::UnderThreshold
     );
     assert!(agent.placeholders().is_empty());
@@ -47,8 +47,8 @@ async fn p21_spans_are_staged_behind_a_reply_and_fold_at_ninety_percent() {
     // The third turn fills the window.
     let work: Vec<_> = turn(3, 5, false).split_off(1);
     let reply = agent.prepare(work).await;
-    let done = spans(&reply.stages);
-    let effect = report(&reply.stages).effect.clone().unwrap();
+    let done = spans(&reply.level_reports);
+    let effect = report(&reply.level_reports).effect.clone().unwrap();
     assert_eq!(effect.trigger(), Trigger::Auto);
     assert!(
         effect.before_tokens >= EFFECTIVE_TOKENS * 9 / 10,
@@ -101,20 +101,20 @@ async fn p21_spans_are_staged_behind_a_reply_and_fold_at_ninety_percent() {
     assert_eq!(ledger.cause(), EventKind::SpansCollapsed);
     assert_eq!(ledger.cause_revision, reply.revision);
     assert_eq!(ledger.saved_tokens, effect.freed_tokens);
-    let fidelity = reply.fidelity.unwrap();
-    assert_eq!(fidelity.total_items as usize, done.len());
-    let item = &fidelity.items[0];
+    let recovery = reply.recovery.unwrap();
+    assert_eq!(recovery.total_items as usize, done.len());
+    let item = &recovery.items[0];
     assert_eq!(
         (item.kind(), item.level(), item.cause()),
         (
-            FidelityKind::Span,
+            RemovedItemKind::Span,
             Level::Collapse,
             EventKind::SpansCollapsed
         )
     );
     assert_eq!(
         (item.handle_kind(), &item.handle),
-        (HandleKind::Placeholder, &keys[0])
+        (RecoveryHandleKind::Placeholder, &keys[0])
     );
     assert_eq!(item.restore_to_revision, reply.revision - 1);
     assert_eq!(item.messages, 8);
@@ -150,7 +150,7 @@ async fn at_ninety_five_percent_all_that_is_staged_folds() {
     let staged = agent.staged().await;
     let work: Vec<_> = turn(3, 11, false).split_off(1);
     let reply = agent.prepare(work).await;
-    let effect = report(&reply.stages).effect.clone().unwrap();
+    let effect = report(&reply.level_reports).effect.clone().unwrap();
     assert!(
         effect.before_tokens >= EFFECTIVE_TOKENS * 95 / 100,
         "{effect:?}"
@@ -158,11 +158,11 @@ async fn at_ninety_five_percent_all_that_is_staged_folds() {
     let keys = |spans: &[palimpsest_proto::context::v1::Span]| -> Vec<String> {
         spans.iter().map(|span| span.collapse_id.clone()).collect()
     };
-    assert_eq!(keys(&spans(&reply.stages)), keys(&staged));
+    assert_eq!(keys(&spans(&reply.level_reports)), keys(&staged));
     assert_eq!(agent.placeholders().len(), 2);
     // Nothing is left to fold: the turn that goes on is never touched.
     let next = agent.prepare(vec![]).await;
-    assert_eq!(report(&next.stages).action(), StageAction::Skipped);
+    assert_eq!(report(&next.level_reports).action(), LevelAction::Skipped);
 }
 
 #[tokio::test]
@@ -175,13 +175,13 @@ async fn a_dry_run_says_what_would_fold_and_changes_nothing() {
     let mut request = agent.request(work.clone());
     request.dry_run = true;
     let would = agent.send(request).await;
-    let would_fold = report(&would.stages);
-    assert_eq!(would_fold.action(), StageAction::WouldApply);
+    let would_fold = report(&would.level_reports);
+    assert_eq!(would_fold.action(), LevelAction::WouldApply);
     assert_eq!(agent.prepare(vec![]).await.revision, before);
     assert_eq!(agent.whole().await, whole);
     // Then it does just that.
     let done = agent.prepare(work).await;
-    assert_eq!(spans(&done.stages), detail(would_fold));
+    assert_eq!(spans(&done.level_reports), detail(would_fold));
     assert_eq!(
         done.cache_ledger.unwrap().saved_tokens,
         would.cache_ledger.unwrap().saved_tokens
@@ -198,8 +198,8 @@ async fn a_refused_prompt_folds_all_that_is_staged_and_once() {
     request.request_id = "refused-once".into();
     request.prompt_too_long = Some(PromptTooLong::default());
     let reply = agent.send(request.clone()).await;
-    assert_eq!(spans(&reply.stages).len(), staged.len());
-    let effect = report(&reply.stages).effect.clone().unwrap();
+    assert_eq!(spans(&reply.level_reports).len(), staged.len());
+    let effect = report(&reply.level_reports).effect.clone().unwrap();
     assert_eq!(effect.trigger(), Trigger::PromptTooLong);
     assert!(effect.before_tokens < EFFECTIVE_TOKENS * 9 / 10);
     // The same request again does not act again.
@@ -215,10 +215,10 @@ async fn a_policy_that_has_it_off_is_told_as_the_reason() {
     let mut client = shared.0.context().await;
     let request = prepare(&name("fold-off"), vec![user("hello")]);
     let reply = client.prepare_context(request).await.unwrap().into_inner();
-    let told = report(&reply.stages);
+    let told = report(&reply.level_reports);
     assert_eq!(
         (told.action(), told.skip_reason()),
-        (StageAction::Skipped, SkipReason::Disabled)
+        (LevelAction::Skipped, SkipReason::Disabled)
     );
     let mut off = policy();
     off.collapse.get_or_insert_default().enabled = Some(false);
@@ -230,7 +230,10 @@ async fn a_policy_that_has_it_off_is_told_as_the_reason() {
     request.set_compaction_mode(CompactionMode::Never);
     let reply = agent.send(request).await;
     assert!(reply.tokens.unwrap().total_tokens > EFFECTIVE_TOKENS * 9 / 10);
-    assert_eq!(report(&reply.stages).skip_reason(), SkipReason::Disabled);
+    assert_eq!(
+        report(&reply.level_reports).skip_reason(),
+        SkipReason::Disabled
+    );
     assert!(agent.events(EventKind::SpansStaged).await.is_empty());
 }
 
@@ -252,7 +255,7 @@ async fn too_much_risk_and_too_little_gain_fold_nothing() {
         let work: Vec<_> = turn(3, 5, false).split_off(1);
         let reply = agent.prepare(work).await;
         assert_eq!(
-            report(&reply.stages).skip_reason(),
+            report(&reply.level_reports).skip_reason(),
             SkipReason::NothingEligible
         );
     }
@@ -269,7 +272,7 @@ async fn what_was_staged_before_a_kill_folds_after_it() {
     let mut agent = agent.at(&server).await;
     let work: Vec<_> = turn(3, 5, false).split_off(1);
     let reply = agent.prepare(work).await;
-    let done = spans(&reply.stages);
+    let done = spans(&reply.level_reports);
     assert_eq!(done[0].collapse_id, staged[0].collapse_id);
     let folded = agent.whole().await;
     assert_eq!(folded, agent.array.messages);

@@ -76,7 +76,7 @@ async fn p13_undo_unfolds_byte_for_byte_and_can_be_undone() {
         undo.cache_ledger.unwrap().cause(),
         EventKind::ContextRestored
     );
-    let back = undo.fidelity.unwrap();
+    let back = undo.recovery.unwrap();
     assert_eq!((back.total_returned_items, back.total_items), (1, 0));
     agent.prepare(vec![]).await;
     let unfolded = agent.whole().await;

@@ -10,9 +10,9 @@ use palimpsest_fake_provider::FakeProvider;
 use palimpsest_proto::context::v1::session_event::Event;
 use palimpsest_proto::context::v1::{
     CompactRequest, Compaction, CompactionMode, CompactionStrategy, EventKind, HookCalled,
-    HookKind, HookResult, Level, ListEventsRequest, MessageInput, PreCompactResponse,
-    PrepareContextResponse, RewindSessionRequest, SessionStartSource, SkipReason, StageAction,
-    Target, Trigger, WatchSessionRequest, rewind_session_request::TargetMessage,
+    HookKind, HookResult, Level, LevelAction, ListEventsRequest, MessageInput, PreCompactResponse,
+    PrepareContextResponse, RewindSessionRequest, SessionStartSource, SkipReason, Target, Trigger,
+    WatchSessionRequest, rewind_session_request::TargetMessage,
 };
 use palimpsest_tests::array::values;
 use palimpsest_tests::say::{assistant, assistant_call, prepare, result, user};
@@ -183,10 +183,10 @@ async fn turn(
 }
 
 /// What level 5 did in a call.
-fn stage(reply: &PrepareContextResponse) -> &palimpsest_proto::context::v1::StageReport {
-    let mut stages = reply.stages.iter();
-    stages
-        .find(|stage| stage.level() == Level::Autocompact)
+fn stage(reply: &PrepareContextResponse) -> &palimpsest_proto::context::v1::LevelReport {
+    let mut reports = reply.level_reports.iter();
+    reports
+        .find(|stage| stage.level() == Level::Compaction)
         .unwrap()
 }
 
@@ -341,8 +341,8 @@ async fn an_automatic_compaction_tells_of_a_veto_and_asks_again_when_the_user_ha
     larger.push(assistant("Yes."));
     let reply = turn(&mut world.client, "s", larger).await;
     let vetoed = stage(&reply);
-    assert_eq!(vetoed.action(), StageAction::Failed, "{vetoed:?}");
-    let Some(palimpsest_proto::context::v1::stage_report::Detail::Compaction(compaction)) =
+    assert_eq!(vetoed.action(), LevelAction::Failed, "{vetoed:?}");
+    let Some(palimpsest_proto::context::v1::level_report::Detail::Compaction(compaction)) =
         &vetoed.detail
     else {
         panic!("{vetoed:?}");
@@ -366,7 +366,7 @@ async fn an_automatic_compaction_tells_of_a_veto_and_asks_again_when_the_user_ha
 
     world.hook.answers(Answers::default());
     let reply = turn(&mut world.client, "s", vec![user("Now then.")]).await;
-    assert_eq!(stage(&reply).action(), StageAction::Applied);
+    assert_eq!(stage(&reply).action(), LevelAction::Applied);
     assert_eq!(world.hook.asked().pre[1].trigger(), Trigger::Auto);
 }
 

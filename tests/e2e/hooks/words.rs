@@ -3,9 +3,9 @@
 use palimpsest_proto::context::v1::commit_summary_request::Outcome;
 use palimpsest_proto::context::v1::{
     CommitSummaryRequest, CompactRequest, CompactionFailureReason, CompactionStrategy,
-    GetSessionMemoryRequest, HookKind, HookResult, ListMessagesRequest, MemoryState, MessageKind,
-    PostCompactResponse, PreCompactResponse, Role, SessionStartResponse, StageAction,
-    stage_report::Detail,
+    GetSessionMemoryRequest, HookKind, HookResult, LevelAction, ListMessagesRequest, MemoryState,
+    MessageKind, PostCompactResponse, PreCompactResponse, Role, SessionStartResponse,
+    level_report::Detail,
 };
 use palimpsest_tests::say::{assistant, assistant_call, result, typed, user};
 use palimpsest_tests::{name, refused};
@@ -251,7 +251,7 @@ async fn what_a_hook_rejects_leaves_the_view_byte_for_byte_and_counts_as_failed(
     larger.push(assistant("Yes."));
     let reply = turn(&mut world.client, "s", larger).await;
     let rejected = stage(&reply);
-    assert_eq!(rejected.action(), StageAction::Failed);
+    assert_eq!(rejected.action(), LevelAction::Failed);
     let Some(Detail::Compaction(compaction)) = &rejected.detail else {
         panic!("{rejected:?}");
     };

@@ -42,7 +42,7 @@ fn sweeping() -> Vec<&'static str> {
         "--set",
         "sweep.every_ms=100",
         "--set",
-        "retention.load_percent=100",
+        "retention.duty_cycle_percent=100",
     ];
     SETTINGS.iter().copied().chain(sweep).collect()
 }

@@ -20,7 +20,7 @@ fn with<'a>(settings: &[&'a str]) -> Vec<&'a str> {
         "--set",
         "retention.every_ms=200",
         "--set",
-        "retention.load_percent=100",
+        "retention.duty_cycle_percent=100",
     ];
     SETTINGS.iter().copied().chain(quick).chain(set).collect()
 }

@@ -23,7 +23,7 @@ use serde_json::json;
 /// Settings with which nothing takes longer than a test likes to wait.
 const QUICK: &[&str] = &[
     "--set",
-    "worker.settle_ms=50",
+    "worker.edit_debounce_ms=50",
     "--set",
     "worker.poll_ms=50",
     "--set",

@@ -201,7 +201,7 @@ async fn subagents_get_none_and_neither_do_sessions_that_want_none() {
 #[tokio::test]
 async fn a_project_that_floods_does_not_hold_up_another() {
     let folder = tempfile::tempdir().unwrap();
-    let server = own(folder.path(), &["--set", "worker.parallel=1"]);
+    let server = own(folder.path(), &["--set", "worker.concurrency=1"]);
     let mut client = server.context().await;
     for number in 0..60 {
         let session = format!("projects/flood/sessions/s{number}");

@@ -6,7 +6,7 @@ use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::tool_result_content::Content;
 use palimpsest_proto::context::v1::tool_result_rule::Rule;
 use palimpsest_proto::context::v1::{
-    CallCandidates, CallRef, PersistDecision, PersistToolResultRequest, ToolResultContent,
+    CallCandidates, CallRef, PersistToolResultRequest, PersistVerdict, ToolResultContent,
     ToolResultRule,
 };
 use palimpsest_tests::say::{assistant_calls, result, user};
@@ -151,7 +151,7 @@ async fn a_conflict_says_both_digests_and_a_request_is_answered_once() {
     )
     .await;
     let told = persist(&mut client, ask(session, "c", "said")).await;
-    assert_eq!(told.decision(), PersistDecision::InlineUnderLimit);
+    assert_eq!(told.decision(), PersistVerdict::InlineUnderLimit);
     assert_eq!(told.call.unwrap().call_key, "c0");
     let status = client
         .persist_tool_result(ask(session, "c", "else"))
@@ -182,7 +182,7 @@ async fn an_id_never_becomes_a_path() {
     ];
     for id in ids {
         let told = persist(&mut client, ask("paths", id, &original)).await;
-        assert_eq!(told.decision(), PersistDecision::Persisted, "{id:?}");
+        assert_eq!(told.decision(), PersistVerdict::Persisted, "{id:?}");
         let (text, _) = read(&mut client, "paths", Whose::Reference(reference(&told)))
             .await
             .unwrap();
@@ -227,7 +227,7 @@ async fn a_call_that_is_opened_again_gets_its_own_result() {
     };
     client.rewind_session(rewind).await.unwrap();
     let told = persist(&mut client, ask(session, "a", "short")).await;
-    assert_eq!(told.decision(), PersistDecision::InlineUnderLimit);
+    assert_eq!(told.decision(), PersistVerdict::InlineUnderLimit);
     say(&mut client, session, vec![result("a", "short")]).await;
     let after = view(&mut client, session).await;
     assert_eq!(shown(&after, 2, 0), "short");
@@ -323,7 +323,7 @@ async fn stored_results_that_nobody_appends_are_bounded() {
     assert_eq!(metadata["limit"], "256");
     // What stays inline is still told, and no promise is broken.
     let told = persist(&mut client, ask("many-offers", "one", "x")).await;
-    assert_eq!(told.decision(), PersistDecision::InlineUnderLimit);
+    assert_eq!(told.decision(), PersistVerdict::InlineUnderLimit);
     let whose = Whose::Reference(reference(&first));
     assert_eq!(
         read(&mut client, "many-offers", whose).await.unwrap().0,
@@ -333,5 +333,5 @@ async fn stored_results_that_nobody_appends_are_bounded() {
     let said = vec![user("go"), assistant_calls(&["0"]), result("0", "says 0")];
     say(&mut client, "many-offers", said).await;
     let told = persist(&mut client, tight("more")).await;
-    assert_eq!(told.decision(), PersistDecision::Persisted);
+    assert_eq!(told.decision(), PersistVerdict::Persisted);
 }

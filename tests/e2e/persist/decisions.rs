@@ -4,7 +4,7 @@ use palimpsest_proto::context::v1::read_tool_result_request::Result as Whose;
 use palimpsest_proto::context::v1::tool_result_content::Content;
 use palimpsest_proto::context::v1::tool_result_rule::Rule;
 use palimpsest_proto::context::v1::{
-    Block, BlockList, CreateSessionRequest, PersistDecision, PersistToolResultRequest, Policy,
+    Block, BlockList, CreateSessionRequest, PersistToolResultRequest, PersistVerdict, Policy,
     Session, TextBlock, ToolResultPolicy, WarningCode, block,
 };
 use palimpsest_tests::say::{anthropic, assistant_calls, prepare, result, user};
@@ -56,7 +56,7 @@ async fn blocks_and_json_come_back_in_their_own_form() {
         let mut request = ask(session, "a", "");
         request.content = Some(of(form(&original)));
         let told = persist(&mut client, request.clone()).await;
-        assert_eq!(told.decision(), PersistDecision::Persisted);
+        assert_eq!(told.decision(), PersistVerdict::Persisted);
         let (file, info) = read(&mut client, session, Whose::Reference(reference(&told)))
             .await
             .unwrap();
@@ -113,40 +113,40 @@ async fn every_decision_is_reached_and_none_is_taken_twice() {
             "small",
             text(&*small),
             None,
-            PersistDecision::InlineUnderLimit,
+            PersistVerdict::InlineUnderLimit,
         ),
-        ("big", text(&*big), None, PersistDecision::Persisted),
+        ("big", text(&*big), None, PersistVerdict::Persisted),
         (
             "fixed",
             text(&*big),
             Some(rule(Rule::FixedChars(100_000))),
-            PersistDecision::InlineUnderLimit,
+            PersistVerdict::InlineUnderLimit,
         ),
         (
             "declared",
             text(&*big),
             Some(rule(Rule::DeclaredChars(100_000))),
-            PersistDecision::Persisted,
+            PersistVerdict::Persisted,
         ),
         (
             "tight",
             text("four"),
             Some(rule(Rule::FixedChars(3))),
-            PersistDecision::Persisted,
+            PersistVerdict::Persisted,
         ),
         (
             "never",
             text(&*big),
             Some(rule(Rule::NeverPersist(true))),
-            PersistDecision::InlineNever,
+            PersistVerdict::InlineNever,
         ),
-        ("empty", text(" \n"), None, PersistDecision::InlineEmpty),
-        ("picture", of_picture, None, PersistDecision::InlineImage),
+        ("empty", text(" \n"), None, PersistVerdict::InlineEmpty),
+        ("picture", of_picture, None, PersistVerdict::InlineImage),
         (
             "again",
             text("<persisted-output>\nx\n</persisted-output>"),
             None,
-            PersistDecision::InlineReplacement,
+            PersistVerdict::InlineReplacement,
         ),
     ];
     for (id, content, rule, decision) in &cases {
@@ -159,12 +159,12 @@ async fn every_decision_is_reached_and_none_is_taken_twice() {
         assert_eq!(told.decision(), *decision, "{id}");
         assert_eq!(
             told.persisted.is_some(),
-            *decision == PersistDecision::Persisted,
+            *decision == PersistVerdict::Persisted,
             "{id}"
         );
         match decision {
-            PersistDecision::InlineEmpty => assert_eq!(replacement(&told), empty),
-            PersistDecision::Persisted => assert!(replacement(&told).contains("saved to: ")),
+            PersistVerdict::InlineEmpty => assert_eq!(replacement(&told), empty),
+            PersistVerdict::Persisted => assert!(replacement(&told).contains("saved to: ")),
             _ => assert_eq!(told.replacement, None, "{id}"),
         }
         let again = persist(&mut client, request).await;
@@ -210,7 +210,7 @@ async fn every_decision_is_reached_and_none_is_taken_twice() {
     assert_eq!(says("small"), small);
     assert_eq!(says("empty"), empty);
     let retry = persist(&mut client, ask(session, "empty", "")).await;
-    assert_eq!(retry.decision(), PersistDecision::InlineEmpty);
+    assert_eq!(retry.decision(), PersistVerdict::InlineEmpty);
 
     let off = ToolResultPolicy {
         enabled: Some(false),
@@ -218,20 +218,20 @@ async fn every_decision_is_reached_and_none_is_taken_twice() {
     };
     with_policy(&mut sessions, "off", off).await;
     let told = persist(&mut client, ask("off", "a", &big)).await;
-    assert_eq!(told.decision(), PersistDecision::InlineDisabled);
+    assert_eq!(told.decision(), PersistVerdict::InlineDisabled);
     assert_eq!(told.replacement, None);
 
     // Where its folder should be, there is a file.
     std::fs::create_dir_all(folder.path().join("blobs/p")).unwrap();
     std::fs::write(folder.path().join("blobs/p/broken"), "").unwrap();
     let told = persist(&mut client, ask("broken", "a", &big)).await;
-    assert_eq!(told.decision(), PersistDecision::InlineStoreFailed);
+    assert_eq!(told.decision(), PersistVerdict::InlineStoreFailed);
     assert_eq!(told.replacement, None);
     assert_eq!(told.warnings[0].code(), WarningCode::StoreFailed);
     // A failure is no decision: the retry does better.
     std::fs::remove_file(folder.path().join("blobs/p/broken")).unwrap();
     let told = persist(&mut client, ask("broken", "a", &big)).await;
-    assert_eq!(told.decision(), PersistDecision::Persisted);
+    assert_eq!(told.decision(), PersistVerdict::Persisted);
     assert!(told.warnings.is_empty());
 }
 
@@ -254,7 +254,7 @@ async fn the_limit_of_a_message_holds_for_what_stays_inline_too() {
             ..ask(session, id, &*says)
         };
         let told = persist(&mut client, request).await;
-        assert_eq!(told.decision(), PersistDecision::InlineUnderLimit);
+        assert_eq!(told.decision(), PersistVerdict::InlineUnderLimit);
         say(&mut client, session, vec![result(id, &says)]).await;
     }
     let seen = view(&mut client, session).await;
@@ -271,7 +271,7 @@ async fn a_dry_run_leaves_nothing() {
     let mut request = ask("dry", "a", large(60_000));
     request.dry_run = true;
     let told = persist(&mut client, request.clone()).await;
-    assert_eq!(told.decision(), PersistDecision::Persisted);
+    assert_eq!(told.decision(), PersistVerdict::Persisted);
     assert!(replacement(&told).starts_with("<persisted-output>"));
     assert_eq!((told.revision, files(folder.path(), "dry").len()), (0, 0));
     let gone = read(&mut client, "dry", Whose::Reference(reference(&told))).await;
@@ -280,5 +280,5 @@ async fn a_dry_run_leaves_nothing() {
     request.content = Some(text("else"));
     request.dry_run = false;
     let told = persist(&mut client, request).await;
-    assert_eq!(told.decision(), PersistDecision::InlineUnderLimit);
+    assert_eq!(told.decision(), PersistVerdict::InlineUnderLimit);
 }

@@ -12,7 +12,7 @@ use palimpsest_proto::context::v1::tool_result_content::Content;
 use palimpsest_proto::context::v1::tool_result_rule::Rule;
 use palimpsest_proto::context::v1::{
     BlockVisibility, CallRef, ListEventsRequest, ListMessagesRequest, MessageInput,
-    PersistDecision, PersistToolResultRequest, PersistToolResultResponse, ReadToolResultRequest,
+    PersistToolResultRequest, PersistToolResultResponse, PersistVerdict, ReadToolResultRequest,
     SearchMessagesRequest, TextPattern, ToolResultContent, ToolResultInfo, ToolResultRule,
     text_pattern,
 };
@@ -160,7 +160,7 @@ async fn p11_p12_a_result_is_stored_before_its_call_is_known_and_found_again() {
     let mut client = server.context().await;
     let original = large(300 * 1024);
     let told = persist(&mut client, ask("early", "toolu_1", &original)).await;
-    assert_eq!(told.decision(), PersistDecision::Persisted);
+    assert_eq!(told.decision(), PersistVerdict::Persisted);
     let given = replacement(&told);
     // In characters, of which it has fewer than bytes.
     assert!(
@@ -215,7 +215,7 @@ async fn p11_p12_a_result_is_stored_before_its_call_is_known_and_found_again() {
         .unwrap()
         .into_inner();
     // It was stored when the caller asked.
-    assert!(reply.stages.is_empty(), "{:?}", reply.stages);
+    assert!(reply.level_reports.is_empty(), "{:?}", reply.level_reports);
     let seen = view(&mut client, "early").await;
     assert_eq!(shown(&seen, 2, 0), given);
     assert_eq!(files(folder.path(), "early").len(), 1);
@@ -226,10 +226,10 @@ async fn p11_p12_a_result_is_stored_before_its_call_is_known_and_found_again() {
     let late = persist(&mut client, ask("early", "toolu_1", &original)).await;
     assert_eq!(
         (late.decision(), replacement(&late)),
-        (PersistDecision::Persisted, given.clone())
+        (PersistVerdict::Persisted, given.clone())
     );
     let echo = persist(&mut client, ask("early", "toolu_1", &given)).await;
-    assert_eq!(echo.decision(), PersistDecision::InlineReplacement);
+    assert_eq!(echo.decision(), PersistVerdict::InlineReplacement);
     let status = client
         .persist_tool_result(ask("early", "toolu_1", "else"))
         .await

@@ -43,7 +43,7 @@ impl World {
             "otlp.timeout_ms=1000".to_owned(),
             "otlp.sample_ratio=1".to_owned(),
             "worker.poll_ms=50".to_owned(),
-            "worker.settle_ms=0".to_owned(),
+            "worker.edit_debounce_ms=0".to_owned(),
             "policy.session_memory.start_tokens=100".to_owned(),
             "policy.autocompact.min_input_tokens=100".to_owned(),
             format!("hooks.endpoints.own.url={}", hook.url),

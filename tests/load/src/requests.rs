@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use palimpsest_proto::context::v1::{
     ByteRange, CallRef, CompactRequest, GetSessionMemoryRequest, ListMessagesRequest, MessageInput,
-    PersistDecision, PersistToolResultRequest, PrepareContextRequest, PrepareContextResponse,
+    PersistToolResultRequest, PersistVerdict, PrepareContextRequest, PrepareContextResponse,
     ReadToolResultRequest, SnipRequest, read_tool_result_request,
 };
 use palimpsest_tests::Context;
@@ -233,8 +233,8 @@ impl Maker<'_> {
         });
         let reply = reply.await?.reply.into_inner();
         let wanted = match self.work.kind {
-            Kind::Persist if self.work.bytes < 50_000 => PersistDecision::InlineUnderLimit,
-            _ => PersistDecision::Persisted,
+            Kind::Persist if self.work.bytes < 50_000 => PersistVerdict::InlineUnderLimit,
+            _ => PersistVerdict::Persisted,
         };
         ensure!(reply.decision() == wanted, "it was {:?}", reply.decision());
         Ok(())

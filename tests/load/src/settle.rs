@@ -27,8 +27,8 @@ pub async fn rested(server: &Server, most: Duration) {
 
 fn is_busy(metrics: &str) -> bool {
     let gauges = [
-        "palimpsest_summaries_in_work",
-        "palimpsest_summaries_lag_seconds",
+        "palimpsest_session_memory_updates_in_progress",
+        "palimpsest_session_memory_lag_seconds",
     ];
     let lines = metrics
         .lines()
@@ -66,8 +66,8 @@ mod tests {
     fn a_server_is_busy_while_a_summary_is_due_or_written() {
         let metrics = |in_work: &str, lag: &str| {
             format!(
-                "# HELP palimpsest_summaries_in_work Sessions 7\npalimpsest_summaries_in_work {in_work}\n\
-                 palimpsest_summaries_lag_seconds{{a=\"b c\"}} {lag}\npalimpsest_summaries_updates_total 9\n"
+                "# HELP palimpsest_session_memory_updates_in_progress Sessions 7\npalimpsest_session_memory_updates_in_progress {in_work}\n\
+                 palimpsest_session_memory_lag_seconds{{a=\"b c\"}} {lag}\npalimpsest_session_memory_updates_total 9\n"
             )
         };
         assert!(!is_busy(&metrics("0", "0")));

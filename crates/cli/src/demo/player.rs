@@ -258,7 +258,7 @@ impl Player {
 
     /// Keeps the array as it was sent last, when a compaction is about to take its place.
     fn remember(&mut self, reply: &PrepareContextResponse) {
-        let items = reply.fidelity.iter().flat_map(|report| &report.items);
+        let items = reply.recovery.iter().flat_map(|report| &report.items);
         let compacted = items.filter(|item| item.cause() == EventKind::Compacted);
         if let Some(revision) = compacted.map(|item| item.restore_to_revision).max() {
             self.before = Some(Before {

@@ -180,7 +180,7 @@ fn input(name: &str, index: usize, message: &ImportedMessage<'_>) -> MessageInpu
         metadata: Some(MessageMetadata {
             parent_id: message.parent.map(|id| id.to_string()).unwrap_or_default(),
             create_time: message.at.map(time),
-            meta: message.meta,
+            machine_generated: message.machine_generated,
             transcript_only: message.transcript_only,
             attributes: pairs(&message.attributes),
             ..MessageMetadata::default()

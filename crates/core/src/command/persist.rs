@@ -126,7 +126,7 @@ fn choose(session: &Session, group: &mut Vec<CallKey>, mut chars: u64, chosen: &
     group.retain(may_leave);
     // Of equals the earlier leaves first.
     group.sort_by_key(|call| (std::cmp::Reverse(size(call)), *call));
-    let preview = u64::from(policy.preview_bytes) + PREVIEW_FRAME_CHARS;
+    let preview = u64::from(policy.preview_chars) + PREVIEW_FRAME_CHARS;
     for call in group.drain(..) {
         let saved = size(&call).saturating_sub(preview);
         if chars <= policy.max_message_chars || saved == 0 {

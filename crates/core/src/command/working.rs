@@ -77,9 +77,15 @@ fn check_keys(set: &WorkingState) -> Result<(), Rejection> {
     once("instruction_files", instructions)?;
     once("skills", set.skills.iter().map(|skill| &*skill.name))?;
     once("tasks", set.tasks.iter().map(|task| &*task.id))?;
-    once("tools", set.tools.iter().map(|listing| &*listing.name))?;
-    once("agents", set.agents.iter().map(|listing| &*listing.name))?;
-    let servers = set.mcp_servers.iter().map(|listing| &*listing.name);
+    once(
+        "tools",
+        set.tools.iter().map(|capability| &*capability.name),
+    )?;
+    once(
+        "agents",
+        set.agents.iter().map(|capability| &*capability.name),
+    )?;
+    let servers = set.mcp_servers.iter().map(|capability| &*capability.name);
     once("mcp_servers", servers)?;
     once("notes", set.notes.iter().map(|note| &*note.id))?;
     once("pins", set.pins.iter().map(|pin| &*pin.id))

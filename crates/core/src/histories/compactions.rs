@@ -363,7 +363,7 @@ impl World {
         } else {
             Kind::Attachment
         };
-        note.meta = true;
+        note.machine_generated = true;
         let latest = self.session.request_out_of_view();
         let latest = latest.and_then(|at| self.contents().nth(at.index()));
         Made {

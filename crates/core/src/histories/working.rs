@@ -4,7 +4,7 @@ use super::World;
 use crate::command::{Command, Rejection, UpdateWorkingState};
 use crate::ids::{Ordinal, Timestamp};
 use crate::working::{
-    FileState, Listing, Note, NoteKind, Pin, PinTarget, Plan, Removal, Skill, StateChange, Task,
+    Capability, FileState, Note, NoteKind, Pin, PinTarget, Plan, Removal, Skill, StateChange, Task,
     TaskStatus, WorkingState,
 };
 
@@ -35,7 +35,7 @@ impl World {
 
     fn part(&self, what: u8, which: u8, id: &str, text: &str) -> WorkingState {
         let mut set = WorkingState::default();
-        let listing = Listing {
+        let capability = Capability {
             name: id.into(),
             description: text.into(),
             discovered: which.is_multiple_of(2),
@@ -57,8 +57,8 @@ impl World {
                 agent: "".into(),
                 metadata: vec![("n".into(), text.into())],
             }),
-            2 => set.tools.push(listing),
-            3 => set.agents.push(listing),
+            2 => set.tools.push(capability),
+            3 => set.agents.push(capability),
             4 => set.notes.push(Note {
                 id: id.into(),
                 kind: NoteKind::Decision,

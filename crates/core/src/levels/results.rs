@@ -159,10 +159,10 @@ pub fn persist(names: Names<'_>, policy: &Policy, call: CallKey, result: &ToolRe
 pub fn keep(names: Names<'_>, policy: &Policy, owner: impl Display, result: &ToolResult) -> Kept {
     store(names, policy, owner, result, |reference, content| {
         let policy = &policy.tool_results;
-        let preview = preview(content, policy.preview_bytes as usize, policy.preview_mode);
+        let preview = preview(content, policy.preview_chars as usize, policy.preview_mode);
         // Characters, as the limits count them, in the units in which people read sizes.
         let size = size(content.chars().count());
-        let shown = size_of_preview(policy.preview_bytes);
+        let shown = size_of_preview(policy.preview_chars);
         format!(
             "{TAG}\nOutput too large ({size}). Full output saved to: {reference}\n\n\
              Preview ({} {shown}):\n{preview}\n{END}",

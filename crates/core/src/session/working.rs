@@ -1,19 +1,19 @@
-//! The working state of a session, and what left its listings: a model that was told of a tool has to
+//! The working state of a session, and what left its capabilities: a model that was told of a tool has to
 //! be told when that is gone.
 
 use std::sync::Arc;
 
 use crate::ids::Revision;
-use crate::working::{ListingKind, StateChange, WorkingState};
+use crate::working::{CapabilityKind, StateChange, WorkingState};
 
-/// How many names that left its listings a session remembers, the latest.
+/// How many names that left its capabilities a session remembers, the latest.
 const MAX_DELISTED: usize = 1_000;
 
 /// A name that left a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delisted {
     /// The list.
-    pub kind: ListingKind,
+    pub kind: CapabilityKind,
     /// The name.
     pub name: Box<str>,
     /// The event by which it left.
@@ -25,7 +25,7 @@ pub struct Delisted {
 pub struct Working {
     /// As it is now.
     pub state: Arc<WorkingState>,
-    /// What left its listings and has not come back, oldest first.
+    /// What left its capabilities and has not come back, oldest first.
     pub delisted: Vec<Delisted>,
     /// The bytes of the state; they are asked for after every command.
     bytes: u64,
@@ -47,7 +47,7 @@ impl Working {
     }
 
     pub(super) fn updated(&mut self, revision: Revision, change: &StateChange) {
-        for kind in ListingKind::ALL {
+        for kind in CapabilityKind::ALL {
             let gone = change.delisted(kind).map(|name| Delisted {
                 kind,
                 name: name.into(),
@@ -59,8 +59,8 @@ impl Working {
         Arc::make_mut(&mut self.state).change(change);
         let state = &self.state;
         self.delisted.retain(|gone| {
-            let mut listed = state.listings(gone.kind).iter();
-            gone.revision == revision || !listed.any(|listing| listing.name == gone.name)
+            let mut listed = state.capabilities(gone.kind).iter();
+            gone.revision == revision || !listed.any(|capability| capability.name == gone.name)
         });
         self.bytes = state.bytes();
         let over = self.delisted.len().saturating_sub(MAX_DELISTED);
@@ -74,7 +74,7 @@ impl Working {
     }
 
     /// The names that left a list after an event, and have not come back.
-    pub fn delisted_since(&self, kind: ListingKind, since: Revision) -> Vec<&str> {
+    pub fn delisted_since(&self, kind: CapabilityKind, since: Revision) -> Vec<&str> {
         let gone = self.delisted.iter();
         let gone = gone.filter(|gone| gone.kind == kind && gone.revision > since);
         let mut names: Vec<&str> = gone.map(|gone| &*gone.name).collect();

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{FileState, Listing, ListingKind, Note, Pin, Skill, Task, WorkingState};
+use super::{Capability, CapabilityKind, FileState, Note, Pin, Skill, Task, WorkingState};
 
 /// Entries that are to leave.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -58,7 +58,7 @@ macro_rules! entries {
     };
 }
 
-entries!(FileState: path, Skill: name, Task: id, Listing: name, Note: id, Pin: id);
+entries!(FileState: path, Skill: name, Task: id, Capability: name, Note: id, Pin: id);
 
 /// Calls one macro with every list and every single value, so that none can be forgotten in one place.
 macro_rules! for_each_part {
@@ -132,14 +132,14 @@ impl StateChange {
         parts
     }
 
-    /// The names that leave a list of listings by it.
-    pub fn delisted(&self, kind: ListingKind) -> impl Iterator<Item = &str> {
-        let set = self.set.listings(kind).iter();
-        let back: HashSet<&str> = set.map(|listing| &*listing.name).collect();
+    /// The names that leave a list of capabilities by it.
+    pub fn delisted(&self, kind: CapabilityKind) -> impl Iterator<Item = &str> {
+        let set = self.set.capabilities(kind).iter();
+        let back: HashSet<&str> = set.map(|capability| &*capability.name).collect();
         let removed = match kind {
-            ListingKind::Tools => &self.remove.tools,
-            ListingKind::Agents => &self.remove.agents,
-            ListingKind::McpServers => &self.remove.mcp_servers,
+            CapabilityKind::Tools => &self.remove.tools,
+            CapabilityKind::Agents => &self.remove.agents,
+            CapabilityKind::McpServers => &self.remove.mcp_servers,
         };
         let removed = removed.iter().map(|name| &**name);
         removed.filter(move |name| !back.contains(name))

@@ -32,11 +32,11 @@ pub struct WorkingState {
     /// Tasks.
     pub tasks: Vec<Task>,
     /// The tools that the model may use.
-    pub tools: Vec<Listing>,
+    pub tools: Vec<Capability>,
     /// The agents that it may start.
-    pub agents: Vec<Listing>,
+    pub agents: Vec<Capability>,
     /// MCP servers and their instructions.
-    pub mcp_servers: Vec<Listing>,
+    pub mcp_servers: Vec<Capability>,
     /// What the agent may do.
     pub permissions: Option<Permissions>,
     /// Decisions, constraints and known issues.
@@ -125,7 +125,7 @@ pub struct Task {
 
 /// A tool, an agent or an MCP server that the model may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listing {
+pub struct Capability {
     /// Its name.
     pub name: Box<str>,
     /// What the model is told about it.
@@ -207,9 +207,9 @@ pub enum PinTarget {
     Text(Box<str>),
 }
 
-/// A list of listings.
+/// A list of capabilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ListingKind {
+pub enum CapabilityKind {
     /// Tools.
     Tools,
     /// Agents.
@@ -218,7 +218,7 @@ pub enum ListingKind {
     McpServers,
 }
 
-impl ListingKind {
+impl CapabilityKind {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Tools, Self::Agents, Self::McpServers];
 }
@@ -229,12 +229,12 @@ impl WorkingState {
         *self == Self::default()
     }
 
-    /// One of its lists of listings.
-    pub fn listings(&self, kind: ListingKind) -> &[Listing] {
+    /// One of its lists of capabilities.
+    pub fn capabilities(&self, kind: CapabilityKind) -> &[Capability] {
         match kind {
-            ListingKind::Tools => &self.tools,
-            ListingKind::Agents => &self.agents,
-            ListingKind::McpServers => &self.mcp_servers,
+            CapabilityKind::Tools => &self.tools,
+            CapabilityKind::Agents => &self.agents,
+            CapabilityKind::McpServers => &self.mcp_servers,
         }
     }
 
@@ -262,11 +262,11 @@ impl WorkingState {
                 size.entry([&**name, value]);
             }
         }
-        for listing in ListingKind::ALL
+        for capability in CapabilityKind::ALL
             .iter()
-            .flat_map(|kind| self.listings(*kind))
+            .flat_map(|kind| self.capabilities(*kind))
         {
-            size.entry([&*listing.name, &listing.description]);
+            size.entry([&*capability.name, &capability.description]);
         }
         if let Some(permissions) = &self.permissions {
             size.entry([&*permissions.mode]);

@@ -30,7 +30,7 @@ fn policy() -> Policy {
     let mut policy = Policy::default();
     policy.snip.tag_turns = false;
     policy.tool_results.max_result_chars = 500;
-    policy.tool_results.preview_bytes = 100;
+    policy.tool_results.preview_chars = 100;
     policy
 }
 

@@ -178,7 +178,7 @@ fn message(id: MessageId, line: &str) -> Message {
     let blocks = blocks.split(';').map(|text| block(text.trim())).collect();
     let mut message = Message::new(id, role, blocks);
     message.origin = Origin::Anthropic;
-    message.meta = who == "meta";
+    message.machine_generated = who == "meta";
     message.provider_message_id = (!response.is_empty()).then(|| response.into());
     message.model = Some("m".into());
     message

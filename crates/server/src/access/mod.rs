@@ -91,7 +91,7 @@ pub struct Pass {
 pub struct Access {
     keys: Option<Arc<Reloaded<Keys>>>,
     jwt: Option<(Rules, Arc<Reloaded<Jwks>>)>,
-    open_reflection: bool,
+    public_reflection: bool,
     clock: Arc<dyn Clock>,
     refused: AtomicU64,
 }
@@ -119,7 +119,7 @@ impl Access {
         Ok(Some(Self {
             keys,
             jwt: jwks.map(|jwks| (Rules::of(&config.jwt), jwks)),
-            open_reflection: config.open_reflection,
+            public_reflection: config.public_reflection,
             clock,
             refused: AtomicU64::new(0),
         }))
@@ -137,7 +137,7 @@ impl Access {
 
     /// Who calls; nobody has to be for a call that takes nothing.
     pub fn identify(&self, path: &str, headers: &http::HeaderMap) -> Result<Option<Pass>, Refused> {
-        let right = match needed(path, self.open_reflection) {
+        let right = match needed(path, self.public_reflection) {
             Need::Nothing => return Ok(None),
             Need::Credential => None,
             Need::Right(right) => Some(right),

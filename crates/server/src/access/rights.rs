@@ -56,11 +56,11 @@ const REFLECTION: [&str; 2] = [
 ];
 
 /// What a call of this path takes.
-pub fn needed(path: &str, open_reflection: bool) -> Need {
+pub fn needed(path: &str, public_reflection: bool) -> Need {
     if path.starts_with(HEALTH) {
         return Need::Nothing;
     }
-    if open_reflection && REFLECTION.iter().any(|service| path.starts_with(service)) {
+    if public_reflection && REFLECTION.iter().any(|service| path.starts_with(service)) {
         return Need::Nothing;
     }
     path.strip_prefix(PACKAGE)

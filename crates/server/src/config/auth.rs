@@ -13,7 +13,7 @@ pub struct AuthConfig {
     /// How often the files of keys and certificates are looked at.
     pub reload_ms: u64,
     /// Whether reflection is open to everybody.
-    pub open_reflection: bool,
+    pub public_reflection: bool,
     /// Whether credentials may come over connections that others could read.
     pub allow_plaintext: bool,
     /// Tokens of an issuer.
@@ -57,7 +57,7 @@ impl Default for AuthConfig {
         Self {
             keys_file: None,
             reload_ms: 1_000,
-            open_reflection: false,
+            public_reflection: false,
             allow_plaintext: false,
             jwt: JwtConfig::default(),
         }

@@ -79,6 +79,10 @@ pub(super) fn did_you_mean(scope: &Scope, path: &[String]) -> String {
     let Some((name, section)) = path.split_last() else {
         return String::new();
     };
+    if let Some(new) = renamed(&key(&None, path)) {
+        let path: Vec<&str> = new.split('.').skip(1).collect();
+        return format!(": its new name is {}", key(scope, &path));
+    }
     let beside = policy_fields()
         .iter()
         .filter(|field| field.path.starts_with(section))

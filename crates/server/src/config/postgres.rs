@@ -28,17 +28,17 @@ pub struct PostgresConfig {
     /// Connections at one time.
     pub connections: usize,
     /// How long a call waits for one.
-    pub wait_ms: u64,
+    pub pool_timeout_ms: u64,
     /// How long connecting may take.
     pub connect_timeout_ms: u64,
     /// How long a statement may take.
     pub statement_timeout_ms: u64,
     /// How long a call goes on trying while the database cannot be reached.
-    pub retry_ms: u64,
+    pub retry_timeout_ms: u64,
     /// Whether processes tell each other what changes.
-    pub hints: bool,
+    pub notify: bool,
     /// Whether the tables are made and changed at a start.
-    pub migrate: bool,
+    pub auto_migrate: bool,
 }
 
 impl Default for PostgresConfig {
@@ -52,12 +52,12 @@ impl Default for PostgresConfig {
             client_cert_file: None,
             client_key_file: None,
             connections: 16,
-            wait_ms: 2_000,
+            pool_timeout_ms: 2_000,
             connect_timeout_ms: 5_000,
             statement_timeout_ms: 30_000,
-            retry_ms: 5_000,
-            hints: true,
-            migrate: true,
+            retry_timeout_ms: 5_000,
+            notify: true,
+            auto_migrate: true,
         }
     }
 }

@@ -65,7 +65,7 @@ settings! {
         "The file of API keys that `palimpsest keys` writes. With it, or with auth.jwt.jwks_file, callers must say who they are.";
     "auth.reload_ms" => auth.reload_ms in 100..=HOUR_MS,
         "How often the files of keys and certificates are looked at: changes are taken up without a restart.";
-    "auth.open_reflection" => auth.open_reflection,
+    "auth.public_reflection" => auth.public_reflection,
         "Whether reflection answers callers without a credential too.";
     "auth.allow_plaintext" => auth.allow_plaintext,
         "Allows credentials without TLS on an address that other machines can reach, where something else encrypts.";
@@ -235,21 +235,21 @@ settings! {
         "The key of that certificate.";
     "store.postgres.connections" => store.postgres.connections in 2..=1_000,
         "Connections of this process to the database. All processes together need fewer than its max_connections.";
-    "store.postgres.wait_ms" => store.postgres.wait_ms in 10..=60_000,
+    "store.postgres.pool_timeout_ms" => store.postgres.pool_timeout_ms in 10..=60_000,
         "How long a call waits for one of them before it is refused.";
     "store.postgres.connect_timeout_ms" => store.postgres.connect_timeout_ms in 100..=60_000,
         "How long connecting to one of its hosts may take.";
     "store.postgres.statement_timeout_ms" => store.postgres.statement_timeout_ms in 100..=HOUR_MS,
         "How long one statement may take.";
-    "store.postgres.retry_ms" => store.postgres.retry_ms in 0..=60_000,
+    "store.postgres.retry_timeout_ms" => store.postgres.retry_timeout_ms in 0..=60_000,
         "How long a call goes on trying while the database cannot be reached, as during a failover, before it is refused.";
-    "store.postgres.hints" => store.postgres.hints,
+    "store.postgres.notify" => store.postgres.notify,
         "Whether processes tell each other what changes. Without it a watcher learns what others changed when it looks, once a second.";
-    "store.postgres.migrate" => store.postgres.migrate,
+    "store.postgres.auto_migrate" => store.postgres.auto_migrate,
         "Whether tables that are missing or old are made and changed at a start. Without it `palimpsest schema apply` does that.";
     "worker.enabled" => worker.enabled,
         "Whether serve keeps summary.md up to date; without it, palimpsest worker has to.";
-    "worker.parallel" => worker.parallel in 1..=256,
+    "worker.concurrency" => worker.concurrency in 1..=256,
         "Sessions whose summaries are written at one time.";
     "worker.poll_ms" => worker.poll_ms in 10..=HOUR_MS,
         "How often the worker looks for work when nobody wakes it.";
@@ -257,9 +257,9 @@ settings! {
         "How long a session is a worker's own; when a worker dies, another goes on after that.";
     "worker.max_backoff_ms" => worker.max_backoff_ms in 100..=(24 * HOUR_MS),
         "The most that a failed update waits until it is tried again.";
-    "worker.settle_ms" => worker.settle_ms in 0..=60_000,
+    "worker.edit_debounce_ms" => worker.edit_debounce_ms in 0..=60_000,
         "How long a summary.md that somebody has just edited is left alone before it is read.";
-    "worker.grace_ms" => worker.grace_ms in 0..=HOUR_MS,
+    "worker.shutdown_grace_ms" => worker.shutdown_grace_ms in 0..=HOUR_MS,
         "How long updates under way may take to finish when the server goes down.";
     "retention.max_age" => retention.keep.max_age,
         "Sessions in which nothing has happened for this long are deleted, such as \"90d\"; or never.";
@@ -269,7 +269,7 @@ settings! {
         "Stored bytes of one project; those untouched longest are deleted when it has more. 0: no limit.";
     "retention.export_url" => retention.export_url,
         "Where a transcript is exported to before its session is deleted; what fails to be exported stays.";
-    "retention.subagents_alone" => retention.subagents_alone,
+    "retention.subagents_separately" => retention.subagents_separately,
         "Whether a subagent's session is deleted by its own age instead of with its parent.";
     "retention.max_clock_jump" => retention.max_clock_jump,
         "How far the clock may be ahead of the newest event and the time since before retention by age pauses, such as \"14d\"; or never.";
@@ -281,13 +281,13 @@ settings! {
         "Whether retention only logs and counts what it would delete. palimpsest retention lists it.";
     "retention.every_ms" => retention.every_ms in 100..=(24 * HOUR_MS),
         "How often it is looked for sessions whose retention is over.";
-    "retention.load_percent" => retention.load_percent in 1..=100,
+    "retention.duty_cycle_percent" => retention.duty_cycle_percent in 1..=100,
         "The share of the time in which retention and sweeping do something; the rest is for calls.";
     "sweep.enabled" => sweep.enabled,
         "Whether files are removed that were announced and that no event names, such as a crash leaves.";
     "sweep.every_ms" => sweep.every_ms in 100..=(30 * 24 * HOUR_MS),
         "How often it is looked for them.";
-    "sweep.grace_ms" => sweep.grace_ms in (24 * HOUR_MS)..=(3_650 * 24 * HOUR_MS),
+    "sweep.min_age_ms" => sweep.min_age_ms in (24 * HOUR_MS)..=(3_650 * 24 * HOUR_MS),
         "How old such a file is at least: its event may not be written yet. Not under a day.";
     "summarizer.provider" => summarizer.main.provider,
         "Whose API the model that writes summaries is asked by: anthropic, openai (or what speaks it), or none.";
@@ -321,7 +321,7 @@ settings! {
         "The file that holds its key.";
     "hooks.default_endpoint" => hooks.default_endpoint,
         "The endpoint of [hooks.endpoints.NAME] that is called around compactions where a policy names none.";
-    "prices.uncached" => prices.uncached,
+    "prices.input" => prices.input,
         "What a token of input costs that is read anew. Only the relation of the prices matters.";
     "prices.cache_write" => prices.cache_write,
         "What a token costs that is written to the prompt cache.";

@@ -8,6 +8,32 @@ use super::source::VARIABLE_PREFIX;
 
 /// How alike two names must be, of 1.
 const ALIKE: f64 = 0.84;
+/// Settings that were renamed: the former key and the new one.
+const RENAMED: [(&str, &str); 14] = [
+    ("auth.open_reflection", "auth.public_reflection"),
+    (
+        "policy.attachments.listings",
+        "policy.attachments.capabilities",
+    ),
+    (
+        "policy.tool_results.preview_bytes",
+        "policy.tool_results.preview_chars",
+    ),
+    ("prices.uncached", "prices.input"),
+    ("retention.load_percent", "retention.duty_cycle_percent"),
+    (
+        "retention.subagents_alone",
+        "retention.subagents_separately",
+    ),
+    ("store.postgres.hints", "store.postgres.notify"),
+    ("store.postgres.migrate", "store.postgres.auto_migrate"),
+    ("store.postgres.retry_ms", "store.postgres.retry_timeout_ms"),
+    ("store.postgres.wait_ms", "store.postgres.pool_timeout_ms"),
+    ("sweep.grace_ms", "sweep.min_age_ms"),
+    ("worker.grace_ms", "worker.shutdown_grace_ms"),
+    ("worker.parallel", "worker.concurrency"),
+    ("worker.settle_ms", "worker.edit_debounce_ms"),
+];
 /// How many names a hint lists: more than any section has, since the one that was meant may be the last.
 const MAX_LISTED: usize = 32;
 
@@ -20,9 +46,22 @@ pub(super) fn closest(given: &str, candidates: impl Iterator<Item = String>) -> 
         .map(|(_, best)| best)
 }
 
+/// The new key of a setting that was renamed. A variable gets the new variable.
+pub(super) fn renamed(given: &str) -> Option<String> {
+    let form = |key: &str| match given.starts_with(VARIABLE_PREFIX) {
+        true => format!("{VARIABLE_PREFIX}{}", key.replace('.', "_").to_uppercase()),
+        false => key.to_owned(),
+    };
+    let pair = RENAMED.iter().find(|(former, _)| form(former) == given);
+    pair.map(|(_, new)| form(new))
+}
+
 /// The same as the end of a sentence that says what is wrong. A key that has the sections of another, or
 /// lacks `policy.` before them, is compared with those.
 pub(super) fn did_you_mean(given: &str, candidates: impl Iterator<Item = String>) -> String {
+    if let Some(new) = renamed(given) {
+        return format!(": its new name is {new}");
+    }
     let all: BTreeSet<String> = candidates.flat_map(|key| with_sections(&key)).collect();
     let full = format!("policy.{given}");
     let asked = [given, full.as_str()];
@@ -118,6 +157,16 @@ mod tests {
         ] {
             assert_eq!(hint(given), suggested, "{given}");
         }
+    }
+
+    #[test]
+    fn a_former_name_gets_the_new_one() {
+        for (former, new) in RENAMED {
+            assert_eq!(hint(former), format!(": its new name is {new}"));
+        }
+        let variable = hint("PALIMPSEST_STORE_POSTGRES_WAIT_MS");
+        let new = "PALIMPSEST_STORE_POSTGRES_POOL_TIMEOUT_MS";
+        assert_eq!(variable, format!(": its new name is {new}"));
     }
 
     #[test]

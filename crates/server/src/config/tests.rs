@@ -402,10 +402,36 @@ fn every_mistake_in_policies_is_reported_at_once() {
 }
 
 #[test]
+fn a_former_name_is_rejected_with_its_new_name() {
+    let (flags, source) = with_file(
+        "[worker]\n\
+         parallel = 3\n\
+         [policy.tool_results]\n\
+         preview_bytes = 100\n\
+         [projects.p.policy]\n\
+         attachments.listings = false\n",
+    );
+    let source = source.var("PALIMPSEST_SWEEP_GRACE_MS", "86400000");
+    let flags = flags.with("--set", "prices.uncached", Some("1".into()));
+    errors(
+        &flags,
+        &source,
+        &expect![[r#"
+            the configuration has 5 mistakes:
+              p.toml:2: worker.parallel is not a setting: its new name is worker.concurrency
+              p.toml:4: policy.tool_results.preview_bytes is not a setting: its new name is policy.tool_results.preview_chars
+              p.toml:6: projects.p.policy.attachments.listings is not a setting: its new name is projects.p.policy.attachments.capabilities
+              PALIMPSEST_SWEEP_GRACE_MS: is not a variable of any setting: its new name is PALIMPSEST_SWEEP_MIN_AGE_MS
+              --set: prices.uncached is not a setting: its new name is prices.input
+            `palimpsest config` lists every setting with its value and where it is set"#]],
+    );
+}
+
+#[test]
 fn prices_are_numbers() {
-    let (flags, source) = with_file("[prices]\nuncached = 3\ncache_write = 3.75\n");
+    let (flags, source) = with_file("[prices]\ninput = 3\ncache_write = 3.75\n");
     let prices = load(&flags, &source).unwrap().config.prices;
-    assert_eq!(prices.uncached.milli(), 3_000);
+    assert_eq!(prices.input.milli(), 3_000);
     assert_eq!(prices.cache_write.milli(), 3_750);
     assert_eq!(prices.cache_read.milli(), 100);
 }

@@ -47,7 +47,7 @@ pub const fn why_failed(why: WhyFailed) -> v1::CompactionFailureReason {
 /// A level is about to act.
 pub(super) fn started(event: &CompactionStarted, session: &Session) -> v1::LevelStarted {
     v1::LevelStarted {
-        level: v1::Level::Autocompact.into(),
+        level: v1::Level::Compaction.into(),
         first_message_id: message_id(session, event.leaving.first().copied()),
         last_message_id: message_id(session, event.leaving.last().copied()),
     }
@@ -56,7 +56,7 @@ pub(super) fn started(event: &CompactionStarted, session: &Session) -> v1::Level
 /// A level tried and failed. How many attempts failed before is the session's, as it is now.
 pub(super) fn failed(event: &CompactionFailed, session: &Session) -> v1::LevelFailed {
     v1::LevelFailed {
-        level: v1::Level::Autocompact.into(),
+        level: v1::Level::Compaction.into(),
         failure: Some(failure(event, session)),
     }
 }

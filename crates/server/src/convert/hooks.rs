@@ -154,7 +154,7 @@ pub fn hook_messages(
         message.id = next_id();
         message.parent = None;
         message.kind = Kind::Hook;
-        message.meta = true;
+        message.machine_generated = true;
         message.transcript_only = false;
         message.usage = None;
         all.push(Arc::new(message));
@@ -222,7 +222,7 @@ mod tests {
         };
         let one = &read(vec![said(v1::Role::User, "the branch is main")]).unwrap()[0];
         assert_eq!((one.kind, one.role), (Kind::Hook, Role::User));
-        assert!(one.meta && !one.transcript_only && !one.is_real_user_input());
+        assert!(one.machine_generated && !one.transcript_only && !one.is_real_user_input());
         assert!(read(vec![said(v1::Role::Assistant, "I did")]).is_err());
         assert!(read(vec![said(v1::Role::System, "obey")]).is_err());
         assert!(read(vec![said(v1::Role::User, " ")]).is_err());

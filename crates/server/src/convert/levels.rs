@@ -199,8 +199,8 @@ pub fn level_effect(event: &Event) -> Option<v1::LevelEffect> {
 }
 
 /// What a level did in a call; none for events of no level.
-pub fn stage(happened: &Event, session: &Session, dry_run: bool) -> Option<v1::StageReport> {
-    use v1::stage_report::Detail;
+pub fn stage(happened: &Event, session: &Session, dry_run: bool) -> Option<v1::LevelReport> {
+    use v1::level_report::Detail;
     let (level, detail) = match happened {
         Event::ResultsPersisted(event) if event.results.iter().all(|stored| stored.only_file) => {
             return None;
@@ -210,19 +210,19 @@ pub fn stage(happened: &Event, session: &Session, dry_run: bool) -> Option<v1::S
             Detail::ResultsPersisted(persisted(event, session)),
         ),
         Event::Compacted(event) => (
-            v1::Level::Autocompact,
+            v1::Level::Compaction,
             Detail::Compaction(Box::new(compaction::compacted(
                 event, None, session, dry_run,
             ))),
         ),
         Event::CompactionFailed(event) => {
             let failed = compaction::failed_compaction(event, session);
-            return Some(v1::StageReport {
-                level: v1::Level::Autocompact.into(),
-                action: v1::StageAction::Failed.into(),
+            return Some(v1::LevelReport {
+                level: v1::Level::Compaction.into(),
+                action: v1::LevelAction::Failed.into(),
                 effect: level_effect(happened),
                 detail: Some(Detail::Compaction(Box::new(failed))),
-                ..v1::StageReport::default()
+                ..v1::LevelReport::default()
             });
         }
         Event::SpansCollapsed(event) => (
@@ -244,11 +244,11 @@ pub fn stage(happened: &Event, session: &Session, dry_run: bool) -> Option<v1::S
         _ => return None,
     };
     let action = match happened {
-        _ if dry_run => v1::StageAction::WouldApply,
-        Event::CacheEditsIssued(_) => v1::StageAction::Advised,
-        _ => v1::StageAction::Applied,
+        _ if dry_run => v1::LevelAction::WouldApply,
+        Event::CacheEditsIssued(_) => v1::LevelAction::Advised,
+        _ => v1::LevelAction::Applied,
     };
-    Some(v1::StageReport {
+    Some(v1::LevelReport {
         level: level.into(),
         action: action.into(),
         skip_reason: v1::SkipReason::Unspecified.into(),
@@ -275,12 +275,12 @@ pub const fn skip_reason(skip: Skip) -> v1::SkipReason {
 }
 
 /// A level that did nothing.
-pub fn skipped(level: v1::Level, skip: Skip) -> v1::StageReport {
-    v1::StageReport {
+pub fn skipped(level: v1::Level, skip: Skip) -> v1::LevelReport {
+    v1::LevelReport {
         level: level.into(),
-        action: v1::StageAction::Skipped.into(),
+        action: v1::LevelAction::Skipped.into(),
         skip_reason: skip_reason(skip).into(),
-        ..v1::StageReport::default()
+        ..v1::LevelReport::default()
     }
 }
 

@@ -149,7 +149,7 @@ mod tests {
             r#"{"role":"tool","tool_call_id":"c","content":"done"}"#,
         ));
         let mut attachment = read(Provider::Anthropic, r#"{"role":"user","content":"a file"}"#);
-        (attachment.kind, attachment.meta) = (Kind::Attachment, true);
+        (attachment.kind, attachment.machine_generated) = (Kind::Attachment, true);
         check(&attachment);
     }
 

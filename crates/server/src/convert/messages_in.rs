@@ -215,7 +215,7 @@ struct Metadata {
     model: Option<Box<str>>,
     usage: Option<Usage>,
     kind: Kind,
-    meta: bool,
+    machine_generated: bool,
     transcript_only: bool,
     attributes: Attributes,
 }
@@ -236,7 +236,7 @@ impl Metadata {
             model: name(metadata.model, "model")?,
             usage: metadata.usage.map(usage).filter(|u| u.total_tokens() > 0),
             kind: kind(metadata.kind)?,
-            meta: metadata.meta,
+            machine_generated: metadata.machine_generated,
             transcript_only: metadata.transcript_only,
             attributes: attributes(metadata.attributes, limits)?,
         })
@@ -255,7 +255,7 @@ impl Metadata {
             message.usage = Some(usage);
         }
         message.kind = self.kind;
-        message.meta = self.meta;
+        message.machine_generated = self.machine_generated;
         message.transcript_only = self.transcript_only;
         message.attributes.clone_from(&self.attributes);
     }

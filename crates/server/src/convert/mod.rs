@@ -12,7 +12,6 @@ mod cache_ledger;
 mod compaction;
 mod digest;
 mod events;
-mod fidelity;
 mod filter;
 mod hooks;
 mod levels;
@@ -23,6 +22,7 @@ mod offers;
 mod page;
 mod pattern;
 mod policy;
+mod recovery;
 mod repairs;
 mod scalars;
 mod session_in;
@@ -46,7 +46,6 @@ pub use cache_ledger::cache_ledger;
 pub use compaction::{compaction, running_compaction, turns, why_failed};
 pub use digest::{Canonical, body_digest, request_stamp};
 pub use events::{event_kind, event_kinds, events, rewind_effect, rewound};
-pub use fidelity::{fidelity, model_tool, returned};
 pub use filter::{Filter, message_filter, messages_of_span};
 pub use hooks::{Wishes, hook_attributes, hook_kind, hook_messages, pre_compact, wishes};
 pub use levels::{
@@ -66,6 +65,7 @@ pub use policy::{
     FieldKind, PolicyChange, PolicyField, bad_overrides, changed_paths, in_overrides, overlay,
     policy, policy_fields,
 };
+pub use recovery::{model_tool, recovery_report, returned};
 pub use repairs::{repair_warnings, repairs};
 pub use scalars::{
     Form, call_key, duration_up_to, export_kind, export_role, export_timestamp, form, message_id,

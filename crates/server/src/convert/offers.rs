@@ -182,8 +182,8 @@ fn persisted(
     }
 }
 
-const fn decision(verdict: Verdict) -> v1::PersistDecision {
-    use v1::PersistDecision as Decision;
+const fn decision(verdict: Verdict) -> v1::PersistVerdict {
+    use v1::PersistVerdict as Decision;
     match verdict {
         Verdict::Persist => Decision::Persisted,
         Verdict::UnderLimit => Decision::InlineUnderLimit,

@@ -84,7 +84,7 @@ pub fn breakdown(session: &Session, prefix: Option<PrefixTokens>) -> v1::TokenBr
     v1::TokenBreakdown {
         system_tokens: system,
         tools_tokens: tools,
-        memory_tokens: memory,
+        summary_tokens: memory,
         messages_tokens: messages,
         results_tokens: results,
         attachments_tokens: attachments,
@@ -141,8 +141,8 @@ pub fn budget(session: &Session, target: &Target, window: WindowHint) -> v1::Bud
         error_at_tokens: tokens32(points.error),
         compact_at_tokens: tokens32(points.compact),
         block_at_tokens: tokens32(points.block),
-        left_tokens: tokens32(left),
-        left_percent: percent(left, end),
+        remaining_tokens: tokens32(left),
+        remaining_percent: percent(left, end),
         free_tokens: tokens32(points.window.saturating_sub(used).saturating_sub(buffer)),
         autocompact_buffer_tokens: tokens32(buffer),
         // Nothing compacts by itself before level 5 is there.

@@ -168,7 +168,7 @@ pub(super) fn metadata(message: &Message, arrived: Timestamp) -> v1::MessageMeta
         model: text(&message.model),
         usage: message.usage.as_ref().map(export_usage),
         kind: export_kind(message.kind).into(),
-        meta: message.meta,
+        machine_generated: message.machine_generated,
         transcript_only: message.transcript_only,
         attributes: message
             .attributes

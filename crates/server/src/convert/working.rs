@@ -8,7 +8,7 @@ use palimpsest_core::levels::attachments::{Attached, AttachmentKind, Rebuilt};
 use palimpsest_core::limits::Limits;
 use palimpsest_core::session::Session;
 use palimpsest_core::working::{
-    FileState, Listing, Note, NoteKind, PermissionLevel, PermissionRule, Permissions, Pin,
+    Capability, FileState, Note, NoteKind, PermissionLevel, PermissionRule, Permissions, Pin,
     PinTarget, Plan, PlanMode, Removal, Skill, StateChange, Task, TaskStatus, WorkingState,
 };
 use palimpsest_proto::context::v1;
@@ -84,7 +84,7 @@ fn key(text: &str, field: &str, limit: usize) -> Result<Box<str>, FieldError> {
 
 impl Reader<'_> {
     fn state(&self, state: v1::WorkingState) -> Result<WorkingState, FieldError> {
-        let listing = |listing| self.listing(listing);
+        let capability = |capability| self.capability(capability);
         let plan = state.plan.as_ref().map(plan).transpose();
         Ok(WorkingState {
             files: each(state.files, "files", |file| self.file(file))?,
@@ -98,9 +98,9 @@ impl Reader<'_> {
             }),
             skills: each(state.skills, "skills", |skill| self.skill(skill))?,
             tasks: each(state.tasks, "tasks", |task| self.task(task))?,
-            tools: each(state.tools, "tools", listing)?,
-            agents: each(state.agents, "agents", listing)?,
-            mcp_servers: each(state.mcp_servers, "mcp_servers", listing)?,
+            tools: each(state.tools, "tools", capability)?,
+            agents: each(state.agents, "agents", capability)?,
+            mcp_servers: each(state.mcp_servers, "mcp_servers", capability)?,
             permissions: state
                 .permissions
                 .map(permissions)
@@ -160,11 +160,11 @@ impl Reader<'_> {
         })
     }
 
-    fn listing(&self, listing: v1::Listing) -> Result<Listing, FieldError> {
-        Ok(Listing {
-            name: self.id(&listing.name, "name")?,
-            description: listing.description.into(),
-            discovered: listing.discovered,
+    fn capability(&self, capability: v1::Capability) -> Result<Capability, FieldError> {
+        Ok(Capability {
+            name: self.id(&capability.name, "name")?,
+            description: capability.description.into(),
+            discovered: capability.discovered,
         })
     }
 
@@ -238,10 +238,10 @@ fn permissions(permissions: v1::Permissions) -> Result<Permissions, FieldError> 
 /// files.
 pub fn working_state(state: &WorkingState, rebuilt: &[Rebuilt]) -> v1::WorkingState {
     let file = |file: &FileState| out_file(file, rebuilt);
-    let listing = |listing: &Listing| v1::Listing {
-        name: listing.name.to_string(),
-        description: listing.description.to_string(),
-        discovered: listing.discovered,
+    let capability = |capability: &Capability| v1::Capability {
+        name: capability.name.to_string(),
+        description: capability.description.to_string(),
+        discovered: capability.discovered,
     };
     let texts = |texts: &[Box<str>]| texts.iter().map(ToString::to_string).collect();
     v1::WorkingState {
@@ -289,9 +289,9 @@ pub fn working_state(state: &WorkingState, rebuilt: &[Rebuilt]) -> v1::WorkingSt
                     .collect(),
             })
             .collect(),
-        tools: state.tools.iter().map(listing).collect(),
-        agents: state.agents.iter().map(listing).collect(),
-        mcp_servers: state.mcp_servers.iter().map(listing).collect(),
+        tools: state.tools.iter().map(capability).collect(),
+        agents: state.agents.iter().map(capability).collect(),
+        mcp_servers: state.mcp_servers.iter().map(capability).collect(),
         permissions: state.permissions.as_ref().map(out_permissions),
         notes: state.notes.iter().map(out_note).collect(),
         pins: state.pins.iter().map(out_pin).collect(),

@@ -190,7 +190,7 @@ pub enum ServiceError {
     /// Some of what was to be snipped cannot be.
     NotSnippable {
         /// What, and why.
-        targets: Vec<RefusedTarget>,
+        targets: Vec<RejectedTarget>,
     },
     /// The session has not been at this revision.
     RevisionNotFound {
@@ -478,7 +478,7 @@ impl From<BadPageToken> for ServiceError {
 
 /// Something that was to be snipped and cannot be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RefusedTarget {
+pub struct RejectedTarget {
     /// The path of the field that names it.
     pub field: String,
     /// What was named.
@@ -491,7 +491,7 @@ pub struct RefusedTarget {
     pub pin: Option<Box<str>>,
 }
 
-impl From<SnipTarget> for RefusedTarget {
+impl From<SnipTarget> for RejectedTarget {
     fn from(target: SnipTarget) -> Self {
         let is_turn = target.field.starts_with("turn_ids");
         Self {
@@ -550,7 +550,7 @@ impl From<Rejection> for ServiceError {
                 visibility: Visibility::Rewound,
             },
             Rejection::NotSnippable(targets) => Self::NotSnippable {
-                targets: targets.into_iter().map(RefusedTarget::from).collect(),
+                targets: targets.into_iter().map(RejectedTarget::from).collect(),
             },
             Rejection::NoSuchRevision(revision, current) => {
                 Self::RevisionNotFound { revision, current }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use palimpsest_engine::quotas::{Exceeded, Quota};
 use palimpsest_proto::context::v1::{
-    CallCandidates, CompactionFailureReason, ErrorReason, RefusedTarget as OutTarget,
-    RefusedTargets, Visibility,
+    CallCandidates, CompactionFailureReason, ErrorReason, RejectedTarget as OutTarget,
+    RejectedTargets, Visibility,
 };
 use palimpsest_store::told;
 use prost::Message;
@@ -756,7 +756,7 @@ fn no_summary(why: CompactionFailureReason, detail: &str, model: &str) -> Refusa
 }
 
 /// Status and reason are those of the first target.
-fn not_snippable(targets: &[RefusedTarget]) -> Refusal {
+fn not_snippable(targets: &[RejectedTarget]) -> Refusal {
     use ErrorReason as Reason;
     let first = targets.first();
     let reason = first.map_or(Reason::TurnNotFound, |target| target.reason);
@@ -810,8 +810,8 @@ fn not_snippable(targets: &[RefusedTarget]) -> Refusal {
         None => refusal,
     };
     let refusal = refusal.own(
-        "RefusedTargets",
-        &RefusedTargets {
+        "RejectedTargets",
+        &RejectedTargets {
             targets: targets
                 .iter()
                 .take(MAX_TARGETS)

@@ -172,7 +172,7 @@ fn every_error() -> Vec<ServiceError> {
             visibility: Visibility::Compacted,
         },
         E::NotSnippable {
-            targets: vec![RefusedTarget {
+            targets: vec![RejectedTarget {
                 field: "turn_ids[0]".into(),
                 name: "a1b2c3".into(),
                 reason: ErrorReason::TurnNotVisible,

@@ -55,16 +55,16 @@ impl Happened {
                 Item::Usage(usage) => self.used(usage),
                 Item::Level {
                     level,
-                    asked,
-                    how,
+                    trigger,
+                    mode,
                     freed_tokens,
                 } => {
                     let level = KeyValue::new("level", *level);
                     self.freed.add(*freed_tokens, std::slice::from_ref(&level));
                     let labels = [
                         level,
-                        KeyValue::new("asked", *asked),
-                        KeyValue::new("how", *how),
+                        KeyValue::new("trigger", *trigger),
+                        KeyValue::new("mode", *mode),
                     ];
                     self.levels.add(1, &labels);
                 }

@@ -98,7 +98,7 @@ impl Metrics {
             store: StoreTimes {
                 group_size: histogram(&meter, &names::STORE_GROUP_SIZE),
                 sync: histogram(&meter, &names::STORE_SYNC),
-                wait: histogram(&meter, &names::STORE_WAIT),
+                wait: histogram(&meter, &names::STORE_COMMIT_WAIT),
             },
             registry,
             provider,

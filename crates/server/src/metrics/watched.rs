@@ -73,7 +73,7 @@ impl Metrics {
             let of = admission.clone();
             watch_one(meter, metric, move || read(&of));
         };
-        one(&names::PACE_LIMIT, |now| size(now.limit()));
+        one(&names::CONCURRENCY_LIMIT, |now| size(now.limit()));
         one(&names::SHED, |now| number(now.shed()));
         one(&names::REQUEST_MEMORY, |now| size(now.request_bytes()));
         one(&names::REPLY_MEMORY, |now| size(now.reply_bytes()));
@@ -90,7 +90,7 @@ impl Metrics {
         one(&names::CONNECTIONS_CLOSED, |now| {
             number(now.turned_away().0)
         });
-        one(&names::CONNECTIONS_REFUSED, |now| {
+        one(&names::CONNECTIONS_REJECTED, |now| {
             number(now.turned_away().1)
         });
     }
@@ -99,7 +99,7 @@ impl Metrics {
     pub(crate) fn watch_entrance(&self, access: Option<&Arc<Access>>, tls: Option<&Tls>) {
         let meter = self.meter();
         let of = access.cloned();
-        watch_one(meter, &names::AUTH_REFUSED, move || {
+        watch_one(meter, &names::AUTH_FAILURES, move || {
             number(of.as_ref().map_or(0, |access| access.refused()))
         });
         let (access, tls) = (access.cloned(), tls.cloned());
@@ -116,9 +116,9 @@ impl Metrics {
             let of = upkeep.clone();
             watch_one(meter, metric, move || number(read(&of)));
         };
-        one(&names::RETENTION_SPARED, upkeep::Stats::spared);
+        one(&names::RETENTION_SKIPPED, upkeep::Stats::spared);
         one(&names::RETENTION_PAUSED, |stats| stats.is_paused().into());
-        one(&names::RETENTION_INCOMPLETE, upkeep::Stats::incomplete);
+        one(&names::RETENTION_BLOCKED, upkeep::Stats::incomplete);
         one(
             &names::RETENTION_WOULD_DELETE,
             upkeep::Stats::would_have_deleted,
@@ -126,18 +126,18 @@ impl Metrics {
         one(&names::SWEPT_FILES, upkeep::Stats::swept_files);
         one(&names::SWEPT_BYTES, upkeep::Stats::swept_bytes);
         let of = upkeep.clone();
-        watch(meter, &names::UPKEEP_PASSES, move || {
+        watch(meter, &names::MAINTENANCE_PASSES, move || {
             Duty::ALL
                 .map(|duty| {
                     (
                         number(of.passes(duty)),
-                        vec![KeyValue::new("duty", duty.name())],
+                        vec![KeyValue::new("task", duty.name())],
                     )
                 })
                 .into()
         });
-        one(&names::UPKEEP_FAILURES, upkeep::Stats::failures);
-        one(&names::SESSIONS_REMOVING, upkeep::Stats::removing);
+        one(&names::MAINTENANCE_FAILURES, upkeep::Stats::failures);
+        one(&names::SESSIONS_DELETING, upkeep::Stats::removing);
         let label = |key: &'static str, value: &'static str| vec![KeyValue::new(key, value)];
         let of = upkeep.clone();
         watch(meter, &names::RETENTION_DELETED, move || {
@@ -165,11 +165,11 @@ impl Metrics {
             let of = summaries.clone();
             watch_one(meter, metric, move || number(read(&of)));
         };
-        count(&names::SUMMARIES_IN_WORK, Stats::running);
-        count(&names::SUMMARY_UPDATES, Stats::updates);
-        count(&names::SUMMARY_FAILURES, Stats::failures);
-        count(&names::SUMMARY_FILE_FAILURES, Stats::file_failures);
-        count(&names::SUMMARY_EDITS, Stats::edits);
+        count(&names::MEMORY_UPDATES_IN_PROGRESS, Stats::running);
+        count(&names::MEMORY_UPDATES, Stats::updates);
+        count(&names::MEMORY_UPDATE_FAILURES, Stats::failures);
+        count(&names::MEMORY_FILE_FAILURES, Stats::file_failures);
+        count(&names::MEMORY_EDITS, Stats::edits);
     }
 
     /// Tells of the store.
@@ -194,7 +194,7 @@ impl Metrics {
         one(&names::STORE_CONNECTIONS, |now| now.open);
         one(&names::STORE_CONNECTIONS_IDLE, |now| now.idle);
         one(&names::STORE_CONNECTIONS_MAX, |now| now.most);
-        one(&names::STORE_WAITING, |now| now.waiting);
+        one(&names::STORE_CONNECTIONS_WAITING, |now| now.waiting);
     }
 
     fn watch_embedded(&self, log: &Arc<SledLog>) {
@@ -275,7 +275,7 @@ impl Metrics {
         one(&names::DISK_FREE, Samples::disk_free_bytes);
         one(&names::DISK_SIZE, Samples::disk_bytes);
         let of = Arc::clone(samples);
-        watch(self.meter(), &names::SUMMARY_LAG, move || {
+        watch(self.meter(), &names::MEMORY_LAG, move || {
             let lag = of.summary_lag_ms();
             lag.map(|ms| (number(ms) / 1_000.0, Vec::new()))
                 .into_iter()

@@ -98,7 +98,7 @@ impl Adopted {
             return Ok(outcome);
         }
         let mut message = Message::clone(summary);
-        message.meta = true;
+        message.machine_generated = true;
         transaction.run(Command::Append(Append {
             messages: vec![Arc::new(message)],
             expected_revision: None,

@@ -167,7 +167,7 @@ pub(super) enum Appended {
 
 impl Appended {
     /// What level 1 did.
-    fn stages(&self, session: &Session) -> Vec<v1::StageReport> {
+    fn level_reports(&self, session: &Session) -> Vec<v1::LevelReport> {
         let Self::Now {
             persisted: Some(event),
             ..
@@ -266,7 +266,7 @@ pub(super) async fn append(
                     tokens: Some(tokens(session, None)),
                     budget: Some(budget(session, target.as_ref())),
                     warnings: convert::warnings(&appended.warnings(session)),
-                    stages: appended.stages(session),
+                    level_reports: appended.level_reports(session),
                 };
                 let before = match appended {
                     Appended::Before(revision) => Some(*revision),

@@ -14,9 +14,9 @@ use super::append::{budget, expected, tokens, window};
 use super::change::{Change, Happened};
 use super::commit;
 use super::compaction::{self, Ended, OwnView, Wanted, When, Wish};
-use super::fidelity::removed;
 use super::ledger::ledger;
 use super::overrides::{NO_MODEL, Overrides};
+use super::recovery::removed;
 use crate::convert::{self, Form};
 use crate::errors::ServiceError;
 
@@ -52,13 +52,13 @@ pub(super) async fn compact(
         } else {
             Collapsing::Auto
         }),
-        Ok(Level::Unspecified | Level::Autocompact) => {
+        Ok(Level::Unspecified | Level::Compaction) => {
             return autocompact(service, &key, request, by_hand).await;
         }
         Ok(Level::ToolResultBudget | Level::Snip) | Err(_) => {
             return Err(ServiceError::invalid(
                 "level",
-                "must be MICROCOMPACT, COLLAPSE or AUTOCOMPACT",
+                "must be MICROCOMPACT, COLLAPSE or COMPACTION",
             ));
         }
     };
@@ -167,7 +167,7 @@ fn answer(
         (Happened::Nothing | Happened::Skipped(_), None) => None,
     };
     Ok(CompactResponse {
-        stages: stage.into_iter().collect(),
+        level_reports: stage.into_iter().collect(),
         revision: session.revision().get(),
         epoch: session.sealed().epoch().get().into(),
         tokens: Some(tokens(session, None)),
@@ -178,7 +178,7 @@ fn answer(
             window(session, target),
             convert::CompactionResult::None,
         ),
-        fidelity: removed(session, target, happened.event()),
+        recovery: removed(session, target, happened.event()),
         ..CompactResponse::default()
     })
 }
@@ -299,10 +299,10 @@ impl Autocompact<'_> {
     ) -> Result<CompactResponse, NotHeld> {
         let target = self.target.as_ref();
         let tell = |ended| compacted(self.service, session, ended, target, false);
-        let (mut response, mut stages) = (CompactResponse::default(), Vec::new());
+        let (mut response, mut reports) = (CompactResponse::default(), Vec::new());
         for ended in std::iter::once(first).chain(rest) {
             let mut told = tell(ended)?;
-            stages.append(&mut told.stages);
+            reports.append(&mut told.level_reports);
             let succeeded = matches!(ended, Ended::Event(event, _)
                 if matches!(**event, Event::Compacted(_)));
             if succeeded {
@@ -310,8 +310,8 @@ impl Autocompact<'_> {
             }
         }
         let events = std::iter::once(first).chain(rest).filter_map(Ended::event);
-        response.stages = stages;
-        response.fidelity = removed(session, target, events);
+        response.level_reports = reports;
+        response.recovery = removed(session, target, events);
         Ok(response)
     }
 
@@ -431,21 +431,21 @@ fn compacted(
 ) -> Result<CompactResponse, NotHeld> {
     let mut stage = match ended {
         Ended::Event(event, _) => convert::stage(event, session, dry_run),
-        Ended::Skipped(skip) => Some(convert::skipped(Level::Autocompact, *skip)),
+        Ended::Skipped(skip) => Some(convert::skipped(Level::Compaction, *skip)),
         Ended::Before(_) | Ended::Running(_) => None,
     };
     // The detail stands beside its report.
     let detail = stage.as_mut().and_then(|stage| stage.detail.take());
     let compaction = match detail {
-        Some(v1::stage_report::Detail::Compaction(compaction)) => Some(*compaction),
+        Some(v1::level_report::Detail::Compaction(compaction)) => Some(*compaction),
         _ if matches!(ended, Ended::Running(_)) => convert::running_compaction(session),
         _ => None,
     };
     if matches!(ended, Ended::Running(_)) {
-        stage = Some(v1::StageReport {
-            level: Level::Autocompact.into(),
-            action: v1::StageAction::Started.into(),
-            ..v1::StageReport::default()
+        stage = Some(v1::LevelReport {
+            level: Level::Compaction.into(),
+            action: v1::LevelAction::Started.into(),
+            ..v1::LevelReport::default()
         });
     }
     let outcome = match ended {
@@ -455,7 +455,7 @@ fn compacted(
     };
     let event = ended.event();
     Ok(CompactResponse {
-        stages: stage.into_iter().collect(),
+        level_reports: stage.into_iter().collect(),
         compaction,
         revision: session.revision().get(),
         epoch: session.sealed().epoch().get().into(),
@@ -463,7 +463,7 @@ fn compacted(
         budget: Some(budget(session, target)),
         cache_ledger: Some(ledger(service, session, target)?),
         warnings: convert::budget_warnings(session, window(session, target), outcome),
-        fidelity: removed(session, target, event),
+        recovery: removed(session, target, event),
         ..CompactResponse::default()
     })
 }

@@ -10,8 +10,7 @@ use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::Session;
 use palimpsest_core::view::{Provider, WireBlock};
 use palimpsest_proto::context::v1::{
-    BlockRef, ExportTranscriptRequest, ExportTranscriptResponse, Format, ResultLoss,
-    UnreadableResult,
+    BlockRef, ExportTranscriptRequest, ExportTranscriptResponse, Format, LostResult, ResultLoss,
 };
 use palimpsest_store::Position;
 use tonic::Status;
@@ -258,8 +257,8 @@ impl Pending {
     }
 }
 
-fn unreadable(original: &Original) -> Vec<UnreadableResult> {
-    let lost = original.unreadable.iter().map(|lost| UnreadableResult {
+fn unreadable(original: &Original) -> Vec<LostResult> {
+    let lost = original.unreadable.iter().map(|lost| LostResult {
         block: Some(BlockRef {
             message_id: original.entry.id.to_string(),
             block_index: lost.block.into(),

@@ -13,7 +13,7 @@ use palimpsest_proto::context::v1::{
 use uuid::Builder;
 
 use super::append::expected;
-use super::{Service, fidelity};
+use super::{Service, recovery};
 use crate::access::Right;
 use crate::convert::{self, ChangedSession};
 use crate::errors::ServiceError;
@@ -121,10 +121,10 @@ pub(super) async fn get(
     let session = service.sessions.read(&key, look).await?;
     let mut response = GetSessionResponse {
         session: Some(session),
-        fidelity: None,
+        recovery: None,
     };
-    if request.include_fidelity {
-        response.fidelity = Some(fidelity::whole(service, &key).await?);
+    if request.include_recovery {
+        response.recovery = Some(recovery::whole(service, &key).await?);
     }
     Ok(response)
 }

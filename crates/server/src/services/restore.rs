@@ -11,8 +11,8 @@ use palimpsest_store::crash_point;
 use super::Service;
 use super::append::{budget, expected, tokens};
 use super::change::{Change, Happened};
-use super::fidelity::{removed, returned};
 use super::ledger::ledger;
+use super::recovery::{removed, returned};
 use crate::convert;
 use crate::errors::ServiceError;
 
@@ -56,7 +56,7 @@ pub(super) async fn restore(
     let undone = response.restored.as_ref().map(|it| it.undone.as_slice());
     if let Some(undone) = undone.filter(|undone| !undone.is_empty()) {
         let back = returned(service, &key, undone, request.dry_run).await?;
-        let report = response.fidelity.get_or_insert_default();
+        let report = response.recovery.get_or_insert_default();
         report.returned_items = back.returned_items;
         report.total_returned_items = back.total_returned_items;
         report.incomplete = back.incomplete;
@@ -83,7 +83,7 @@ fn answer(
         tokens: Some(tokens(session, None)),
         budget: Some(budget(session, target)),
         cache_ledger: Some(ledger(service, session, target)?),
-        fidelity: removed(session, target, happened.event()),
+        recovery: removed(session, target, happened.event()),
         ..RestoreContextResponse::default()
     };
     if let Some((_, event @ Event::Restored(restored))) = happened.event() {

@@ -11,8 +11,8 @@ use palimpsest_proto::context::v1::{self, RewindSessionRequest, RewindSessionRes
 use super::Service;
 use super::append::{budget, expected, tokens};
 use super::change::{Change, Happened};
-use super::fidelity::removed;
 use super::ledger::ledger;
+use super::recovery::removed;
 use crate::convert;
 use crate::errors::ServiceError;
 
@@ -144,7 +144,7 @@ fn answer(
         tokens: Some(tokens(session, None)),
         budget: Some(budget(session, target)),
         cache_ledger: Some(ledger(service, session, target)?),
-        fidelity: removed(session, target, happened.event()),
+        recovery: removed(session, target, happened.event()),
         ..RewindSessionResponse::default()
     };
     if let Some((_, Event::Rewound(rewound))) = happened.event() {

@@ -9,9 +9,9 @@ use palimpsest_proto::context::v1::{self, ErrorReason, SnipRequest, SnipResponse
 
 use super::append::{budget, expected, tokens};
 use super::change::{Change, Happened};
-use super::fidelity::removed;
 use super::ledger::ledger;
 use super::list::descendants;
+use super::recovery::removed;
 use super::{Service, etag};
 use crate::convert;
 use crate::errors::ServiceError;
@@ -125,7 +125,7 @@ fn answer(
         tokens: Some(tokens(session, None)),
         budget: Some(budget(session, target)),
         cache_ledger: Some(ledger(service, session, target)?),
-        fidelity: removed(session, target, happened.event()),
+        recovery: removed(session, target, happened.event()),
         ..SnipResponse::default()
     };
     if let Some((_, event @ Event::ContentSnipped(snipped))) = happened.event() {

@@ -126,7 +126,7 @@ impl Upkeep {
     }
 
     async fn sweep_once(&self) {
-        let grace = Duration::from_millis(self.sweep.grace_ms);
+        let grace = Duration::from_millis(self.sweep.min_age_ms);
         let pace = self.pace();
         match sweep(&self.sessions, &self.blobs, grace, &pace).await {
             Ok(swept) => {
@@ -151,6 +151,6 @@ impl Upkeep {
     }
 
     fn pace(&self) -> Pace {
-        Pace::new(self.retention.load_percent)
+        Pace::new(self.retention.duty_cycle_percent)
     }
 }

@@ -122,7 +122,7 @@ impl Upkeep {
             now: pass.now,
             max_percent: self.retention.max_percent_per_pass,
         };
-        let alone = self.retention.subagents_alone;
+        let alone = self.retention.subagents_separately;
         let (mut selection, families) = Selection::begin(rows, alone, limits);
         for family in families {
             let Some(over) = selection.next(&family) else {
@@ -382,7 +382,7 @@ pub async fn preview(
         };
         let rows = rows(sessions, blobs, (&project, limits.keep), tempo).await?;
         preview.sessions += rows.len() as u64;
-        let (mut selection, families) = Selection::begin(rows, config.subagents_alone, limits);
+        let (mut selection, families) = Selection::begin(rows, config.subagents_separately, limits);
         for family in families {
             let Some(over) = selection.next(&family) else {
                 break;

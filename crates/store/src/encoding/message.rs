@@ -24,7 +24,7 @@ pub(super) fn write(message: &Message) -> v1::Message {
         model: message.model.as_deref().map(str::to_owned),
         usage: message.usage.as_ref().map(write_usage),
         kind: write_kind(message.kind).into(),
-        meta: message.meta,
+        meta: message.machine_generated,
         transcript_only: message.transcript_only,
         origin: match message.origin {
             Origin::Typed => v1::Origin::Typed,
@@ -62,7 +62,7 @@ pub(super) fn read(stored: v1::Message) -> Result<Message, DecodeError> {
         model: stored.model.map(String::into_boxed_str),
         usage: stored.usage.as_ref().map(read_usage),
         kind,
-        meta: stored.meta,
+        machine_generated: stored.meta,
         transcript_only: stored.transcript_only,
         origin,
         extra: read_extra(&stored.extra)?,

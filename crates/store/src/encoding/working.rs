@@ -5,8 +5,9 @@ use palimpsest_core::ids::{MessageId, Ordinal, Revision, Timestamp};
 use palimpsest_core::levels::attachments::{Attached, AttachmentKind};
 use palimpsest_core::session::{Delisted, Working};
 use palimpsest_core::working::{
-    FileState, Listing, ListingKind, Note, NoteKind, PermissionLevel, PermissionRule, Permissions,
-    Pin, PinTarget, Plan, PlanMode, Removal, Skill, StateChange, Task, TaskStatus, WorkingState,
+    Capability, CapabilityKind, FileState, Note, NoteKind, PermissionLevel, PermissionRule,
+    Permissions, Pin, PinTarget, Plan, PlanMode, Removal, Skill, StateChange, Task, TaskStatus,
+    WorkingState,
 };
 use uuid::Uuid;
 
@@ -56,9 +57,9 @@ same_names!(
 same_names!(
     write_list,
     read_list,
-    ListingKind,
+    CapabilityKind,
     [Tools, Agents, McpServers],
-    "a listing of no list"
+    "a capability of no list"
 );
 same_names!(
     write_kind,
@@ -218,9 +219,9 @@ fn write_state(state: &WorkingState) -> v1::WorkingState {
         }),
         skills: state.skills.iter().map(write_skill).collect(),
         tasks: state.tasks.iter().map(write_task).collect(),
-        tools: state.tools.iter().map(write_listing).collect(),
-        agents: state.agents.iter().map(write_listing).collect(),
-        mcp_servers: state.mcp_servers.iter().map(write_listing).collect(),
+        tools: state.tools.iter().map(write_capability).collect(),
+        agents: state.agents.iter().map(write_capability).collect(),
+        mcp_servers: state.mcp_servers.iter().map(write_capability).collect(),
         permissions: state.permissions.as_ref().map(write_permissions),
         notes: state.notes.iter().map(write_note).collect(),
         pins: state.pins.iter().map(write_pin).collect(),
@@ -228,7 +229,8 @@ fn write_state(state: &WorkingState) -> v1::WorkingState {
 }
 
 fn read_state(stored: v1::WorkingState) -> Result<WorkingState, DecodeError> {
-    let infallible = |listings: Vec<v1::Listing>| listings.into_iter().map(read_listing).collect();
+    let infallible =
+        |capabilities: Vec<v1::Capability>| capabilities.into_iter().map(read_capability).collect();
     Ok(WorkingState {
         files: stored.files.into_iter().map(read_file).collect(),
         instruction_files: stored
@@ -324,16 +326,16 @@ fn read_task(stored: v1::Task) -> Result<Task, DecodeError> {
     })
 }
 
-fn write_listing(listing: &Listing) -> v1::Listing {
-    v1::Listing {
-        name: listing.name.to_string(),
-        description: listing.description.to_string(),
-        discovered: listing.discovered,
+fn write_capability(capability: &Capability) -> v1::Capability {
+    v1::Capability {
+        name: capability.name.to_string(),
+        description: capability.description.to_string(),
+        discovered: capability.discovered,
     }
 }
 
-fn read_listing(stored: v1::Listing) -> Listing {
-    Listing {
+fn read_capability(stored: v1::Capability) -> Capability {
+    Capability {
         name: stored.name.into(),
         description: stored.description.into(),
         discovered: stored.discovered,

@@ -75,11 +75,11 @@ pub struct PostgresOptions {
     /// How long a call waits for a new count where there is an old one.
     pub usage_patience: Duration,
     /// Whether processes tell each other what changes, over one connection more each.
-    pub hints: bool,
+    pub notify: bool,
     /// Who this process is among those that share the store.
     pub name: String,
     /// Whether tables that are missing or old are made or changed when the store is opened.
-    pub migrate: bool,
+    pub auto_migrate: bool,
 }
 
 impl PostgresOptions {
@@ -98,9 +98,9 @@ impl PostgresOptions {
             retry: Duration::from_secs(5),
             usage_age: Duration::from_mins(1),
             usage_patience: Duration::from_millis(250),
-            hints: true,
+            notify: true,
             name: format!("process {}", std::process::id()),
-            migrate: true,
+            auto_migrate: true,
         }
     }
 }
@@ -131,11 +131,11 @@ impl PostgresLog {
     /// Connects, and sees to it that the tables are there and of a version that this release knows.
     pub async fn open(options: &PostgresOptions) -> Result<Self, StoreError> {
         let pool = Arc::new(Pool::new(options)?);
-        schema::ready(&pool, Budget::new(options.retry), options.migrate).await?;
+        schema::ready(&pool, Budget::new(options.retry), options.auto_migrate).await?;
         let id = intents::store_id(&pool, Budget::new(options.retry)).await?;
         Ok(Self {
             id,
-            hints: if options.hints {
+            hints: if options.notify {
                 Some(Hints::start(Arc::clone(&pool), append::random()?))
             } else {
                 None

@@ -125,7 +125,7 @@ pub(super) async fn ready(pool: &Pool, budget: Budget, migrate: bool) -> Result<
     if state.version < SUPPORTED {
         return Err(StoreError::Setup(format!(
             "its tables have version {}, this release needs {SUPPORTED}: run `palimpsest schema apply`, or set \
-             store.postgres.migrate",
+             store.postgres.auto_migrate",
             state.version
         )));
     }

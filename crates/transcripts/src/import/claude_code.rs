@@ -209,12 +209,13 @@ impl<'a> Reader<'a> {
             payload: Cow::Borrowed(payload),
             parent,
             at: line.timestamp.as_deref().and_then(timestamp),
-            meta: line.is_meta || is_user && (line.is_compact_summary || words.by_machine),
+            machine_generated: line.is_meta
+                || is_user && (line.is_compact_summary || words.by_machine),
             transcript_only: false,
             attributes: attributes(line),
             whole: None,
         };
-        let is_input = is_user && !message.meta && !words.results_alone;
+        let is_input = is_user && !message.machine_generated && !words.results_alone;
         let chain = self.sessions.entry(agent.clone()).or_default();
         chain.session.suffix = agent;
         chain.session.subagent = line.is_sidechain;
@@ -308,7 +309,7 @@ impl<'a> Chain<'a> {
             payload: Cow::Owned(folded.payload()?),
             parent: None,
             at: line.timestamp.as_deref().and_then(timestamp),
-            meta: true,
+            machine_generated: true,
             transcript_only: false,
             attributes: attributes(line),
             whole: None,

@@ -85,7 +85,7 @@ fn session(
             payload: Cow::Borrowed(payload),
             parent: None,
             at: None,
-            meta: false,
+            machine_generated: false,
             transcript_only: false,
             attributes: Vec::new(),
             whole: None,

@@ -336,7 +336,7 @@ impl<'a> Reader<'a> {
             payload: Cow::Borrowed(of.message),
             parent: message.parent,
             at: message.at,
-            meta: message.meta,
+            machine_generated: message.machine_generated,
             transcript_only: message.transcript_only,
             attributes: message.attributes.clone(),
             whole: Some(Box::new(message)),
@@ -383,7 +383,7 @@ impl Line<'_> {
             KindName::Boundary => Kind::Boundary,
             KindName::Synthetic => Kind::Synthetic,
         };
-        message.meta = self.meta;
+        message.machine_generated = self.meta;
         message.transcript_only = self.transcript_only;
         message.origin = match self.origin {
             OriginName::Typed => Origin::Typed,

@@ -42,7 +42,7 @@ impl Driver {
         )));
         if self.session.revision() == before {
             let mut message = Message::clone(&compacted.summary);
-            message.meta = true;
+            message.machine_generated = true;
             self.run(Command::Append(Append {
                 messages: vec![Arc::new(message)],
                 ..Append::default()

@@ -33,7 +33,7 @@ impl Split {
         let parts = [
             (self.cache_read, prices.cache_read),
             (self.cache_write, prices.cache_write),
-            (self.uncached, prices.uncached),
+            (self.uncached, prices.input),
         ];
         parts
             .into_iter()

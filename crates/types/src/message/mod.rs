@@ -131,7 +131,7 @@ pub struct Message {
     /// What it is in the life of the session.
     pub kind: Kind,
     /// Not a human's words, though the user speaks.
-    pub meta: bool,
+    pub machine_generated: bool,
     /// Never shown to a model.
     pub transcript_only: bool,
     /// In whose words the unknown fields are written.
@@ -157,7 +157,7 @@ impl Message {
             model: None,
             usage: None,
             kind: Kind::Ordinary,
-            meta: false,
+            machine_generated: false,
             transcript_only: false,
             origin: Origin::Typed,
             extra: Extra::default(),
@@ -174,7 +174,7 @@ impl Message {
     pub fn is_real_user_input(&self) -> bool {
         self.role == Role::User
             && self.kind == Kind::Ordinary
-            && !self.meta
+            && !self.machine_generated
             && !self.transcript_only
             && !self.is_results_alone()
             && self.blocks.iter().any(|block| !block.is_blank())

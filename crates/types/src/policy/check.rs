@@ -45,8 +45,8 @@ impl Policy {
                 "must have at most 1,000 bytes",
             ),
             (
-                (100..=MAX_PREVIEW_BYTES).contains(&self.tool_results.preview_bytes),
-                "tool_results.preview_bytes",
+                (100..=MAX_PREVIEW_CHARS).contains(&self.tool_results.preview_chars),
+                "tool_results.preview_chars",
                 "must be between 100 and 100,000",
             ),
             (
@@ -86,7 +86,7 @@ impl Policy {
 }
 
 const MAX_TEMPLATE_BYTES: usize = 1_000;
-const MAX_PREVIEW_BYTES: u32 = 100_000;
+const MAX_PREVIEW_CHARS: u32 = 100_000;
 
 fn is_tool_prefix(prefix: &str) -> bool {
     let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');

@@ -171,8 +171,8 @@ pub struct AttachmentPolicy {
     pub instruction_files: Vec<Box<str>>,
     /// Whether tasks are attached.
     pub tasks: bool,
-    /// Whether tool, agent and MCP listings are attached.
-    pub listings: bool,
+    /// Whether tool, agent and MCP capabilities are attached.
+    pub capabilities: bool,
     /// Whether permission rules are attached.
     pub permissions: bool,
     /// Whether decisions, constraints and known issues are attached.

@@ -21,7 +21,7 @@ pub struct ToolResultPolicy {
     /// Rules by tool name.
     pub rules: BTreeMap<Box<str>, ToolResultRule>,
     /// The length of a preview, in characters.
-    pub preview_bytes: u32,
+    pub preview_chars: u32,
     /// Where it comes from.
     pub preview_mode: PreviewMode,
     /// How the model is told where the original is.

@@ -75,6 +75,12 @@ impl Preset {
     }
 }
 
+/// Fields that were renamed after policies had been stored: section, former name, name.
+const FORMER_NAMES: [(&str, &str, &str); 2] = [
+    ("tool_results", "preview_bytes", "preview_chars"),
+    ("attachments", "listings", "capabilities"),
+];
+
 /// Settings that are laid over others: some fields of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -152,8 +158,16 @@ impl Overlay {
     }
 
     /// The policy that was kept as these fields. One that an older version kept may lack some, which
-    /// are then as its preset has them; and it may break rules that came later.
-    pub fn restore(self) -> Result<Policy, OverlayError> {
+    /// are then as its preset has them; and it may break rules that came later. Fields under a former
+    /// name are read under their new one.
+    pub fn restore(mut self) -> Result<Policy, OverlayError> {
+        for (section, former, name) in FORMER_NAMES {
+            if let Some(Value::Object(fields)) = self.0.get_mut(section)
+                && let Some(value) = fields.remove(former)
+            {
+                fields.insert(name.to_owned(), value);
+            }
+        }
         if let Ok(policy) = self.clone().read() {
             return Ok(policy);
         }
@@ -342,6 +356,24 @@ mod tests {
         let rules = policy.tool_results.rules;
         assert_eq!(rules["Read"], ToolResultRule::NeverPersist(true));
         assert_eq!(policy.preset, Preset::OpenCode);
+    }
+
+    #[test]
+    fn a_stored_policy_may_have_former_names() {
+        let mut fields = Overlay::of(&Policy::default());
+        for (section, former, name) in FORMER_NAMES {
+            let Some(Value::Object(section)) = fields.0.get_mut(section) else {
+                panic!("no section {section}");
+            };
+            section.remove(name).unwrap();
+            section.insert(former.to_owned(), Value::Null);
+        }
+        fields.set(&["tool_results", "preview_bytes"], 300.into());
+        fields.set(&["attachments", "listings"], false.into());
+        let policy = fields.clone().restore().unwrap();
+        assert_eq!(policy.tool_results.preview_chars, 300);
+        assert!(!policy.attachments.capabilities);
+        assert!(fields.read().is_err(), "only a stored policy may");
     }
 
     #[test]

@@ -41,7 +41,7 @@ impl Price {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prices {
     /// A token that is read anew.
-    pub uncached: Price,
+    pub input: Price,
     /// A token that is written to the prompt cache.
     pub cache_write: Price,
     /// A token that is read from the prompt cache.
@@ -71,7 +71,7 @@ impl Prices {
 impl Default for Prices {
     fn default() -> Self {
         Self {
-            uncached: Price::from_milli(1_000),
+            input: Price::from_milli(1_000),
             cache_write: Price::from_milli(1_250),
             cache_read: Price::from_milli(100),
         }

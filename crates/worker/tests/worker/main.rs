@@ -104,7 +104,7 @@ async fn projects_take_turns_and_only_so_many_sessions_run_at_once() {
     }
     let quiet = fake.due("quiet/s").await;
     let running = start(fake.worker(Options {
-        parallel: 2,
+        concurrency: 2,
         ..options()
     }));
     until("all are written", || running.stats.updates() == 41).await;

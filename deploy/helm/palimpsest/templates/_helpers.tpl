@@ -55,7 +55,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
      the server; a test compares them with the server. */}}
 {{- define "palimpsest.graceSeconds" -}}
 {{- $drain := dig "shutdown" "drain_ms" 25000 .root.Values.config -}}
-{{- $worker := dig "worker" "grace_ms" 5000 .root.Values.config -}}
+{{- $worker := dig "worker" "shutdown_grace_ms" 5000 .root.Values.config -}}
 {{- $own := divf (addf $drain $worker) 1000 | ceil | int -}}
 {{- add $own .preStop .root.Values.termination.marginSeconds -}}
 {{- end -}}

@@ -25,7 +25,7 @@ use tower::ServiceExt as _;
 
 /// Limits so low that every level acts on few messages.
 const POLICY: &str = "
-tool_results = { max_result_chars = 700, max_message_chars = 1000, preview_bytes = 100 }
+tool_results = { max_result_chars = 700, max_message_chars = 1000, preview_chars = 100 }
 microcompact.cached = { over_results = 1, keep_results = 1 }
 microcompact.size = { keep_results = 1 }
 autocompact = { min_input_tokens = 0 }

@@ -38,7 +38,7 @@ pub(super) fn shares(parts: &TokenBreakdown) -> [Share; 6] {
     [
         share("system", parts.system_tokens, AnsiColor::Blue, '▚'),
         share("tools", parts.tools_tokens, AnsiColor::Cyan, '▞'),
-        share("memory", parts.memory_tokens, AnsiColor::Magenta, '▓'),
+        share("memory", parts.summary_tokens, AnsiColor::Magenta, '▓'),
         share("messages", parts.messages_tokens, AnsiColor::Green, '█'),
         share("results", parts.results_tokens, AnsiColor::Yellow, '▒'),
         share("attached", parts.attachments_tokens, AnsiColor::Red, '▤'),

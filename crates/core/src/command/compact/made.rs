@@ -174,7 +174,7 @@ impl Made {
         );
         mark.kind = Kind::Boundary;
         mark.transcript_only = true;
-        mark.meta = true;
+        mark.machine_generated = true;
         let tools = &session.policy().model_tools;
         let read_tool = tools.name_of(ModelTool::ReadTranscript);
         let search_tool = tools.name_of(ModelTool::SearchTranscript);
@@ -199,7 +199,7 @@ impl Made {
         };
         let mut summary = Message::new(self.summary, Role::User, vec![Block::text(text)]);
         summary.kind = Kind::Summary;
-        summary.meta = true;
+        summary.machine_generated = true;
         let counter = session.counter();
         let mut messages = vec![
             appended(counter, Arc::new(mark), Standing::TranscriptOnly),

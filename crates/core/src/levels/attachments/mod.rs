@@ -63,8 +63,8 @@ pub(crate) fn candidates(
     if policy.tasks && !state.tasks.is_empty() {
         all.push(sized(words::tasks(&state.tasks)));
     }
-    if policy.listings {
-        all.extend(listings(session, state).into_iter().map(sized));
+    if policy.capabilities {
+        all.extend(capabilities(session, state).into_iter().map(sized));
     }
     if policy.permissions {
         let permissions = state.permissions.as_ref();
@@ -136,10 +136,10 @@ fn skills(session: &Session, state: &WorkingState) -> Vec<Candidate> {
     skills.into_iter().map(one).collect()
 }
 
-/// The listings, whole: what an earlier announcement said has left the view, or leaves with the next
+/// The capabilities, whole: what an earlier announcement said has left the view, or leaves with the next
 /// compaction, so a difference alone would leave the model without the rest. What is gone since the
 /// last compaction is named beside it, because the summary may still speak of it.
-fn listings(session: &Session, state: &WorkingState) -> Vec<Candidate> {
+fn capabilities(session: &Session, state: &WorkingState) -> Vec<Candidate> {
     let boundaries = session.compactions().boundaries.iter().rev();
     let mut standing = boundaries.filter(|boundary| {
         let mark = session.transcript().get(boundary.mark);
@@ -150,11 +150,14 @@ fn listings(session: &Session, state: &WorkingState) -> Vec<Candidate> {
     });
     let since = standing.next().map(|boundary| boundary.revision);
     let since = since.unwrap_or(Revision::ZERO);
-    let of_kind = |kind: ListingKind| {
+    let of_kind = |kind: CapabilityKind| {
         let gone = session.working().delisted_since(kind, since);
-        words::listings(kind, state.listings(kind), &gone)
+        words::capabilities(kind, state.capabilities(kind), &gone)
     };
-    ListingKind::ALL.into_iter().filter_map(of_kind).collect()
+    CapabilityKind::ALL
+        .into_iter()
+        .filter_map(of_kind)
+        .collect()
 }
 
 /// Of what found no room, the first are told.

@@ -8,8 +8,8 @@ use super::files::Known;
 use crate::event::AttachmentKind;
 use crate::quoting::{fence, name, without_tags};
 use crate::working::{
-    Listing, ListingKind, Note, NoteKind, PermissionLevel, Permissions, Plan, PlanMode, Skill,
-    Task, TaskStatus,
+    Capability, CapabilityKind, Note, NoteKind, PermissionLevel, Permissions, Plan, PlanMode,
+    Skill, Task, TaskStatus,
 };
 
 /// A file within a limit; none when its content is not known.
@@ -150,37 +150,37 @@ pub(super) fn tasks(tasks: &[Task]) -> Candidate {
 }
 
 /// A list whole, and what is gone from it; none when there is neither.
-pub(super) fn listings(
-    kind: ListingKind,
-    listings: &[Listing],
+pub(super) fn capabilities(
+    kind: CapabilityKind,
+    capabilities: &[Capability],
     gone: &[&str],
 ) -> Option<Candidate> {
     let (kind, what) = match kind {
-        ListingKind::Tools => (AttachmentKind::Tools, "tools that you can use"),
-        ListingKind::Agents => (AttachmentKind::Agents, "agents that you can start"),
-        ListingKind::McpServers => (
+        CapabilityKind::Tools => (AttachmentKind::Tools, "tools that you can use"),
+        CapabilityKind::Agents => (AttachmentKind::Agents, "agents that you can start"),
+        CapabilityKind::McpServers => (
             AttachmentKind::McpServers,
             "MCP servers that are connected, with their instructions",
         ),
     };
-    if listings.is_empty() && gone.is_empty() {
+    if capabilities.is_empty() && gone.is_empty() {
         return None;
     }
     let mut text = format!("[Attached again: the {what}, as of now.]");
-    for listing in listings {
-        let _ = write!(text, "\n- {}", name(&listing.name));
-        if listing.discovered {
+    for capability in capabilities {
+        let _ = write!(text, "\n- {}", name(&capability.name));
+        if capability.discovered {
             text.push_str(" (found during this session)");
         }
-        if !listing.description.is_empty() {
+        if !capability.description.is_empty() {
             let _ = write!(
                 text,
                 ": {}",
-                without_tags(&listing.description).replace('\n', "\n  ")
+                without_tags(&capability.description).replace('\n', "\n  ")
             );
         }
     }
-    if listings.is_empty() {
+    if capabilities.is_empty() {
         text.push_str("\nThere are none now.");
     }
     if !gone.is_empty() {

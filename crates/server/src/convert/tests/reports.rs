@@ -199,8 +199,8 @@ fn a_budget_counts_to_where_something_happens() {
             error_at_tokens: 147000,
             compact_at_tokens: 167000,
             block_at_tokens: 177000,
-            left_tokens: 16700,
-            left_percent: 10.0,
+            remaining_tokens: 16700,
+            remaining_percent: 10.0,
             free_tokens: 16700,
             autocompact_buffer_tokens: 33000,
             auto_enabled: true,
@@ -217,7 +217,7 @@ fn a_budget_counts_to_where_something_happens() {
     }));
     let by_hand = budget(&world.session, &target(Provider::Anthropic), hint);
     assert_eq!(
-        (by_hand.warn_at_tokens, by_hand.left_tokens),
+        (by_hand.warn_at_tokens, by_hand.remaining_tokens),
         (160_000, 29_700)
     );
     assert_eq!(by_hand.state(), v1::BudgetState::Normal);
@@ -227,8 +227,8 @@ fn a_budget_counts_to_where_something_happens() {
     };
     let full = budget(&world.session, &target(Provider::Anthropic), tiny);
     assert_eq!(full.state(), v1::BudgetState::Exhausted);
-    assert_eq!((full.left_tokens, full.free_tokens), (0, 0));
-    assert!(full.left_percent.abs() < f64::EPSILON);
+    assert_eq!((full.remaining_tokens, full.free_tokens), (0, 0));
+    assert!(full.remaining_percent.abs() < f64::EPSILON);
 }
 
 fn all_events(world: &World) -> Vec<v1::SessionEvent> {

@@ -108,7 +108,7 @@ fn check(mut world: World) {
         let report = token_report(session, Some(parts));
         let sum = parts.system_tokens
             + parts.tools_tokens
-            + parts.memory_tokens
+            + parts.summary_tokens
             + parts.messages_tokens
             + parts.results_tokens
             + parts.attachments_tokens;

@@ -36,7 +36,7 @@ fn metadata_holds_for_each_message_and_the_parent_for_the_first() {
             nanos: 2_999_999,
         }),
         kind: v1::MessageKind::Attachment.into(),
-        meta: true,
+        machine_generated: true,
         // Nothing was reported, so what the payload says stays.
         usage: Some(v1::Usage::default()),
         attributes: [("b", "2"), ("a", "1"), ("c", "3")]
@@ -49,7 +49,10 @@ fn metadata_holds_for_each_message_and_the_parent_for_the_first() {
     assert_eq!(second.parent, Some(first.id));
     for message in [&first, &second] {
         assert_eq!(message.at, Some(Timestamp::from_millis(1_002)));
-        assert_eq!((message.kind, message.meta), (Kind::Attachment, true));
+        assert_eq!(
+            (message.kind, message.machine_generated),
+            (Kind::Attachment, true)
+        );
         let names: Vec<&str> = message.attributes.iter().map(|(name, _)| &**name).collect();
         assert_eq!(names, ["a", "b", "c"]);
     }

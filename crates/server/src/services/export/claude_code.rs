@@ -64,7 +64,7 @@ fn circumstances(message: &Message, head: &mut Map<String, Value>) {
     if let Some(at) = message.at {
         head.insert("timestamp".into(), json!(timestamp(at)));
     }
-    if message.meta {
+    if message.machine_generated {
         head.insert("isMeta".into(), json!(true));
     }
     for (name, value) in &message.attributes {

@@ -136,7 +136,7 @@ fn line(original: &Original) -> Vec<u8> {
         "usage": usage,
         "kind": convert::export_kind(message.kind).as_str_name().trim_start_matches("MESSAGE_KIND_"),
         "origin": origin(message.origin),
-        "meta": message.meta,
+        "meta": message.machine_generated,
         "transcript_only": message.transcript_only,
         "attributes": attributes(&message.attributes),
         "unreadable_results": unreadable(original),

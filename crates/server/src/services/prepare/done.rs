@@ -37,14 +37,14 @@ impl Done {
         levels.chain(compacted).chain(self.dropped.iter().map(told))
     }
 
-    pub(super) fn stages(&self, session: &Session, dry_run: bool) -> Vec<v1::StageReport> {
+    pub(super) fn level_reports(&self, session: &Session, dry_run: bool) -> Vec<v1::LevelReport> {
         let done = self.levels.iter();
         let done = done.filter_map(|(_, event)| convert::stage(event, session, dry_run));
         let skipped = self.skipped.iter();
         let skipped = skipped.map(|(level, skip)| convert::skipped(*level, *skip));
         let compacted = self.compacted.as_ref().and_then(|ended| match ended {
             Ended::Event(event, _) => convert::stage(event, session, dry_run),
-            Ended::Skipped(skip) => Some(convert::skipped(v1::Level::Autocompact, *skip)),
+            Ended::Skipped(skip) => Some(convert::skipped(v1::Level::Compaction, *skip)),
             Ended::Before(_) | Ended::Running(_) => None,
         });
         let dropped = self.dropped.iter();

@@ -27,9 +27,9 @@ use palimpsest_engine::sessions::{Missing, Outcome, Transaction};
 use super::append::{Appended, Incoming, budget, tokens};
 use super::commit::gap_tokens;
 use super::compaction::{self, Ended};
-use super::fidelity::removed;
 use super::overflow::{Overflow, is_to_be_truncated};
 use super::overrides::Overrides;
+use super::recovery::removed;
 use super::{Service, etag, ledger, staging};
 use crate::convert::{self, AskedBreakpoints, Form, PrefixTokens, PromptPrefix};
 use crate::errors::ServiceError;
@@ -116,13 +116,13 @@ pub(super) async fn prepare(
     if let Some((asked, done)) = follows.compacts {
         match call.mode {
             CompactionMode::Never => {
-                let mut stage = convert::skipped(v1::Level::Autocompact, Skip::Disabled);
-                stage.set_skip_reason(v1::SkipReason::NotWanted);
-                response.stages.push(stage);
+                let mut stage = convert::skipped(v1::Level::Compaction, Skip::Disabled);
+                stage.set_skip_reason(v1::SkipReason::DisabledByCaller);
+                response.level_reports.push(stage);
             }
             CompactionMode::Background => {
                 compaction::begin_in_background(service, &key, call.wanted(asked));
-                response.stages.push(started());
+                response.level_reports.push(started());
             }
             CompactionMode::Wait | CompactionMode::Unspecified => {
                 let wanted = room::Wanted {
@@ -143,7 +143,7 @@ pub(super) async fn prepare(
                         (before, response, _) =
                             again.map_err(|error| error.with_request_id(&request_id))?;
                     }
-                    None => response.stages.push(started()),
+                    None => response.level_reports.push(started()),
                 }
             }
         }
@@ -158,11 +158,11 @@ pub(super) async fn prepare(
 }
 
 /// A compaction goes on while the caller has the view as it is.
-fn started() -> v1::StageReport {
-    v1::StageReport {
-        level: v1::Level::Autocompact.into(),
-        action: v1::StageAction::Started.into(),
-        ..v1::StageReport::default()
+fn started() -> v1::LevelReport {
+    v1::LevelReport {
+        level: v1::Level::Compaction.into(),
+        action: v1::LevelAction::Started.into(),
+        ..v1::LevelReport::default()
     }
 }
 
@@ -329,11 +329,11 @@ impl Call {
             tokens: Some(tokens(session, self.prefix_tokens(session))),
             budget: Some(budget(session, self.target.as_ref())),
             warnings: self.warnings(session, done, &view),
-            stages: done.stages(session, self.dry_run),
+            level_reports: done.level_reports(session, self.dry_run),
             cache_edits: self.edits(session, &target, view.length, &done.levels)?,
             cache_breakpoints: self.cache_breakpoints(session, &target, view.length)?,
             context_management_json: management(session, &target),
-            fidelity: removed(session, self.target.as_ref(), done.changes()),
+            recovery: removed(session, self.target.as_ref(), done.changes()),
             ..PrepareContextResponse::default()
         };
         if !self.incoming.is_empty() {

@@ -20,7 +20,7 @@ fn outline(text: &str) -> String {
     let steps = imported.sessions.iter().flat_map(|session| &session.steps);
     let mut lines: Vec<String> = steps
         .map(|step| match step {
-            Step::Message(message) if message.meta => format!("{} meta", message.line),
+            Step::Message(message) if message.machine_generated => format!("{} meta", message.line),
             Step::Message(message) => message.line.to_string(),
             Step::Rewind(to) => format!("rewind {to:?}"),
             Step::Compacted(it) => {

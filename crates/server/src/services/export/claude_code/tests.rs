@@ -68,7 +68,11 @@ fn said(message: &Message) -> impl PartialEq + std::fmt::Debug {
         message.provider_message_id.clone(),
         message.model.clone(),
         message.usage,
-        (message.meta, message.at, message.attributes.clone()),
+        (
+            message.machine_generated,
+            message.at,
+            message.attributes.clone(),
+        ),
     )
 }
 
@@ -107,8 +111,8 @@ fn a_conversation_comes_back_as_it_was() {
     {
         message.at = Some(Timestamp::from_millis(millis));
     }
-    messages[1].meta = true;
-    messages[0].meta = true;
+    messages[1].machine_generated = true;
+    messages[0].machine_generated = true;
     let notes = [
         ("cwd", "/home/é"),
         ("gitBranch", "main"),

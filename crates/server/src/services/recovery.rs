@@ -19,21 +19,21 @@ pub(super) fn removed<'e>(
     session: &Session,
     target: Option<&v1::Target>,
     events: impl IntoIterator<Item = (Revision, &'e Event)>,
-) -> Option<v1::FidelityReport> {
+) -> Option<v1::RecoveryReport> {
     let target = super::ledger::target_of(session, target);
     let mut events = events.into_iter().peekable();
     events.peek()?;
     let recovery = Recovery::new(session, &target);
     let removed = |(revision, event): (Revision, &Event)| recovery.removed_by(event, revision);
     let departed: Vec<_> = events.flat_map(removed).collect();
-    (!departed.is_empty()).then(|| convert::fidelity(session, &recovery, &departed))
+    (!departed.is_empty()).then(|| convert::recovery_report(session, &recovery, &departed))
 }
 
 /// All that is not in the view any more, for the target used last.
 pub(super) async fn whole(
     service: &Service,
     key: &SessionKey,
-) -> Result<v1::FidelityReport, ServiceError> {
+) -> Result<v1::RecoveryReport, ServiceError> {
     let changes = |session: &Session| {
         let changes = session.view_changes().iter().rev();
         let revisions = changes.map(|change| change.revision);
@@ -50,9 +50,9 @@ pub(super) async fn whole(
         let all = removed.chain(recovery.replaced().into_iter().rev());
         let mut gone = recovery.latest_first(all.flat_map(|it| recovery.parts(it, true)));
         gone.reverse();
-        v1::FidelityReport {
+        v1::RecoveryReport {
             incomplete: revisions.len() > events.len(),
-            ..convert::fidelity(session, &recovery, &gone)
+            ..convert::recovery_report(session, &recovery, &gone)
         }
     };
     Ok(service.sessions.read_whole(key, look).await?)
@@ -64,7 +64,7 @@ pub(super) async fn returned(
     key: &SessionKey,
     undone: &[v1::UndoneEvent],
     would: bool,
-) -> Result<v1::FidelityReport, ServiceError> {
+) -> Result<v1::RecoveryReport, ServiceError> {
     let revisions: Vec<_> = undone
         .iter()
         .map(|event| Revision::new(event.revision))
@@ -78,9 +78,9 @@ pub(super) async fn returned(
             .flat_map(|(revision, event)| recovery.removed_by(event, *revision).into_iter().rev());
         let mut back = recovery.latest_first(removed.flat_map(|it| recovery.parts(it, would)));
         back.reverse();
-        let mut report = v1::FidelityReport {
+        let mut report = v1::RecoveryReport {
             incomplete: revisions.len() > events.len(),
-            ..v1::FidelityReport::default()
+            ..v1::RecoveryReport::default()
         };
         convert::returned(&mut report, session, &recovery, &back);
         report

@@ -15,24 +15,24 @@ use super::tokens32;
 const MAX_ITEMS: usize = 100;
 
 /// What left, oldest first.
-pub fn fidelity(
+pub fn recovery_report(
     session: &Session,
     recovery: &Recovery<'_>,
     departed: &[Departed],
-) -> v1::FidelityReport {
+) -> v1::RecoveryReport {
     let is_reachable = |departed: &&Departed| recovery.handle(departed.what) != Handle::None;
-    v1::FidelityReport {
+    v1::RecoveryReport {
         items: items(session, recovery, departed),
         total_items: count(departed.len()),
         total_tokens: departed.iter().map(|departed| departed.tokens).sum(),
         visible_handles: count(departed.iter().filter(is_reachable).count()),
-        ..v1::FidelityReport::default()
+        ..v1::RecoveryReport::default()
     }
 }
 
 /// Adds what came back.
 pub fn returned(
-    report: &mut v1::FidelityReport,
+    report: &mut v1::RecoveryReport,
     session: &Session,
     recovery: &Recovery<'_>,
     departed: &[Departed],
@@ -46,20 +46,20 @@ fn items(
     session: &Session,
     recovery: &Recovery<'_>,
     departed: &[Departed],
-) -> Vec<v1::FidelityItem> {
+) -> Vec<v1::RemovedItem> {
     let latest = departed.len().saturating_sub(MAX_ITEMS);
     let item = |departed| item(session, recovery, departed);
     departed[latest..].iter().map(item).collect()
 }
 
-fn item(session: &Session, recovery: &Recovery<'_>, departed: &Departed) -> v1::FidelityItem {
+fn item(session: &Session, recovery: &Recovery<'_>, departed: &Departed) -> v1::RemovedItem {
     let change = departed.cause.and_then(|cause| session.view_change(cause));
     let level = match change.map(|change| change.kind) {
         None => v1::Level::ToolResultBudget,
         Some(ChangeKind::ContentSnipped) => v1::Level::Snip,
         Some(ChangeKind::ResultsCleared) => v1::Level::Microcompact,
         Some(ChangeKind::SpansCollapsed) => v1::Level::Collapse,
-        Some(ChangeKind::Compacted) => v1::Level::Autocompact,
+        Some(ChangeKind::Compacted) => v1::Level::Compaction,
         Some(ChangeKind::Restored | ChangeKind::Rewound | ChangeKind::PolicyChanged) => {
             v1::Level::Unspecified
         }
@@ -68,10 +68,10 @@ fn item(session: &Session, recovery: &Recovery<'_>, departed: &Departed) -> v1::
         change_kind(change.kind)
     });
     let (handle_kind, handle) = match recovery.handle(departed.what) {
-        Handle::None => (v1::HandleKind::Unspecified, String::new()),
-        Handle::Reference(reference) => (v1::HandleKind::Reference, reference),
-        Handle::CallId(id) => (v1::HandleKind::CallId, id),
-        Handle::Placeholder(span) => (v1::HandleKind::Placeholder, span.to_string()),
+        Handle::None => (v1::RecoveryHandleKind::Unspecified, String::new()),
+        Handle::Reference(reference) => (v1::RecoveryHandleKind::Reference, reference),
+        Handle::CallId(id) => (v1::RecoveryHandleKind::CallId, id),
+        Handle::Placeholder(span) => (v1::RecoveryHandleKind::Placeholder, span.to_string()),
     };
     let tool_use = recovery
         .tool_call(departed.what)
@@ -80,7 +80,7 @@ fn item(session: &Session, recovery: &Recovery<'_>, departed: &Departed) -> v1::
             name: call.name,
             input_json: call.input.to_string().into(),
         });
-    v1::FidelityItem {
+    v1::RemovedItem {
         level: level.into(),
         cause: cause.into(),
         cause_revision: departed.cause.map_or(0, Revision::get),
@@ -94,37 +94,41 @@ fn item(session: &Session, recovery: &Recovery<'_>, departed: &Departed) -> v1::
 }
 
 /// What it is, and where it stands in the transcript.
-fn what(session: &Session, recovery: &Recovery<'_>, what: What) -> v1::FidelityItem {
+fn what(session: &Session, recovery: &Recovery<'_>, what: What) -> v1::RemovedItem {
     let id = |message: Ordinal| {
         let entry = session.transcript().get(message);
         entry.map(|entry| entry.id.to_string()).unwrap_or_default()
     };
-    let row = |kind: v1::FidelityKind, row: Messages| v1::FidelityItem {
+    let row = |kind: v1::RemovedItemKind, row: Messages| v1::RemovedItem {
         kind: kind.into(),
         first_message_id: id(row.first),
         last_message_id: id(row.last),
         messages: row.count,
-        ..v1::FidelityItem::default()
+        ..v1::RemovedItem::default()
     };
-    let part = |kind: v1::FidelityKind, (message, block): (Ordinal, u16)| v1::FidelityItem {
+    let part = |kind: v1::RemovedItemKind, (message, block): (Ordinal, u16)| v1::RemovedItem {
         kind: kind.into(),
         first_message_id: id(message),
         last_message_id: id(message),
         block_index: Some(block.into()),
-        ..v1::FidelityItem::default()
+        ..v1::RemovedItem::default()
     };
     match what {
-        What::Turn(turn, messages) => v1::FidelityItem {
+        What::Turn(turn, messages) => v1::RemovedItem {
             turn_id: session.turns().name(turn),
-            ..row(v1::FidelityKind::Turn, messages)
+            ..row(v1::RemovedItemKind::Turn, messages)
         },
-        What::Messages(messages) if messages.count == 1 => row(v1::FidelityKind::Message, messages),
-        What::Messages(messages) | What::Span(_, messages) => row(v1::FidelityKind::Span, messages),
-        What::Block(message, block) => part(v1::FidelityKind::Block, (message, block)),
+        What::Messages(messages) if messages.count == 1 => {
+            row(v1::RemovedItemKind::Message, messages)
+        }
+        What::Messages(messages) | What::Span(_, messages) => {
+            row(v1::RemovedItemKind::Span, messages)
+        }
+        What::Block(message, block) => part(v1::RemovedItemKind::Block, (message, block)),
         What::Result(call) => {
             let place = recovery.place(call);
-            let of_place = place.map(|place| part(v1::FidelityKind::ToolResult, place));
-            v1::FidelityItem {
+            let of_place = place.map(|place| part(v1::RemovedItemKind::ToolResult, place));
+            v1::RemovedItem {
                 call: Some(call_ref(session, call)),
                 ..of_place.unwrap_or_default()
             }

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use palimpsest_proto::context::v1::call_tool_request::Call;
 use palimpsest_proto::context::v1::rewind_session_request::TargetMessage;
 use palimpsest_proto::context::v1::{
-    BlockRef, CallToolRequest, EventKind, FidelityItem, FidelityKind, FidelityReport, Format,
-    GetSessionRequest, HandleKind, Level, MessageInput, Payload, RestoreContextRequest,
+    BlockRef, CallToolRequest, EventKind, Format, GetSessionRequest, Level, MessageInput, Payload,
+    RecoveryHandleKind, RecoveryReport, RemovedItem, RemovedItemKind, RestoreContextRequest,
     RewindSessionRequest, SnipRequest, UndoneEvent,
 };
 use palimpsest_tests::say::{
@@ -70,7 +70,7 @@ impl Originals {
     }
 
     /// What must be found again of an item.
-    fn of(&self, item: &FidelityItem) -> Vec<&str> {
+    fn of(&self, item: &RemovedItem) -> Vec<&str> {
         if let Some(block) = item.block_index {
             return vec![&self.0[&(item.first_message_id.clone(), block)]];
         }
@@ -80,7 +80,7 @@ impl Originals {
     }
 }
 
-async fn call_tool(client: &mut Context, session: &str, item: &FidelityItem) -> String {
+async fn call_tool(client: &mut Context, session: &str, item: &RemovedItem) -> String {
     let tool = item.tool_use.as_ref().unwrap();
     let input: Value = serde_json::from_slice(&tool.input_json).unwrap();
     let call = json!({"type": "tool_use", "id": "t", "name": tool.name, "input": input});
@@ -99,7 +99,7 @@ async fn call_tool(client: &mut Context, session: &str, item: &FidelityItem) -> 
 }
 
 /// Goes the model's way of every item, and asks what an undo would bring back.
-async fn go(client: &mut Context, session: &str, report: &FidelityReport, originals: &Originals) {
+async fn go(client: &mut Context, session: &str, report: &RecoveryReport, originals: &Originals) {
     for item in &report.items {
         let said = call_tool(client, session, item).await;
         for original in originals.of(item) {
@@ -117,22 +117,22 @@ async fn go(client: &mut Context, session: &str, report: &FidelityReport, origin
             ..RestoreContextRequest::default()
         };
         let would = client.restore_context(request).await.unwrap().into_inner();
-        let back = would.fidelity.unwrap().returned_items;
+        let back = would.recovery.unwrap().returned_items;
         assert!(back.contains(item), "{item:?} is not in {back:?}");
     }
 }
 
-async fn whole(server: &Server, session: &str) -> FidelityReport {
+async fn whole(server: &Server, session: &str) -> RecoveryReport {
     let request = GetSessionRequest {
         session: name(session),
-        include_fidelity: true,
+        include_recovery: true,
     };
     let mut sessions = server.sessions().await;
     let reply = sessions.get_session(request).await.unwrap().into_inner();
-    reply.fidelity.unwrap()
+    reply.recovery.unwrap()
 }
 
-fn kinds(report: &FidelityReport) -> Vec<(FidelityKind, EventKind)> {
+fn kinds(report: &RecoveryReport) -> Vec<(RemovedItemKind, EventKind)> {
     let items = report.items.iter();
     items.map(|item| (item.kind(), item.cause())).collect()
 }
@@ -154,14 +154,14 @@ async fn every_way_back_that_is_told_leads_to_the_original() {
         .await
         .unwrap()
         .into_inner();
-    let cleared = first.fidelity.unwrap();
-    let result_cleared = (FidelityKind::ToolResult, EventKind::ResultsCleared);
+    let cleared = first.recovery.unwrap();
+    let result_cleared = (RemovedItemKind::ToolResult, EventKind::ResultsCleared);
     assert_eq!(kinds(&cleared), [result_cleared; 5]);
     assert_eq!((cleared.total_items, cleared.visible_handles), (5, 5));
     for (item, id) in cleared.items.iter().zip(ids) {
         assert_eq!(
             (item.handle_kind(), &*item.handle),
-            (HandleKind::CallId, id)
+            (RecoveryHandleKind::CallId, id)
         );
         assert_eq!(item.cause_revision, first.revision);
         assert_eq!(item.level(), Level::Microcompact);
@@ -189,10 +189,10 @@ async fn every_way_back_that_is_told_leads_to_the_original() {
         .await
         .unwrap()
         .into_inner();
-    let stored = reply.fidelity.unwrap();
-    let result_stored = (FidelityKind::ToolResult, EventKind::ResultsPersisted);
+    let stored = reply.recovery.unwrap();
+    let result_stored = (RemovedItemKind::ToolResult, EventKind::ResultsPersisted);
     assert_eq!(kinds(&stored), [result_stored]);
-    assert_eq!(stored.items[0].handle_kind(), HandleKind::Reference);
+    assert_eq!(stored.items[0].handle_kind(), RecoveryHandleKind::Reference);
     assert_eq!(stored.items[0].level(), Level::ToolResultBudget);
     assert!(stored.items[0].cause_revision > first.revision);
     go(&mut client, session, &stored, &originals).await;
@@ -221,15 +221,15 @@ async fn every_way_back_that_is_told_leads_to_the_original() {
     dry.dry_run = true;
     let would = client.snip(dry).await.unwrap().into_inner();
     let snipped = client.snip(request).await.unwrap().into_inner();
-    let of_snip = snipped.fidelity.unwrap();
+    let of_snip = snipped.recovery.unwrap();
     let report = &of_snip;
-    assert_eq!(Some(report), would.fidelity.as_ref());
+    assert_eq!(Some(report), would.recovery.as_ref());
     let by = |kind| (kind, EventKind::ContentSnipped);
     let expected = [
-        by(FidelityKind::Turn),
-        by(FidelityKind::Message),
-        by(FidelityKind::Message),
-        by(FidelityKind::Block),
+        by(RemovedItemKind::Turn),
+        by(RemovedItemKind::Message),
+        by(RemovedItemKind::Message),
+        by(RemovedItemKind::Block),
     ];
     assert_eq!(kinds(report), expected);
     assert_eq!(
@@ -245,9 +245,12 @@ async fn every_way_back_that_is_told_leads_to_the_original() {
         ..RewindSessionRequest::default()
     };
     let rewound = client.rewind_session(request).await.unwrap().into_inner();
-    let report = rewound.fidelity.unwrap();
+    let report = rewound.recovery.unwrap();
     let taken = |kind| (kind, EventKind::SessionRewound);
-    let expected = [taken(FidelityKind::Message), taken(FidelityKind::Message)];
+    let expected = [
+        taken(RemovedItemKind::Message),
+        taken(RemovedItemKind::Message),
+    ];
     assert_eq!(kinds(&report), expected);
     go(&mut client, session, &report, &originals).await;
 
@@ -264,7 +267,7 @@ async fn every_way_back_that_is_told_leads_to_the_original() {
     assert_eq!(whole(&server, session).await, all);
 
     // Undos bring all of it back, but for what level 1 keeps.
-    let mut restore = async |item: &FidelityItem| {
+    let mut restore = async |item: &RemovedItem| {
         let request = RestoreContextRequest {
             session: name(session),
             to_revision: item.restore_to_revision,
@@ -273,7 +276,7 @@ async fn every_way_back_that_is_told_leads_to_the_original() {
         let restored = client.restore_context(request).await.unwrap().into_inner();
         let undone = restored.restored.unwrap().undone;
         let kinds: Vec<EventKind> = undone.iter().map(UndoneEvent::kind).collect();
-        (kinds, restored.fidelity.unwrap())
+        (kinds, restored.recovery.unwrap())
     };
     let (undone, back) = restore(&of_snip.items[0]).await;
     let snip_and_rewind = [EventKind::SessionRewound, EventKind::ContentSnipped];
@@ -302,7 +305,7 @@ async fn nothing_is_told_where_nothing_left() {
         .await
         .unwrap()
         .into_inner();
-    assert_eq!(reply.fidelity, None);
+    assert_eq!(reply.recovery, None);
     let all = whole(&shared.0, "nothing-left").await;
-    assert_eq!(all, FidelityReport::default());
+    assert_eq!(all, RecoveryReport::default());
 }
