@@ -48,7 +48,7 @@ pub struct WorkerConfig {
     /// Whether `serve` runs it.
     pub enabled: bool,
     /// Sessions at one time.
-    pub parallel: usize,
+    pub concurrency: usize,
     /// How often it looks for work when nobody wakes it.
     pub poll_ms: u64,
     /// How long a session is its own; it renews that while it works.
@@ -56,21 +56,21 @@ pub struct WorkerConfig {
     /// The most that a failed update waits.
     pub max_backoff_ms: u64,
     /// How long a file that was edited a moment ago is left alone.
-    pub settle_ms: u64,
+    pub edit_debounce_ms: u64,
     /// How long updates under way may take when it stops.
-    pub grace_ms: u64,
+    pub shutdown_grace_ms: u64,
 }
 
 impl Default for WorkerConfig {
     fn default() -> Self {
         Self {
             enabled: true,
-            parallel: 8,
+            concurrency: 8,
             poll_ms: 1_000,
             lease_ms: 30_000,
             max_backoff_ms: 300_000,
-            settle_ms: 2_000,
-            grace_ms: 5_000,
+            edit_debounce_ms: 2_000,
+            shutdown_grace_ms: 5_000,
         }
     }
 }
@@ -79,12 +79,12 @@ impl WorkerConfig {
     /// The options of a worker that holds leases under the name `owner`.
     pub fn options(&self, owner: impl Into<String>) -> Options {
         Options {
-            parallel: self.parallel,
+            concurrency: self.concurrency,
             poll: Duration::from_millis(self.poll_ms),
             lease: Duration::from_millis(self.lease_ms),
             max_backoff: Duration::from_millis(self.max_backoff_ms),
-            settle: Duration::from_millis(self.settle_ms),
-            grace: Duration::from_millis(self.grace_ms),
+            settle: Duration::from_millis(self.edit_debounce_ms),
+            grace: Duration::from_millis(self.shutdown_grace_ms),
             ..Options::new(owner)
         }
     }

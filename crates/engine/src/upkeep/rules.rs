@@ -17,7 +17,7 @@ pub struct RetentionConfig {
     /// Where a transcript is exported to before its session is deleted.
     pub export_url: Option<String>,
     /// Whether a subagent's session goes by its own age instead of with its parent.
-    pub subagents_alone: bool,
+    pub subagents_separately: bool,
     /// How far the clock may be ahead of what the log and the time since explain.
     pub max_clock_jump: Age,
     /// An operator's word that the clock is right up to this time.
@@ -29,7 +29,7 @@ pub struct RetentionConfig {
     /// How often it is looked.
     pub every_ms: u64,
     /// The share of the time that background work takes.
-    pub load_percent: u32,
+    pub duty_cycle_percent: u32,
     /// What projects want otherwise.
     pub projects: BTreeMap<ProjectId, OwnKeep>,
 }
@@ -42,7 +42,7 @@ pub struct SweepConfig {
     /// How often.
     pub every_ms: u64,
     /// How old a file is at least that goes.
-    pub grace_ms: u64,
+    pub min_age_ms: u64,
 }
 
 /// How long the sessions of a project are kept. 0 is no limit.
@@ -101,13 +101,13 @@ impl Default for RetentionConfig {
         Self {
             keep: Keep::default(),
             export_url: None,
-            subagents_alone: false,
+            subagents_separately: false,
             max_clock_jump: Age(14 * DAY_MS),
             clock_trusted_until: None,
             max_percent_per_pass: 20,
             dry_run: false,
             every_ms: 600_000,
-            load_percent: 10,
+            duty_cycle_percent: 10,
             projects: BTreeMap::new(),
         }
     }
@@ -118,7 +118,7 @@ impl Default for SweepConfig {
         Self {
             enabled: true,
             every_ms: 6 * 3_600_000,
-            grace_ms: 48 * 3_600_000,
+            min_age_ms: 48 * 3_600_000,
         }
     }
 }

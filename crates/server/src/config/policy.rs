@@ -12,7 +12,7 @@ use serde_json::{Map, Value as Json};
 use super::PolicyConfig;
 use super::problem::{Origin, Problem};
 use super::source::VARIABLE_PREFIX;
-use super::suggest::{closest, listed_in};
+use super::suggest::{closest, listed_in, renamed};
 use super::value::{Raw, Value as _, number, whole_number};
 use crate::convert::{FieldKind, PolicyField, policy_fields};
 

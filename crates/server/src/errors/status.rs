@@ -15,7 +15,7 @@ use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _, pb};
 
-use super::{RefusedTarget, ServiceError};
+use super::{RejectedTarget, ServiceError};
 use crate::telemetry::TraceId;
 
 /// The domain in every `ErrorInfo`.

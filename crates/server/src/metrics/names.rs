@@ -92,7 +92,7 @@ metrics! {
         "Calls in flight. The kind watch counts streams without an end.";
     RPC_IN_FLIGHT_MAX = Gauge, "palimpsest.rpc.in_flight_max", "", ["kind"],
         "Maximum of calls in flight. Further calls are rejected.";
-    PACE_LIMIT = Gauge, "palimpsest.rpc.pace_limit", "", [],
+    CONCURRENCY_LIMIT = Gauge, "palimpsest.rpc.concurrency_limit", "", [],
         "Changes that may run concurrently, as determined by adaptive limiting. Reads have a separate limit.";
     SHED = Counter, "palimpsest.rpc.shed", "", [],
         "Calls that were rejected by load shedding.";
@@ -104,9 +104,9 @@ metrics! {
         "Open connections of the gRPC port.";
     CONNECTIONS_CLOSED = Counter, "palimpsest.connections.closed", "", [],
         "Idle connections that were closed to admit new ones.";
-    CONNECTIONS_REFUSED = Counter, "palimpsest.connections.refused", "", [],
+    CONNECTIONS_REJECTED = Counter, "palimpsest.connections.rejected", "", [],
         "Connections that were rejected because the limit was reached.";
-    AUTH_REFUSED = Counter, "palimpsest.auth.refused", "", [],
+    AUTH_FAILURES = Counter, "palimpsest.auth.failures", "", [],
         "Calls without a valid credential.";
     FILES_STALE = Gauge, "palimpsest.auth.stale_files", "", [],
         "Key files, JWKS files and certificates whose new contents are invalid. The previous contents stay in force.";
@@ -123,7 +123,7 @@ metrics! {
         "Changes that were committed by one sync.";
     STORE_SYNC = Histogram(DISK), "palimpsest.store.sync.duration", "s", [],
         "Duration of one sync of the store, the minimum latency of a write.";
-    STORE_WAIT = Histogram(DISK), "palimpsest.store.wait.duration", "s", [],
+    STORE_COMMIT_WAIT = Histogram(DISK), "palimpsest.store.commit_wait.duration", "s", [],
         "Time that changes waited for the commit thread.";
     STORE_COMMITS = Counter, "palimpsest.store.commits", "", [],
         "Changes that were committed.";
@@ -137,7 +137,7 @@ metrics! {
         "Idle connections to the shared store.";
     STORE_CONNECTIONS_MAX = Gauge, "palimpsest.store.connections_max", "", [],
         "Maximum of connections to the shared store (store.postgres.connections).";
-    STORE_WAITING = Gauge, "palimpsest.store.waiting", "", [],
+    STORE_CONNECTIONS_WAITING = Gauge, "palimpsest.store.connections_waiting", "", [],
         "Calls that wait for a connection to the shared store.";
     DISK_FREE = Gauge, "palimpsest.disk.free", "By", [],
         "Free bytes on the disk of data_dir.";
@@ -159,8 +159,8 @@ metrics! {
 
     EVENTS = Counter, "palimpsest.events", "", ["event"],
         "Committed events, by kind.";
-    LEVELS = Counter, "palimpsest.level.actions", "", ["level", "asked", "how"],
-        "Actions of levels, by trigger (auto, manual, model, provider) and mode.";
+    LEVELS = Counter, "palimpsest.level.actions", "", ["level", "trigger", "mode"],
+        "Actions of levels, by trigger (auto, manual, model, prompt_too_long) and mode.";
     TOKENS_FREED = Counter, "palimpsest.level.tokens_freed", "", ["level"],
         "Tokens that a level removed from views.";
     VIEW_CHANGES = Counter, "palimpsest.view_changes", "", ["kind"],
@@ -172,28 +172,28 @@ metrics! {
         "Finished compactions, by source of the summary and outcome. The source of a failed compaction is none.";
     COMPACTION_DURATION = Histogram(MODELS), "palimpsest.compaction.duration", "s", ["source"],
         "Duration of successful compactions, by source of the summary.";
-    SUMMARIES_IN_WORK = Gauge, "palimpsest.summaries.in_work", "", [],
+    MEMORY_UPDATES_IN_PROGRESS = Gauge, "palimpsest.session_memory.updates_in_progress", "", [],
         "Sessions that a worker examines or updates now.";
-    SUMMARY_LAG = Gauge, "palimpsest.summaries.lag", "s", [],
+    MEMORY_LAG = Gauge, "palimpsest.session_memory.lag", "s", [],
         "Age of the oldest due update of session memory.";
-    SUMMARY_UPDATES = Counter, "palimpsest.summaries.updates", "", [],
+    MEMORY_UPDATES = Counter, "palimpsest.session_memory.updates", "", [],
         "Versions of session memory that were written.";
-    SUMMARY_FAILURES = Counter, "palimpsest.summaries.failures", "", [],
+    MEMORY_UPDATE_FAILURES = Counter, "palimpsest.session_memory.update_failures", "", [],
         "Failed updates of session memory, and updates for which a model failed.";
-    SUMMARY_FILE_FAILURES = Counter, "palimpsest.summaries.file_failures", "", [],
+    MEMORY_FILE_FAILURES = Counter, "palimpsest.session_memory.file_failures", "", [],
         "Failed writes of summary.md.";
-    SUMMARY_EDITS = Counter, "palimpsest.summaries.edits", "", [],
+    MEMORY_EDITS = Counter, "palimpsest.session_memory.edits", "", [],
         "Edits of summary.md by a person that were read.";
 
     RETENTION_DELETED = Counter, "palimpsest.retention.deleted", "", ["reason"],
         "Sessions that retention deleted: for their age, or for their project's limits.";
-    RETENTION_SPARED = Counter, "palimpsest.retention.spared", "", [],
+    RETENTION_SKIPPED = Counter, "palimpsest.retention.skipped", "", [],
         "Sessions due for deletion that retention skipped: on hold, in use, or not exported.";
     RETENTION_EXPORTS = Counter, "palimpsest.retention.exports", "", ["outcome"],
         "Exports before a deletion: done, failed, or incomplete because a stored result is lost.";
     RETENTION_PAUSED = Gauge, "palimpsest.retention.paused", "", [],
         "1 if retention by age is paused because the clock is further ahead than the log explains, otherwise 0.";
-    RETENTION_INCOMPLETE = Gauge, "palimpsest.retention.incomplete", "", [],
+    RETENTION_BLOCKED = Gauge, "palimpsest.retention.blocked_sessions", "", [],
         "Sessions due for deletion that are kept because one of their stored results is lost.";
     RETENTION_WOULD_DELETE = Gauge, "palimpsest.retention.would_delete", "", [],
         "Sessions that the last pass would have deleted without retention.dry_run.";
@@ -201,11 +201,11 @@ metrics! {
         "Orphaned blobs that were removed.";
     SWEPT_BYTES = Counter, "palimpsest.sweep.removed", "By", [],
         "Bytes of removed orphaned blobs.";
-    UPKEEP_PASSES = Counter, "palimpsest.upkeep.passes", "", ["duty"],
+    MAINTENANCE_PASSES = Counter, "palimpsest.maintenance.passes", "", ["task"],
         "Passes over all sessions that this process started, of retention or sweeps. One process at a time runs each for the whole store.";
-    UPKEEP_FAILURES = Counter, "palimpsest.upkeep.failures", "", [],
+    MAINTENANCE_FAILURES = Counter, "palimpsest.maintenance.failures", "", [],
         "Failed passes of retention, deletion and sweeps.";
-    SESSIONS_REMOVING = Gauge, "palimpsest.sessions.removing", "", [],
+    SESSIONS_DELETING = Gauge, "palimpsest.sessions.deleting", "", [],
         "Deleted sessions whose data is not completely removed.";
 
     PROVIDER_DURATION = Histogram(MODELS), "palimpsest.provider.request.duration", "s",

@@ -121,7 +121,7 @@ pub struct ImportedMessage<'a> {
     /// When it was said.
     pub at: Option<Timestamp>,
     /// Not a human's words.
-    pub meta: bool,
+    pub machine_generated: bool,
     /// Never shown to a model.
     pub transcript_only: bool,
     /// What else the program wrote.
@@ -152,7 +152,7 @@ impl ImportedMessage<'_> {
         };
         message.parent = self.parent;
         message.at = self.at;
-        message.meta = self.meta;
+        message.machine_generated = self.machine_generated;
         message.transcript_only = self.transcript_only;
         message.attributes.clone_from(&self.attributes);
         Ok(message)

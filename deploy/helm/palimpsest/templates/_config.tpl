@@ -17,7 +17,7 @@ insecure_listen_anywhere: true
 store:
   postgres:
     url: {{ required "scaleOut.database.url is not set. Set it to the URL of the PostgreSQL database, without a password." .Values.scaleOut.database.url | quote }}
-    migrate: {{ not .Values.scaleOut.migration.enabled }}
+    auto_migrate: {{ not .Values.scaleOut.migration.enabled }}
     {{- if .Values.scaleOut.database.passwordSecret.name }}
     password_file: {{ $dir }}/database/{{ .Values.scaleOut.database.passwordSecret.key }}
     {{- end }}
@@ -116,7 +116,7 @@ log:
 {{- fail "No authentication is configured. Set auth.keysSecret.name or auth.jwksSecret.name, or set allowAnonymous: true to accept all callers." -}}
 {{- end -}}
 {{- range .Values.extraEnv -}}
-{{- if has .name (list "PALIMPSEST_SHUTDOWN_DRAIN_MS" "PALIMPSEST_WORKER_GRACE_MS" "PALIMPSEST_LISTEN" "PALIMPSEST_ADMIN_LISTEN" "PALIMPSEST_DATA_DIR" "PALIMPSEST_ROLE" "PALIMPSEST_STORE_POSTGRES_CONNECTIONS") -}}
+{{- if has .name (list "PALIMPSEST_SHUTDOWN_DRAIN_MS" "PALIMPSEST_WORKER_SHUTDOWN_GRACE_MS" "PALIMPSEST_LISTEN" "PALIMPSEST_ADMIN_LISTEN" "PALIMPSEST_DATA_DIR" "PALIMPSEST_ROLE" "PALIMPSEST_STORE_POSTGRES_CONNECTIONS") -}}
 {{- fail (printf "extraEnv: the pod depends on %s. Set it in config, ports or scaleOut instead, where the chart can read it." .name) -}}
 {{- end -}}
 {{- end -}}

@@ -40,7 +40,11 @@ impl ExternalSummary {
     /// The message as it is stored.
     fn stored(&self) -> Message {
         let mut summary = Message::clone(&self.summary);
-        (summary.kind, summary.meta, summary.transcript_only) = (Kind::Summary, true, false);
+        (
+            summary.kind,
+            summary.machine_generated,
+            summary.transcript_only,
+        ) = (Kind::Summary, true, false);
         summary
     }
 

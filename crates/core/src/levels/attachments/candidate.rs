@@ -48,7 +48,7 @@ impl Candidate {
         let blocks = self.texts.iter().map(|text| Block::text(text.clone()));
         let mut message = Message::new(id, Role::User, blocks.collect());
         message.kind = Kind::Attachment;
-        message.meta = true;
+        message.machine_generated = true;
         message
     }
 

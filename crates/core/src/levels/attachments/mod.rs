@@ -23,7 +23,7 @@ pub use crate::event::{Attached, AttachmentKind};
 use crate::ids::{MessageId, Ordinal, Revision};
 use crate::message::{Digest, Kind, Message};
 use crate::session::{NotHeld, Session};
-use crate::working::{ListingKind, PinTarget, Skill, WorkingState};
+use crate::working::{CapabilityKind, PinTarget, Skill, WorkingState};
 
 /// How many things that found no room one compaction tells of.
 const MAX_OMITTED: usize = 100;
