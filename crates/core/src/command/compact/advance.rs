@@ -35,7 +35,7 @@ pub struct AdvanceCompaction {
 /// A step of a compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CompactionInput {
-    /// The PreCompact hook answered. The first answer holds, whatever the attempt.
+    /// The `PreCompact` hook answered. The first answer holds, whatever the attempt.
     HookAnswered {
         /// The call.
         call: HookCall,
