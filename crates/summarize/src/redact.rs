@@ -5,12 +5,13 @@
 //! `deny.toml` does not allow the last of them.
 //!
 //! `vendors` has the forms that issuers publish, `patterns` what a name or a place says, both in one alternation
-//! of the `regex` crate, whose time is linear whatever the input; `pem` walks over private keys. What is taken
-//! out leaves `[redacted: kind]`.
+//! of the `regex` crate, whose time is linear whatever the input; `pem` walks over private keys, `kubernetes`
+//! over Secrets. What is taken out leaves `[redacted: kind]`.
 //!
 //! Known forms of keys are recognised wherever they stand. Other secrets only where something says that
 //! they are one (`password=`, `"api_key": "…"`, `://user:…@`): bare hashes, UUIDs and base64 stay.
 
+mod kubernetes;
 mod patterns;
 mod pem;
 mod vendors;
@@ -45,6 +46,15 @@ pub fn redact(text: &str) -> Redacted<'_> {
     // Keys of many lines first: a part of one may look like something else.
     let without_keys = without(&text, &pem::spans(&text), pem::KIND);
     take(&mut text, &mut count, without_keys);
+    if kubernetes::is_possible(&text) {
+        let without_values = without(&text, &kubernetes::in_yaml(&text), kubernetes::KIND);
+        take(&mut text, &mut count, without_values);
+        for escapes in kubernetes::JSON_ESCAPES {
+            let values = kubernetes::in_json(&text, escapes);
+            let without_values = without(&text, &values, kubernetes::KIND);
+            take(&mut text, &mut count, without_values);
+        }
+    }
     for infix in INFIXES {
         let spans = around(&text, infix);
         let without_these = without(&text, &spans, infix.kind);

@@ -214,7 +214,7 @@ impl Infix {
 /// `SharedAccessKey`.
 macro_rules! label {
     () => {
-        r#"(?i-u:passwo?r?d|passphrase|pwd|secret|credentials?|(?:api|app|access|auth|secret|private|preshared|encryption|signing|account|master|service|subscription|license|bot|client-key-data|client[_-]?key)(?:[_-]?(?:key|token|data))|[_-]token|auth(?:orization)?|\btoken)"#
+        r#"(?i-u:passwo?r?d|passphrase|pwd|secret|credentials?|(?:api|app|access|auth|secret|private|preshared|encryption|signing|account|master|service|subscription|license|bot|client-key-data|client[_-]?key)(?:[_-]?(?:key|token|data))|secret_key_base|[_-]token|azure_devops_ext_pat\b|auth(?:orization)?|\btoken)"#
     };
 }
 
@@ -239,6 +239,12 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern {
         kind: "url password",
         regex: r#"://[^\s/:@"'`<>]*:([^\s/:@"'`<>]*[^\s/:@"'`<>0-9][^\s/:@"'`<>]*/[^\s:@"'`<>]*)@[A-Za-z0-9]"#,
+        check: Check::Place,
+    },
+    // `name:password@tcp(host)/database` of go-sql-driver.
+    Pattern {
+        kind: "password",
+        regex: r#"\b[A-Za-z0-9_.-]{1,64}:([^\s"'`<>:]+)@(?:tcp|tcp4|tcp6|unix|cloudsql)\("#,
         check: Check::Place,
     },
     // `curl -u name:password`; a mount or a user id of `docker` looks the same.
@@ -269,6 +275,12 @@ pub(super) const PATTERNS: &[Pattern] = &[
         regex: r#"\b(?:passin|passout|pass)[ =](?:pass:)([^\s"'`\\]+)"#,
         check: Check::Place,
     },
+    // `htpasswd -b file name password`, and `-n` without the file.
+    Pattern {
+        kind: "password",
+        regex: r#"\bhtpasswd[ \t]+(?:-[A-Za-z0-9]+[ \t]+)*(?:-(?:[A-Za-z0-9]*b[A-Za-z0-9]*n|[A-Za-z0-9]*n[A-Za-z0-9]*b)[A-Za-z0-9]*|-[A-Za-mo-z0-9]*b[A-Za-mo-z0-9]*[ \t]+[^\s"'-][^\s"']*)[ \t]+[^\s"'-][^\s"']*[ \t]+\\?["']?([^\s"'`\\]{4,})"#,
+        check: Check::Place,
+    },
     // `.netrc`, on one line or on several.
     value(
         "password",
@@ -286,6 +298,11 @@ pub(super) const PATTERNS: &[Pattern] = &[
         regex: r"(?i-u:\b(?:identified[ \t]+by|with[ \t]+(?:encrypted[ \t]+)?password|password))[ \t]+\\?'([^'\s\\]{4,})'",
         check: Check::Place,
     },
+    // The default of a Terraform variable whose name says that it is one.
+    value(
+        "secret",
+        r#"(?i-u:\bvariable[ \t]+\\?"[a-z0-9_-]{0,64}(?:password|passwd|passphrase|secret|token|api_?key|private_?key)\\?"[ \t]*\{[\t\n\r -z|~]{0,256}?\bdefault[ \t]*=[ \t]*\\?"([!#-\[\]-~]{6,})\\?")"#,
+    ),
     // XML, and attributes that name what another holds.
     value(
         "secret",

@@ -8,6 +8,7 @@ use super::redact;
 
 mod formats;
 mod keys;
+mod kubernetes;
 
 /// `«…»` marks what must be gone.
 #[track_caller]
@@ -207,6 +208,15 @@ fn any_input_takes_linear_time() {
         "a",
         "-",
         "aaaaaaaaaaaaaaaa\n",
+        "kind: Secret\n",
+        "kind: Secret\ndata:\n  a: bc\n",
+        "- - - kind: Secret\n",
+        "{\"kind\":\"Secret\",\"data\":{\"a\":\"b\",",
+        "{\\\"kind\\\":\\\"Secret\\\"",
+        "variable \"password\" { ",
+        "htpasswd -b a ",
+        "a:b@tcp",
+        "$6$a$",
     ];
     let size = 1 << 20;
     for attack in attacks {

@@ -71,6 +71,11 @@ pub(super) const VENDORS: &[Pattern] = &[
         "private key",
         r"(?-u:\b(LS0tLS1CRUdJTiB(?:SU0EgUFJJVkFURS|QUklWQVRFIEtFW|FQyBQUklWQVRF|PUEVOU1NIIFBSSVZBVE|FTkNSWVBURUQgUFJJVkFUR|EU0EgUFJJVkFUR)[A-Za-z0-9+/]{20,}={0,2}))",
     ),
+    // Password hashes as crypt(5), the PHC string format and Django publish them.
+    form(
+        "password hash",
+        r"(?-u:(\$2[abxy]?\$[0-9]{2}\$[./A-Za-z0-9]{53}|\$(?:1|apr1)\$[./A-Za-z0-9]{1,8}\$[./A-Za-z0-9]{22}|\$[56]\$(?:rounds=[0-9]+\$)?[./A-Za-z0-9]{1,16}\$[./A-Za-z0-9]{43,86}|\$(?:y|gy|7)\$[./A-Za-z0-9]+\$[./A-Za-z0-9]{1,86}\$[./A-Za-z0-9]{43}|\$(?:argon2(?:id|i|d)|scrypt|pbkdf2-sha(?:256|512))\$(?:v=[0-9]+\$)?[a-z0-9=,]+\$[A-Za-z0-9+/.]{8,86}\$[A-Za-z0-9+/.]{16,}|\bpbkdf2_sha(?:1|256)\$[0-9]+\$[A-Za-z0-9]+\$[A-Za-z0-9+/]{27,43}=))",
+    ),
     // Models and what is built around them.
     form(
         "api key",

@@ -122,6 +122,17 @@ const FORMS: &[(&str, &str)] = &[
     ("api key", "fc-{h32}"),
     ("api key", "e2b_{h40}"),
     ("api key", "KGAT_{h32}"),
+    ("password hash", "$2y$10${m53}"),
+    ("password hash", "$1${m8}${m22}"),
+    ("password hash", "$apr1${m8}${m22}"),
+    ("password hash", "$5${m16}${m43}"),
+    ("password hash", "$6$rounds=5000${m16}${m86}"),
+    ("password hash", "$y$j9T${m22}${m43}"),
+    (
+        "password hash",
+        "$argon2id$v=19$m=65536,t=3,p=4${m22}${m43}",
+    ),
+    ("password hash", "pbkdf2_sha256$600000${m22}${m43}="),
 ];
 
 #[test]
@@ -142,6 +153,16 @@ fn every_place_that_gives_one_away_does() {
         ),
         ("machine h\n  login ann\n  password «s3cret»\n", "password"),
         (r"machine h\n  login ann\n  password «s3cret»\n", "password"),
+        ("htpasswd -b /etc/nginx/users ann «hunter2»", "password"),
+        ("htpasswd -nbB ann «hunter2»", "password"),
+        ("app:«hunter2»@tcp(127.0.0.1:3306)/shop", "password"),
+        ("DSN=\"app:«pa/ss@w0rd»@unix(/run/db)/shop\"", "password"),
+        (
+            "variable \"admin_password\" {\n  type    = string\n  default = \"«0a1B2c3D»\"\n}",
+            "secret",
+        ),
+        ("AZURE_DEVOPS_EXT_PAT=«0a1b2c3d4e5f6g7h8i9j»", "secret"),
+        ("  secret_key_base: «0123456789abcdef0123»", "secret"),
         ("curl -sS -u ann:«hunter2» https://x.example/", "password"),
         ("curl --user 'ann:«pa:ss/wd»' https://x", "password"),
         ("sshpass -p «Tr0ub4dor» ssh host", "password"),
@@ -191,6 +212,12 @@ fn what_resembles_a_place_or_a_form_stays() {
     stays("the cookie: a small file, Cookie: theme=dark");
     stays("curl -u \"$USER:$PASS\" https://x; curl -u ann:${PASSWORD} https://x");
     stays("en-us locale, the-us10 table, MapAZDOne, QQ~x and e.g. s.toString");
+    stays("htpasswd -c /etc/nginx/users ann and htpasswd -nb ann $PASSWORD");
+    stays("costs $2 to $10, awk '{print $1$2}' and $6$rounds=5000$salt");
+    stays("LS32_PAT = \"(?:a1|b2)*.rs?\" and mail ann@tcp(1) or 10:30@unix");
+    stays(
+        "variable \"db_password\" {\n  type = string\n}\nvariable \"size\" {\n  default = \"t3.large1\"\n}",
+    );
     stays("-u key:value and pass: the tests, pass:100 fail:0");
     stays("PASSWORD 'x' -- <password></password> <token>{{ token }}</token>");
 }

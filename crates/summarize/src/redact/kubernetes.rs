@@ -1,0 +1,245 @@
+//! The values of a Kubernetes Secret: all values under `data` and `stringData` of an object whose `kind` is
+//! `Secret`, in YAML and in JSON. The names of the values say nothing about them, so `patterns` misses some.
+//!
+//! `kubectl get secret -o yaml` prints `data` before `kind`. Values are therefore collected until their object
+//! ends, and are secrets if its kind was found by then.
+
+use std::ops::Range;
+
+/// The name in the placeholder.
+pub(super) const KIND: &str = "kubernetes secret";
+
+/// Objects that are open at once. A deeper one closes the outermost, which bounds the work for each line.
+const MAX_DEPTH: usize = 32;
+
+/// Backslashes before each quote: JSON, JSON in a JSON string, and once more.
+pub(super) const JSON_ESCAPES: [usize; 3] = [0, 1, 3];
+
+/// True if the text can hold a Secret. Saves the walks over nearly all texts.
+pub(super) fn is_possible(text: &str) -> bool {
+    text.contains("Secret") && text.contains("kind")
+}
+
+/// An object that has not ended yet.
+#[derive(Default)]
+struct Object<'t> {
+    /// YAML: the column of its keys.
+    column: usize,
+    /// YAML: the column of the keys under `data`, once one was read.
+    data_column: Option<usize>,
+    /// The last key.
+    key: &'t str,
+    has_version: bool,
+    has_kind: bool,
+    is_secret: bool,
+    values: Vec<Range<usize>>,
+}
+
+impl Object<'_> {
+    fn is_in_data(&self) -> bool {
+        matches!(self.key, "data" | "stringData")
+    }
+
+    fn set_kind(&mut self, kind: &str) {
+        self.is_secret |= kind == "Secret";
+    }
+
+    fn close(self, found: &mut Vec<Range<usize>>) {
+        if self.is_secret {
+            found.extend(self.values);
+        }
+    }
+}
+
+/// Opens an object within the limit of depth.
+fn open<'t>(objects: &mut Vec<Object<'t>>, object: Object<'t>, found: &mut Vec<Range<usize>>) {
+    if objects.len() == MAX_DEPTH {
+        objects.remove(0).close(found);
+    }
+    objects.push(object);
+}
+
+/// Closes what is still open, because a text may be cut off, and puts the values in order.
+fn sorted(objects: Vec<Object<'_>>, mut found: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    for object in objects {
+        object.close(&mut found);
+    }
+    found.sort_by_key(|value| value.start);
+    found
+}
+
+/// False for templates and variables, and for what is redacted already.
+fn is_literal(value: &str) -> bool {
+    let others = ["[redacted", "{{", "${", "$(", "<"];
+    !value.is_empty() && !others.iter().any(|other| value.starts_with(other))
+}
+
+/// A line of YAML.
+struct Line<'t> {
+    /// The column of its content, after the dashes of list items.
+    column: usize,
+    is_item: bool,
+    content: &'t str,
+    /// The range of its content in the text.
+    range: Range<usize>,
+}
+
+impl<'t> Line<'t> {
+    fn parse(line: &'t str, start: usize) -> Self {
+        let line = line.trim_end();
+        let mut content = line.trim_start_matches(' ');
+        let mut is_item = false;
+        while let Some(item) = content.strip_prefix("- ") {
+            is_item = true;
+            content = item.trim_start_matches(' ');
+        }
+        let column = line.len() - content.len();
+        Self {
+            column,
+            is_item,
+            content,
+            range: start + column..start + line.len(),
+        }
+    }
+
+    /// The key and the value, which may be empty.
+    fn entry(&self) -> (&'t str, &'t str) {
+        let (key, value) = self.content.split_once(':').unwrap_or((self.content, ""));
+        (key, value.trim_start())
+    }
+
+    /// The range of the value without its quotes; `None` if the value is in the lines that follow.
+    fn value(&self) -> Option<Range<usize>> {
+        let (_, value) = self.entry();
+        let quotes = ['"', '\''];
+        let right = value.trim_end_matches(quotes);
+        let bare = right.trim_start_matches(quotes);
+        let end = self.range.end - (value.len() - right.len());
+        let is_here = is_literal(bare) && !value.starts_with(['|', '>']);
+        is_here.then(|| end - bare.len()..end)
+    }
+}
+
+impl<'t> Object<'t> {
+    /// Reads a line under `data`.
+    fn read_data(&mut self, line: &Line<'_>) {
+        let data_column = *self.data_column.get_or_insert(line.column);
+        let value = if line.column > data_column {
+            // A line of a block scalar.
+            is_literal(line.content).then(|| line.range.clone())
+        } else {
+            line.value()
+        };
+        self.values.extend(value);
+    }
+
+    /// Reads a key of this object. Returns the object that ended if the key is the first of the next one:
+    /// texts without `---` between two objects repeat `apiVersion` and `kind`.
+    fn read_key(&mut self, line: &Line<'t>) -> Option<Self> {
+        let (key, value) = line.entry();
+        let is_next = match key {
+            "apiVersion" => self.has_version,
+            "kind" => self.has_kind,
+            _ => false,
+        };
+        let ended = is_next.then(|| std::mem::replace(self, Self::at(line.column)));
+        self.key = key;
+        self.data_column = None;
+        self.has_version |= key == "apiVersion";
+        if key == "kind" {
+            self.has_kind = true;
+            self.set_kind(value.trim_matches(['"', '\'']));
+        }
+        ended
+    }
+
+    fn at(column: usize) -> Self {
+        Self {
+            column,
+            ..Self::default()
+        }
+    }
+}
+
+/// The values in YAML.
+pub(super) fn in_yaml(text: &str) -> Vec<Range<usize>> {
+    let (mut objects, mut found) = (Vec::<Object<'_>>::new(), Vec::new());
+    let mut next_line = 0;
+    for whole_line in text.split_inclusive('\n') {
+        let line = Line::parse(whole_line, next_line);
+        next_line += whole_line.len();
+        if line.content.is_empty() {
+            continue;
+        }
+        let is_separator = line.column == 0 && line.content.starts_with("---");
+        // A key of a lower column ends an object, and so does the next item of a list.
+        while let Some(object) = objects.pop_if(|object| {
+            let is_next_item = line.is_item && object.column == line.column;
+            is_separator || is_next_item || object.column > line.column
+        }) {
+            object.close(&mut found);
+        }
+        let mut outer = objects.iter_mut().rev();
+        let data = outer.find(|object| object.is_in_data() && object.column < line.column);
+        if let Some(object) = data {
+            object.read_data(&line);
+            continue;
+        }
+        let is_inner = |object: &Object<'_>| object.column < line.column;
+        if objects.last().is_none_or(is_inner) {
+            open(&mut objects, Object::at(line.column), &mut found);
+        }
+        let ended = objects.last_mut().and_then(|object| object.read_key(&line));
+        if let Some(object) = ended {
+            object.close(&mut found);
+        }
+    }
+    sorted(objects, found)
+}
+
+/// The values in JSON whose quotes have so many backslashes before them.
+pub(super) fn in_json(text: &str, escapes: usize) -> Vec<Range<usize>> {
+    let (mut objects, mut found) = (Vec::<Object<'_>>::new(), Vec::new());
+    // The start of the string that is being read.
+    let mut string: Option<usize> = None;
+    let mut backslashes = 0;
+    for (at, byte) in text.bytes().enumerate() {
+        let before = std::mem::take(&mut backslashes);
+        match byte {
+            b'\\' => backslashes = before + 1,
+            // JSON has no line break in a string: a quote without its partner ends with its line.
+            b'\n' => string = None,
+            b'"' if before % (2 * (escapes + 1)) == escapes => {
+                let Some(start) = string.take() else {
+                    string = Some(at + 1);
+                    continue;
+                };
+                let value = start..at - escapes;
+                read(&mut objects, text, value, &text[at + 1..]);
+            }
+            b'{' if string.is_none() => open(&mut objects, Object::default(), &mut found),
+            b'}' if string.is_none() => {
+                if let Some(object) = objects.pop() {
+                    object.close(&mut found);
+                }
+            }
+            _ => {}
+        }
+    }
+    sorted(objects, found)
+}
+
+/// Reads a string of the innermost object: a key if a colon follows, else the value of the last key.
+fn read<'t>(objects: &mut [Object<'t>], text: &'t str, string: Range<usize>, after: &str) {
+    let content = &text[string.clone()];
+    let Some((object, outer)) = objects.split_last_mut() else {
+        return;
+    };
+    if after.trim_start_matches(' ').starts_with(':') {
+        object.key = content;
+    } else if let Some(secret) = outer.last_mut().filter(|outer| outer.is_in_data()) {
+        secret.values.extend(is_literal(content).then_some(string));
+    } else if object.key == "kind" {
+        object.set_kind(content);
+    }
+}
