@@ -17,8 +17,13 @@ mod replay;
 mod replay_settings;
 
 use std::fs;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
+use palimpsest_core::ids::SessionKey;
+use palimpsest_store::sled::{SledLog, SledOptions};
+use palimpsest_store::{Batch, DueChange, Position, SessionLog as _};
 use palimpsest_tests::array::untagged;
 use palimpsest_tests::{Server, palimpsest};
 use serde_json::Value;
@@ -216,6 +221,58 @@ fn a_store_is_compacted_while_nobody_uses_it() {
     let after = said(&["view", "first", "--server", &address]);
     assert_eq!(after, before);
     drop((server, folder));
+}
+
+/// Adds a session whose row and log cannot be decoded to the store of a stopped server.
+#[tokio::main(flavor = "current_thread")]
+async fn add_unreadable_row(data: &Path, session: &str) {
+    let log = SledLog::open(&SledOptions::new(data.join("log"))).unwrap();
+    let batch = Batch {
+        expected: Position::START,
+        events: NonZeroU32::MIN,
+        frame: Bytes::from_static(b"junk"),
+        summary: Bytes::from_static(b"junk"),
+        due: DueChange::Keep,
+        blob_bytes: 0,
+        settles: Vec::new(),
+    };
+    let key = SessionKey::parse(session).unwrap();
+    log.append(&key, batch).await.unwrap();
+    log.close().await.unwrap();
+}
+
+#[test]
+fn sessions_reports_rows_that_cannot_be_decoded_and_lists_the_others() {
+    let setting = Setting::new();
+    setting.import();
+    let list = |server: &Server, more: &[&str]| {
+        let address = format!("http://{}", server.address());
+        let output = palimpsest(&[&["sessions", "--server", &address], more].concat());
+        assert!(output.status.success(), "{output:?}");
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (text(output.stdout), text(output.stderr))
+    };
+    let (listed, note) = list(&setting.server, &[]);
+    assert!(note.is_empty(), "{note}");
+
+    let Setting { server, folder, .. } = setting;
+    server.stop();
+    let data = folder.path().join("data");
+    for session in ["projects/default/sessions/x", "projects/default/sessions/y"] {
+        add_unreadable_row(&data, session);
+    }
+    let server = Server::start(&data, &[]);
+    for more in [&[][..], &["--limit", "1"], &["--json"]] {
+        let (rows, note) = list(&server, more);
+        assert!(
+            note.starts_with("2 sessions are not listed") && note.contains("verify-store"),
+            "{note}"
+        );
+        assert!(!rows.contains("not listed"), "{rows}");
+        if more.is_empty() {
+            assert_eq!(rows, listed);
+        }
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use palimpsest_proto::context::v1::{ListSessionsRequest, Session};
 
 use super::client::{Remote, block_on, said};
 use super::delete::Delete;
-use super::output::{align_right, number, one_line, print, print_json, table};
+use super::output::{align_right, note, number, one_line, print, print_json, table};
 
 /// List the sessions of a project, latest first
 #[derive(Debug, Args)]
@@ -33,9 +33,18 @@ impl Sessions {
         if let Some(Action::Delete(delete)) = self.action {
             return delete.run();
         }
-        let sessions = block_on(self.list())?;
+        let (sessions, unreadable) = block_on(self.list())?;
+        self.print(&sessions)?;
+        // On standard error, so that a program still reads rows alone.
+        if unreadable > 0 {
+            note(&unreadable_note(unreadable));
+        }
+        Ok(())
+    }
+
+    fn print(&self, sessions: &[Session]) -> anyhow::Result<()> {
         if self.json {
-            for session in &sessions {
+            for session in sessions {
                 let counts = session.counts.unwrap_or_default();
                 let line = serde_json::json!({
                     "name": session.name,
@@ -57,7 +66,7 @@ impl Sessions {
             "revision",
             "title or first prompt",
         ]);
-        for session in &sessions {
+        for session in sessions {
             let counts = session.counts.unwrap_or_default();
             let about = if session.title.is_empty() {
                 &session.first_prompt
@@ -75,9 +84,11 @@ impl Sessions {
         print(&format!("{table}\n"))
     }
 
-    async fn list(&self) -> anyhow::Result<Vec<Session>> {
+    /// The sessions, and the number of sessions whose rows cannot be decoded.
+    async fn list(&self) -> anyhow::Result<(Vec<Session>, u32)> {
         let mut clients = self.remote.connect().await?;
         let mut sessions = Vec::new();
+        let mut unreadable = 0;
         let mut page_token = String::new();
         while sessions.len() < self.limit as usize {
             let request = ListSessionsRequest {
@@ -93,12 +104,25 @@ impl Sessions {
                 .map_err(|status| said(&status))?
                 .into_inner();
             sessions.extend(page.sessions);
+            // Each page counts all rows of the project.
+            unreadable = page.unreadable_sessions;
             page_token = page.next_page_token;
             if page_token.is_empty() {
                 break;
             }
         }
         sessions.truncate(self.limit as usize);
-        Ok(sessions)
+        Ok((sessions, unreadable))
     }
+}
+
+fn unreadable_note(sessions: u32) -> String {
+    let sessions = match u64::from(sessions) {
+        1 => "1 session is".to_owned(),
+        more => format!("{} sessions are", number(more)),
+    };
+    format!(
+        "{sessions} not listed, because the store's row cannot be decoded. Run `palimpsest verify-store` with the \
+         settings of the server to find the cause. Stop the server first, unless the store is a database."
+    )
 }
