@@ -1,17 +1,22 @@
 //! What hooks add: instructions, texts that stay, messages; and that they may reject what was computed.
 
+use std::time::Duration;
+
 use palimpsest_proto::context::v1::commit_summary_request::Outcome;
 use palimpsest_proto::context::v1::{
-    CommitSummaryRequest, CompactRequest, CompactionFailureReason, CompactionStrategy,
+    BudgetState, CommitSummaryRequest, CompactRequest, CompactionFailureReason, CompactionStrategy,
     GetSessionMemoryRequest, HookKind, HookResult, LevelAction, ListMessagesRequest, MemoryState,
-    MessageKind, PostCompactResponse, PreCompactResponse, Role, SessionStartResponse,
+    MessageKind, PostCompactResponse, PreCompactResponse, Role, SessionStartResponse, Target,
     level_report::Detail,
 };
-use palimpsest_tests::say::{assistant, assistant_call, result, typed, user};
+use palimpsest_tests::say::{assistant, assistant_call, prepare, result, typed, user};
 use palimpsest_tests::{name, refused};
 use tonic::Code;
 
 use super::{Answers, World, outcomes, stage, text, turn, work};
+
+/// Only a hang takes as long.
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Text that no summary would have by itself.
 const KEPT: &str = "  port 4711\n\tstays  ";
@@ -74,7 +79,7 @@ async fn with_memory(world: &mut World, session: &str) {
         if memory.state() == MemoryState::Ready && !memory.running {
             return;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("there is no running summary");
 }
@@ -114,6 +119,85 @@ async fn added_instructions_reach_the_model_and_the_running_summary_is_not_used(
         .unwrap();
     assert_eq!(compaction.strategy(), CompactionStrategy::SessionMemory);
     assert_eq!(outcomes(&compaction).len(), 3);
+}
+
+#[tokio::test]
+async fn the_running_summary_reads_the_same_with_hooks_and_without() {
+    let mut world = World::new(&WORKER).await;
+    with_memory(&mut world, "s").await;
+    // A dry run calls no hook.
+    let request = CompactRequest {
+        session: name("s"),
+        strategy: CompactionStrategy::SessionMemory.into(),
+        dry_run: true,
+        ..CompactRequest::default()
+    };
+    let without = world.client.compact(request).await.unwrap().into_inner();
+    let without = without.compaction.unwrap();
+    assert!(without.hook_outcomes.is_empty(), "{without:?}");
+    let with = world
+        .compact("s", CompactionStrategy::SessionMemory)
+        .await
+        .unwrap();
+    assert_eq!(outcomes(&with).len(), 3);
+    assert_eq!(with.summary, without.summary);
+}
+
+#[tokio::test]
+async fn a_summary_written_ahead_takes_effect_by_hand_where_the_running_one_is_far_behind() {
+    let mut world = World::new(&[
+        WORKER[0],
+        WORKER[1],
+        "policy.autocompact.prepare_ahead=true",
+        "policy.autocompact.warn_buffer_tokens=60000",
+        "policy.session_memory.keep_max_tokens=20000",
+    ])
+    .await;
+    with_memory(&mut world, "s").await;
+    // Without the worker, the running summary falls behind.
+    for arg in &mut world.args {
+        if arg == WORKER[0] {
+            "worker.enabled=false".clone_into(arg);
+        }
+    }
+    world.restart().await;
+    // Over the warning threshold of this window and under its compaction threshold.
+    let words = |number: u32| format!("note {number} of the importer maps a row\n").repeat(1_000);
+    let messages = (0..4).flat_map(|number| [user(&words(number)), assistant("Noted.")]);
+    let mut request = prepare(&name("s"), messages.collect());
+    request.target = Some(Target {
+        window_tokens: Some(200_000),
+        ..Target::default()
+    });
+    let reply = world.client.prepare_context(request).await.unwrap();
+    let budget = reply.into_inner().budget.unwrap();
+    assert_eq!(budget.state(), BudgetState::Warning, "{budget:?}");
+    let rehearsal = CompactRequest {
+        session: name("s"),
+        dry_run: true,
+        ..CompactRequest::default()
+    };
+    let began = tokio::time::Instant::now();
+    loop {
+        let reply = world.client.compact(rehearsal.clone()).await.unwrap();
+        // A dry run reports a model only if the model has written already.
+        if reply.into_inner().compaction.unwrap().model == "claude-fake" {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "no summary was written ahead");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let requests = world.provider.requests().len();
+
+    let compaction = world
+        .compact("s", CompactionStrategy::Unspecified)
+        .await
+        .unwrap();
+    assert_eq!(compaction.strategy(), CompactionStrategy::Model);
+    assert_eq!(compaction.model, "claude-fake");
+    assert_eq!(world.provider.requests().len(), requests);
+    // PreCompact was called when the summary was written.
+    assert_eq!(world.hook.count(), (1, 1, 1));
 }
 
 #[tokio::test]

@@ -40,18 +40,20 @@ pub(super) async fn begin_ready(
     key: &SessionKey,
     wanted: &Wanted,
 ) -> Result<Option<Begun>, ServiceError> {
-    if !wanted.takes_memory() {
-        return Ok(None);
-    }
-    patience::for_notes(service, key).await?;
-    let only = wanted.strategy.is_some();
-    let policy = |session: &Session| session.policy().autocompact.session_memory_first;
-    let first = service.sessions.read(key, policy).await?;
-    if first || only {
-        match start(service, key, wanted, true).await? {
-            Begun::Ended(ended) if ended.is_of_no_use() && !only => {}
-            begun => return Ok(Some(begun)),
+    if wanted.takes_memory() {
+        patience::for_notes(service, key).await?;
+        let only = wanted.strategy.is_some();
+        let policy = |session: &Session| session.policy().autocompact.session_memory_first;
+        let first = service.sessions.read(key, policy).await?;
+        if first || only {
+            match start(service, key, wanted, true).await? {
+                Begun::Ended(ended) if ended.is_of_no_use() && !only => {}
+                begun => return Ok(Some(begun)),
+            }
         }
+    }
+    if !wanted.takes_any() || wanted.strategy.is_some() {
+        return Ok(None);
     }
     if wanted.asked != Asked::Manual {
         repeat::ahead_ends(service, key).await?;

@@ -5,7 +5,7 @@ use palimpsest_core::command::WrittenSummary;
 use palimpsest_core::event::WhyFailed;
 use palimpsest_core::ids::SessionKey;
 use palimpsest_core::session::{Running, Session, Strategy};
-use palimpsest_core::session_summary::summary_of;
+use palimpsest_core::session_summary::{stand_in, summary_of};
 use palimpsest_core::summary::Document;
 use palimpsest_facts::Redact;
 use palimpsest_summarize::redact;
@@ -69,7 +69,7 @@ pub(super) fn ready(session: &Session, running: &Running) -> Option<WrittenSumma
         });
     }
     Some(WrittenSummary {
-        text: (*session.notes().written()?.text).into(),
+        text: stand_in(session, &session.notes().written()?.text).into(),
         strategy: Strategy::SessionMemory,
         model: "".into(),
         usage: NO_USAGE,
