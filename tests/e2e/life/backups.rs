@@ -281,6 +281,52 @@ async fn a_backup_that_was_cut_off_is_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_restoration_that_is_killed_after_its_log_was_renamed_is_complete() {
+    if palimpsest_tests::is_on_a_database() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let (data, place) = (root.path().join("data"), root.path().join("backups"));
+    let server = Server::start(&data, SETTINGS);
+    fill(&server, &name("a"), 2).await;
+    backup(&server, &place, &[]);
+    let copy = root.path().join("copy");
+    let to_copy = [
+        "restore",
+        "--from",
+        place.to_str().unwrap(),
+        "--data-dir",
+        copy.to_str().unwrap(),
+    ];
+    let status = Command::new(binary())
+        .args(to_copy)
+        .env_clear()
+        .env("CRASH_AT", "restore.placed")
+        .stderr(Stdio::null())
+        .status();
+    assert!(!status.unwrap().success());
+    // The log is in its place and the note is still beside it.
+    assert!(copy.join("log.restoring.json").exists());
+    assert!(!copy.join("log.restoring").exists());
+
+    // A second run must not replace a store that a server may have written to.
+    let refused = fails(&to_copy);
+    assert!(refused.contains("there is a store in"), "{refused}");
+    succeeds(&[
+        "verify-store",
+        "--contents",
+        "--data-dir",
+        copy.to_str().unwrap(),
+    ]);
+    let restored = Server::start(&copy, SETTINGS);
+    assert_eq!(files(&data, "a"), files(&copy, "a"));
+    assert_eq!(
+        view(&server, &name("a")).await,
+        view(&restored, &name("a")).await
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_result_is_reported_and_fails_no_backup_of_the_others() {
     if palimpsest_tests::is_on_a_database() {
         return;
