@@ -70,9 +70,11 @@ impl Pattern {
                     &text[start..text.floor_char_boundary(start + LOOKED_AT)],
                     ends,
                 );
+                let before = &text[..start];
                 let fine = looked_at.len() >= SHORTEST
                     && is_value(looked_at)
-                    && !is_cursor(&text[..start]);
+                    && !is_cursor(before)
+                    && !is_in_arn(before);
                 fine.then(|| start + upto(&text[start..], ends).len())
             }
         }
@@ -118,6 +120,14 @@ fn is_cursor(before: &str) -> bool {
         "cursor",
     ];
     label.is_some_and(|label| cursors.iter().any(|name| label.contains(name)))
+}
+
+/// True within the name of an AWS resource, such as `arn:aws:secretsmanager:…:secret:name`, which is no secret.
+fn is_in_arn(before: &str) -> bool {
+    let near = &before[before.ceil_char_boundary(before.len().saturating_sub(128))..];
+    let is_edge = |c: char| c.is_whitespace() || "\"'`,;=()[]{}<>".contains(c);
+    let word = near.rsplit(is_edge).next().unwrap_or_default();
+    word.starts_with("arn:aws")
 }
 
 /// Letters with digits or unusual signs, of some variety; no variable, path, placeholder or call.
@@ -214,7 +224,7 @@ impl Infix {
 /// `SharedAccessKey`.
 macro_rules! label {
     () => {
-        r#"(?i-u:passwo?r?d|passphrase|pwd|secret|credentials?|(?:api|app|access|auth|secret|private|preshared|encryption|signing|account|master|service|subscription|license|bot|client-key-data|client[_-]?key)(?:[_-]?(?:key|token|data))|secret_key_base|[_-]token|azure_devops_ext_pat\b|auth(?:orization)?|\btoken)"#
+        r#"(?i-u:passwo?r?d|passphrase|pwd|secret|credentials?|(?:api|app|application|access|auth|secret|private|preshared|encryption|signing|account|master|service|subscription|license|bot|client-key-data|client[_-]?key)(?:[_-]?(?:key|token|data))|secret_key_base|[_-]pass|[_-]token|azure_devops_ext_pat\b|auth(?:orization)?|\btoken)"#
     };
 }
 
@@ -302,6 +312,21 @@ pub(super) const PATTERNS: &[Pattern] = &[
     value(
         "secret",
         r#"(?i-u:\bvariable[ \t]+\\?"[a-z0-9_-]{0,64}(?:password|passwd|passphrase|secret|token|api_?key|private_?key)\\?"[ \t]*\{[\t\n\r -z|~]{0,256}?\bdefault[ \t]*=[ \t]*\\?"([!#-\[\]-~]{6,})\\?")"#,
+    ),
+    // The entries of a Kubernetes container's environment, in YAML and in JSON.
+    value(
+        "secret",
+        r#"(?i-u:\bname\\?["']?[ \t]*:[ \t]*\\?["']?[a-z0-9_.-]{0,64}(?:password|passwd|passphrase|secret|token|api_?key|private_?key)\\?["']?,?(?:\s|\\r|\\n)*\\?["']?value\\?["']?[ \t]*:[ \t]*\\?["']?([!#-&(-+.-\[^-|~-]{6,}))"#,
+    ),
+    // `pass = …` of rclone.
+    value(
+        "password",
+        r"(?m-u:^[ \t]*pass[ \t]*=[ \t]*[\x22']?([!#-&(-~]{8,}))",
+    ),
+    // `vault operator init`.
+    form(
+        "unseal key",
+        r"(?-u:\b(?:Unseal|Recovery) Key [0-9]{1,3}: ([A-Za-z0-9+/]{43,44}={0,2}))",
     ),
     // XML, and attributes that name what another holds.
     value(

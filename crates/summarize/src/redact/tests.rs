@@ -217,6 +217,10 @@ fn any_input_takes_linear_time() {
         "htpasswd -b a ",
         "a:b@tcp",
         "$6$a$",
+        "name: TOKEN\nvalue: ",
+        "name: TOKEN\n\n\n",
+        "pass = ",
+        "arn:aws:secret:",
     ];
     let size = 1 << 20;
     for attack in attacks {

@@ -64,7 +64,7 @@ pub(super) const VENDORS: &[Pattern] = &[
     ),
     form(
         "telegram token",
-        r"(?-u:\b([0-9]{8,10}:AA[A-Za-z0-9_-]{33})\b)",
+        r"(?-u:\b(?:bot)?([0-9]{8,10}:AA[A-Za-z0-9_-]{33})\b)",
     ),
     // Base64 of a PEM block that begins with a private key of the usual kinds.
     form(

@@ -145,6 +145,13 @@ fn every_published_form_goes() {
 }
 
 #[test]
+fn a_bot_token_in_a_path_goes() {
+    let token = made("123456789:AA{m33}");
+    let url = format!("https://api.telegram.org/bot«{token}»/getMe");
+    gone(&url, "telegram token");
+}
+
+#[test]
 fn every_place_that_gives_one_away_does() {
     let cases = [
         (
@@ -160,6 +167,25 @@ fn every_place_that_gives_one_away_does() {
         (
             "variable \"admin_password\" {\n  type    = string\n  default = \"«0a1B2c3D»\"\n}",
             "secret",
+        ),
+        ("DD-APPLICATION-KEY: «0a1b2c3d4e5f6071»", "secret"),
+        ("SMTP_PASS=«Tr0ub4dor»", "secret"),
+        ("[mail]\npass = \"«Tr0ub4dor»\"", "password"),
+        (
+            "      - name: MYSQL_ROOT_PASSWORD\n        value: \"«Tr0ub4dor»\"\n",
+            "secret",
+        ),
+        (
+            "[{\"name\": \"DB_PASSWORD\", \"value\": \"«Tr0ub4dor»\"}]",
+            "secret",
+        ),
+        (
+            "{\\\"name\\\":\\\"DB_PASSWORD\\\",\\\"value\\\":\\\"«Tr0ub4dor»\\\"}",
+            "secret",
+        ),
+        (
+            "Unseal Key 1: «AbCdEf0123456789AbCdEf0123456789AbCdEf012345»\nInitial",
+            "unseal key",
         ),
         ("AZURE_DEVOPS_EXT_PAT=«0a1b2c3d4e5f6g7h8i9j»", "secret"),
         ("  secret_key_base: «0123456789abcdef0123»", "secret"),
@@ -218,6 +244,13 @@ fn what_resembles_a_place_or_a_form_stays() {
     stays(
         "variable \"db_password\" {\n  type = string\n}\nvariable \"size\" {\n  default = \"t3.large1\"\n}",
     );
+    stays(
+        "arn:aws:secretsmanager:eu-west-1:123456789012:secret:prod/db-1bCdEf and \"arn:aws:ssm:eu:1:token:abcdef12\"",
+    );
+    stays(
+        "--- PASS: TestLogin12 (0.00s)\nname: DB_PASSWORD\nvalueFrom:\n  secretKeyRef: {name: db1, key: password}",
+    );
+    stays("name: TOKEN\nvalue: ${TOKEN_1}\npassed = 12 of 13, compass = north2east");
     stays("-u key:value and pass: the tests, pass:100 fail:0");
     stays("PASSWORD 'x' -- <password></password> <token>{{ token }}</token>");
 }
