@@ -58,7 +58,6 @@ pub struct Keep {
 
 /// What a project wants otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[expect(clippy::struct_field_names, reason = "as the settings are called")]
 pub struct OwnKeep {
     /// The time since the last event.
     pub max_age: Option<Age>,

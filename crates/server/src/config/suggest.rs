@@ -48,9 +48,13 @@ pub(super) fn closest(given: &str, candidates: impl Iterator<Item = String>) -> 
 
 /// The new key of a setting that was renamed. A variable gets the new variable.
 pub(super) fn renamed(given: &str) -> Option<String> {
-    let form = |key: &str| match given.starts_with(VARIABLE_PREFIX) {
-        true => format!("{VARIABLE_PREFIX}{}", key.replace('.', "_").to_uppercase()),
-        false => key.to_owned(),
+    let is_variable = given.starts_with(VARIABLE_PREFIX);
+    let form = |key: &str| {
+        if is_variable {
+            format!("{VARIABLE_PREFIX}{}", key.replace('.', "_").to_uppercase())
+        } else {
+            key.to_owned()
+        }
     };
     let pair = RENAMED.iter().find(|(former, _)| form(former) == given);
     pair.map(|(_, new)| form(new))
