@@ -2,7 +2,7 @@
 //!
 //! A block without a language is a command line when its first word is a program that the docs use, and else
 //! something that a program prints. A language that is not checked here fails the test. `tests/clients` runs
-//! the README's clients.
+//! the README's clients and the programs of the API guide.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,7 +25,7 @@ fn pages() -> Vec<PathBuf> {
         root().join("SECURITY.md"),
         root().join("clients/README.md"),
     ];
-    for folder in ["docs", "docs/decisions"] {
+    for folder in ["docs", "docs/api", "docs/decisions"] {
         let entries = fs::read_dir(root().join(folder)).unwrap();
         let paths = entries.map(|entry| entry.unwrap().path());
         pages.extend(paths.filter(|path| path.extension().is_some_and(|it| it == "md")));
@@ -161,6 +161,8 @@ fn every_block_of_the_readme_and_the_docs_is_what_it_says() {
                 let read = "import ast, sys; ast.parse(sys.stdin.read())";
                 accepted(&block, "python3", &["-c", read]);
             }
+            // Compiled and run in `tests/clients`, where the compiler is installed.
+            "typescript" => assert!(block.place.contains("docs/api/"), "{}", block.place),
             "json" => {
                 let parsed: Result<serde_json::Value, _> = serde_json::from_str(text);
                 assert!(parsed.is_ok(), "{}: {parsed:?}", block.place);
