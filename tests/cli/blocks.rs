@@ -2,7 +2,7 @@
 //!
 //! A block without a language is a command line when its first word is a program that the docs use, and else
 //! something that a program prints. A language that is not checked here fails the test. `tests/clients` runs
-//! the README's clients.
+//! the README's clients and the programs of the API guide.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,17 +10,11 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use palimpsest_tests::markdown::{Block, blocks_of};
 use palimpsest_tests::palimpsest;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-/// A block, and where it stands.
-struct Block {
-    place: String,
-    language: String,
-    text: String,
 }
 
 /// The pages that people read.
@@ -31,41 +25,12 @@ fn pages() -> Vec<PathBuf> {
         root().join("SECURITY.md"),
         root().join("clients/README.md"),
     ];
-    for folder in ["docs", "docs/decisions"] {
+    for folder in ["docs", "docs/api", "docs/decisions"] {
         let entries = fs::read_dir(root().join(folder)).unwrap();
         let paths = entries.map(|entry| entry.unwrap().path());
         pages.extend(paths.filter(|path| path.extension().is_some_and(|it| it == "md")));
     }
     pages
-}
-
-fn blocks() -> Vec<Block> {
-    let mut blocks = Vec::new();
-    for page in pages() {
-        let text = fs::read_to_string(&page).unwrap();
-        let mut open: Option<(usize, Block)> = None;
-        for (number, line) in text.lines().enumerate() {
-            let fence = line.trim_start().strip_prefix("```");
-            match (&mut open, fence) {
-                (Some((_, _)), Some(_)) => blocks.extend(open.take().map(|(_, block)| block)),
-                (Some((indent, block)), None) => {
-                    block.text.push_str(line.get(*indent..).unwrap_or_default());
-                    block.text.push('\n');
-                }
-                (None, Some(language)) => {
-                    let block = Block {
-                        place: format!("{}:{}", page.display(), number + 1),
-                        language: language.trim().to_owned(),
-                        text: String::new(),
-                    };
-                    open = Some((line.len() - line.trim_start().len(), block));
-                }
-                (None, None) => {}
-            }
-        }
-        assert!(open.is_none(), "{}: a block has no end", page.display());
-    }
-    blocks
 }
 
 const PROGRAMS: [&str; 13] = [
@@ -181,7 +146,7 @@ fn every_block_of_the_readme_and_the_docs_is_what_it_says() {
     let targets = makefile.lines().filter_map(|line| line.split_once(':'));
     let targets: BTreeSet<String> = targets.map(|(name, _)| name.to_owned()).collect();
     let mut checked = BTreeSet::new();
-    for block in blocks() {
+    for block in pages().iter().flat_map(|page| blocks_of(page)) {
         let text = block.text.trim();
         let what = match block.language.as_str() {
             "" if is_shell(text) => "shell",
@@ -196,6 +161,8 @@ fn every_block_of_the_readme_and_the_docs_is_what_it_says() {
                 let read = "import ast, sys; ast.parse(sys.stdin.read())";
                 accepted(&block, "python3", &["-c", read]);
             }
+            // Compiled and run in `tests/clients`, where the compiler is installed.
+            "typescript" => assert!(block.place.contains("docs/api/"), "{}", block.place),
             "json" => {
                 let parsed: Result<serde_json::Value, _> = serde_json::from_str(text);
                 assert!(parsed.is_ok(), "{}: {parsed:?}", block.place);

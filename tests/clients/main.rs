@@ -5,6 +5,7 @@
 
 mod agents;
 mod compare;
+mod guide;
 mod hook;
 mod language;
 mod readme;

@@ -1,18 +1,20 @@
 //! The README's first client, run as it is printed against a server.
 
+use std::path::Path;
 use std::process::Command;
 
 use palimpsest_proto::context::v1::ListMessagesRequest;
 use palimpsest_tests::Server;
+use palimpsest_tests::markdown::blocks_of;
 
 use crate::language::Language;
 
 /// The first block of Python in the README.
 fn snippet() -> String {
     let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md");
-    let readme = std::fs::read_to_string(readme).unwrap();
-    let (_, rest) = readme.split_once("```python\n").unwrap();
-    rest.split_once("```").unwrap().0.to_owned()
+    let blocks = blocks_of(Path::new(readme)).into_iter();
+    let mut python = blocks.filter(|block| block.language == "python");
+    python.next().unwrap().text
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,6 +13,7 @@ pub mod calls;
 pub mod chance;
 pub mod command;
 pub mod cores;
+pub mod markdown;
 pub mod passing;
 pub mod say;
 pub mod server;

@@ -1,0 +1,43 @@
+//! Blocks of code in pages of Markdown.
+
+use std::fs;
+use std::path::Path;
+
+/// A fenced block.
+pub struct Block {
+    /// The page and the line of the opening fence.
+    pub place: String,
+    /// The language after the opening fence; empty where none is named.
+    pub language: String,
+    /// The lines between the fences, less the indentation of the opening fence.
+    pub text: String,
+}
+
+/// Returns all blocks of a page in order.
+#[track_caller]
+pub fn blocks_of(page: &Path) -> Vec<Block> {
+    let text = fs::read_to_string(page).unwrap();
+    let mut blocks = Vec::new();
+    let mut open: Option<(usize, Block)> = None;
+    for (number, line) in text.lines().enumerate() {
+        let fence = line.trim_start().strip_prefix("```");
+        match (&mut open, fence) {
+            (Some((_, _)), Some(_)) => blocks.extend(open.take().map(|(_, block)| block)),
+            (Some((indent, block)), None) => {
+                block.text.push_str(line.get(*indent..).unwrap_or_default());
+                block.text.push('\n');
+            }
+            (None, Some(language)) => {
+                let block = Block {
+                    place: format!("{}:{}", page.display(), number + 1),
+                    language: language.trim().to_owned(),
+                    text: String::new(),
+                };
+                open = Some((line.len() - line.trim_start().len(), block));
+            }
+            (None, None) => {}
+        }
+    }
+    assert!(open.is_none(), "{}: a block has no end", page.display());
+    blocks
+}
