@@ -1,6 +1,6 @@
 # The commands of this repository. A change must pass `make test`. CONTRIBUTING.md lists all targets.
 
-.PHONY: run test lint docs bench peers chaos siege soak scale load fuzz image deny tools
+.PHONY: run test lint docs bench peers chaos siege soak scale load fuzz image dist dist-check deny tools
 
 # Runs the server on this machine with its embedded store.
 run:
@@ -89,6 +89,17 @@ fuzz: tools
 # Builds the image, runs it and checks it. Needs root and Debian, and takes ten minutes or more.
 image:
 	deploy/image-test
+
+# Builds what a release publishes into target/dist: static binaries, image, chart, contract, SBOM and checksums.
+# Each binary takes about 15 minutes of processor time. `PARTS="chart api"` builds some parts. scripts/dist lists the parts
+# and variables, docs/releasing.md the steps of a release.
+dist:
+	scripts/dist $(PARTS)
+
+# Verifies target/dist: checksums, archives, a run of the binary, chart, contract, SBOM and images. With `STRICT=1` a
+# missing file is an error.
+dist-check: tools
+	scripts/dist-check
 
 # Checks licenses, advisories, duplicates and sources of all dependencies. Not part of `make lint`, because cargo-deny
 # takes minutes to build and downloads its advisories from GitHub. `OFFLINE=1` skips the advisories.

@@ -4,6 +4,7 @@
 
 mod capacity;
 mod chart;
+mod dist;
 mod helm;
 mod production;
 mod promises;
