@@ -6,13 +6,13 @@ use http::HeaderValue;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::Summarizer;
 use crate::endpoint::{Endpoint, call, not_json};
 use crate::error::Error;
 use crate::fault::Fault;
 use crate::http::{Answer, Http};
 use crate::request::{Reply, Request, Role, Stop, Usage};
 use crate::retry::Attempt;
+use crate::summarizer::Summarizer;
 use crate::wire::alternating;
 
 /// The version of the API that is spoken.

@@ -6,11 +6,11 @@ use async_trait::async_trait;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-use crate::Summarizer;
 use crate::breaker::{Breaker, BreakerSettings};
 use crate::error::Error;
 use crate::fault::Fault;
 use crate::request::{Reply, Request, Stop};
+use crate::summarizer::Summarizer;
 
 /// A model, the fallback model, and so on. What comes after the last, the extractive summary, is the
 /// caller's.

@@ -4,10 +4,10 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use crate::Summarizer;
 use crate::error::Error;
 use crate::request::{Reply, Request, Stop, Turn, Usage};
 use crate::rounds::{Round, split, turns};
+use crate::summarizer::Summarizer;
 
 /// How large a piece may be, and how many there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use tracing::{Instrument as _, Span, field};
 use url::Url;
 
 use crate::error::Error;
-use crate::fault::{broken, refused};
-use crate::http::{Answer, Http, HttpSettings};
+use crate::http::{Answer, Http, HttpSettings, broken};
+use crate::refusal::refused;
 use crate::request::{Reply, Request};
 use crate::retry::{Attempt, Jitter, RetrySettings, retrying};
 use crate::secret::SecretSource;

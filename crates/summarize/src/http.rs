@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use url::Url;
 
 use crate::error::Error;
-use crate::fault::broken;
+use crate::fault::Fault;
 use crate::retry::Attempt;
 
 /// How long a call may take, and how much may come back.
@@ -168,6 +168,18 @@ impl Answer {
 fn seconds(text: &str) -> Option<Duration> {
     let seconds: f64 = text.trim().parse().ok()?;
     Duration::try_from_secs_f64(seconds).ok()
+}
+
+/// A connection that failed before or amid the answer.
+pub(crate) fn broken(detail: impl Into<String>) -> Attempt {
+    let error = Error::Unavailable {
+        retry_after: None,
+        fault: Fault::here(detail),
+    };
+    Attempt::Again {
+        error,
+        after: None::<Duration>,
+    }
 }
 
 #[cfg(test)]

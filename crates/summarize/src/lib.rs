@@ -26,14 +26,14 @@ mod openai;
 mod overflow;
 mod redact;
 mod redacting;
+mod refusal;
 mod request;
 mod retry;
 mod rounds;
 mod secret;
 mod shorten;
+mod summarizer;
 mod wire;
-
-use async_trait::async_trait;
 
 pub use anthropic::Anthropic;
 pub use breaker::BreakerSettings;
@@ -53,18 +53,4 @@ pub use retry::{Jitter, RetrySettings};
 pub use rounds::{Round, TRUNCATED, shorten, turns};
 pub use secret::SecretSource;
 pub use shorten::{ShortenSettings, Shortened, summarize_with_retries};
-
-/// Who answers a request for a summary.
-#[async_trait]
-pub trait Summarizer: Send + Sync {
-    /// Asks once for a summary, retries of passing failures included, and answers by the request's
-    /// deadline. Nothing is shortened here: that is [`summarize_with_retries`].
-    async fn summarize(&self, request: &Request) -> Result<Reply, Error>;
-}
-
-#[async_trait]
-impl<S: Summarizer + ?Sized> Summarizer for std::sync::Arc<S> {
-    async fn summarize(&self, request: &Request) -> Result<Reply, Error> {
-        (**self).summarize(request).await
-    }
-}
+pub use summarizer::Summarizer;

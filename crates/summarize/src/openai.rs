@@ -7,13 +7,14 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::Summarizer;
 use crate::endpoint::{Endpoint, call, not_json};
 use crate::error::Error;
-use crate::fault::{Fault, refused};
+use crate::fault::Fault;
 use crate::http::{Answer, Http};
+use crate::refusal::refused;
 use crate::request::{Reply, Request, Role, Stop, Usage};
 use crate::retry::Attempt;
+use crate::summarizer::Summarizer;
 use crate::wire::alternating;
 
 /// The name under which the output limit is sent.

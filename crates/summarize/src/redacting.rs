@@ -2,10 +2,10 @@
 
 use async_trait::async_trait;
 
-use crate::Summarizer;
 use crate::error::Error;
 use crate::redact::redact;
 use crate::request::{Reply, Request, Turn};
+use crate::summarizer::Summarizer;
 
 /// A summariser that never sees a secret. The reply is looked through as well: a model may put together
 /// what was apart.

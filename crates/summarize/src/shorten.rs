@@ -1,9 +1,9 @@
 //! Asks again with fewer rounds when the prompt was too long.
 
-use crate::Summarizer;
 use crate::error::Error;
 use crate::request::{Reply, Request};
 use crate::rounds::{Round, shorten, turns};
+use crate::summarizer::Summarizer;
 
 /// How a prompt that is too long is made shorter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,286 @@
+//! The error that the refusal of a provider becomes.
+
+use serde_json::Value;
+
+use crate::error::Error;
+use crate::fault::Fault;
+use crate::http::Answer;
+use crate::overflow::prompt_too_long;
+use crate::redact::redact;
+use crate::request::Request;
+use crate::retry::Attempt;
+
+impl Fault {
+    fn of(answer: &Answer, request: &Request) -> Self {
+        let body = Said::read(&answer.body);
+        Self {
+            status: Some(answer.status),
+            kind: body.kind(),
+            said: body.message.and_then(|message| words(&message, request)),
+            request_id: ["request-id", "x-request-id"]
+                .iter()
+                .find_map(|name| answer.header(name))
+                .map(|id| id.chars().filter(char::is_ascii_graphic).take(80).collect()),
+        }
+    }
+}
+
+/// The error bodies of all providers, as far as they are alike.
+#[derive(Default)]
+struct Said {
+    types: Vec<String>,
+    message: Option<String>,
+}
+
+impl Said {
+    fn read(body: &[u8]) -> Self {
+        let Ok(body) = serde_json::from_slice::<Value>(body) else {
+            return Self::default();
+        };
+        // {"error": {…}}, {"error": "…"}, or the fields at the top.
+        let error = body
+            .get("error")
+            .filter(|error| !error.is_null())
+            .unwrap_or(&body);
+        let text = |name: &str| error.get(name).and_then(Value::as_str).map(str::to_owned);
+        Self {
+            types: ["code", "type"].into_iter().filter_map(text).collect(),
+            message: error
+                .as_str()
+                .map(str::to_owned)
+                .or_else(|| text("message"))
+                .or_else(|| {
+                    body.get("detail")
+                        .and_then(Value::as_str)
+                        .map(str::to_owned)
+                }),
+        }
+    }
+
+    fn kind(&self) -> Option<String> {
+        let plain = |kind: &&String| {
+            let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+            (1..=64).contains(&kind.len()) && kind.bytes().all(fine)
+        };
+        self.types.iter().find(plain).cloned()
+    }
+
+    fn is(&self, kinds: &[&str]) -> bool {
+        self.types.iter().any(|kind| kinds.contains(&kind.as_str()))
+    }
+
+    fn says(&self, part: &str) -> bool {
+        let message = self.message.as_deref().unwrap_or_default();
+        message.to_ascii_lowercase().contains(part)
+    }
+}
+
+const MAX_WORDS_BYTES: usize = 240;
+/// A run of this many bytes that the request has too is a repetition.
+const ECHO_BYTES: usize = 16;
+
+/// The provider's words, unless they repeat a piece of what it was sent.
+fn words(message: &str, request: &Request) -> Option<String> {
+    let message: String = message
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    let message = redact(&message).text.into_owned();
+    let message = &message[..message.floor_char_boundary(MAX_WORDS_BYTES)];
+    let sent = || request.turns.iter().map(|turn| turn.text.as_str());
+    let echoes = (0..message.len())
+        .step_by(ECHO_BYTES / 2)
+        .filter_map(|at| message.get(at..at + ECHO_BYTES))
+        .any(|run| sent().any(|text| text.contains(run)));
+    (!echoes && !message.trim().is_empty()).then(|| message.trim().to_owned())
+}
+
+/// What a refusal means: whether to ask again, and what to tell the caller.
+pub(crate) fn refused(answer: &Answer, request: &Request) -> Attempt {
+    let text = String::from_utf8_lossy(&answer.body);
+    if let Some(found) = prompt_too_long(Some(answer.status), &text) {
+        return Attempt::Final(Error::PromptTooLong(found));
+    }
+    let said = Said::read(&answer.body);
+    let fault = Fault::of(answer, request);
+    // Neither waiting nor another request helps an account without credit, whatever the status.
+    let broke = said.is(&["insufficient_quota", "billing_error", "billing_not_active"])
+        || said.says("credit balance is too low");
+    let filtered = said.is(&[
+        "content_filter",
+        "content_policy_violation",
+        "ResponsibleAIPolicyViolation",
+    ]);
+    match answer.status {
+        _ if broke => Attempt::Final(Error::Auth { fault }),
+        401..=403 => Attempt::Final(Error::Auth { fault }),
+        _ if filtered => Attempt::Final(Error::Refused { fault }),
+        429 | 500..=599 => {
+            let after = answer.retry_after();
+            let error = Error::Unavailable {
+                retry_after: after,
+                fault,
+            };
+            if answer.header("x-should-retry") == Some("false") {
+                return Attempt::Final(error);
+            }
+            Attempt::Again { error, after }
+        }
+        _ => Attempt::Final(Error::BadRequest { fault }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::HeaderMap;
+    use tokio::time::Instant;
+
+    use super::refused;
+    use crate::error::Error;
+    use crate::fault::Fault;
+    use crate::http::Answer;
+    use crate::request::{Purpose, Request, Turn};
+    use crate::retry::Attempt;
+
+    fn request() -> Request {
+        Request {
+            purpose: Purpose::Compaction,
+            model: None,
+            system: String::new(),
+            turns: vec![Turn::user(
+                "the launch code is 0451 and the dog is called Rex",
+            )],
+            instruction: "go".to_owned(),
+            max_output_tokens: 100,
+            deadline: Instant::now(),
+        }
+    }
+
+    fn answer(status: u16, body: &str) -> Answer {
+        Answer {
+            status,
+            headers: HeaderMap::new(),
+            body: body.to_owned().into(),
+        }
+    }
+
+    #[track_caller]
+    fn check(status: u16, body: &str, name: &str, again: bool) {
+        let (error, asks_again) = match refused(&answer(status, body), &request()) {
+            Attempt::Final(error) => (error, false),
+            Attempt::Again { error, .. } => (error, true),
+        };
+        assert_eq!((error.name(), asks_again), (name, again), "{status} {body}");
+    }
+
+    #[test]
+    fn what_a_status_means() {
+        check(
+            400,
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":"model: x"}}"#,
+            "bad_request",
+            false,
+        );
+        check(
+            400,
+            r#"{"error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the API"}}"#,
+            "auth",
+            false,
+        );
+        check(
+            400,
+            r#"{"error":{"code":"content_filter","message":"filtered"}}"#,
+            "refused",
+            false,
+        );
+        check(
+            400,
+            r#"{"error":{"message":"too much","code":"context_length_exceeded"}}"#,
+            "prompt_too_long",
+            false,
+        );
+        check(401, "", "auth", false);
+        check(403, "<html>", "auth", false);
+        check(
+            404,
+            r#"{"error":"model 'x' not found"}"#,
+            "bad_request",
+            false,
+        );
+        check(408, "", "bad_request", false);
+        check(413, "", "prompt_too_long", false);
+        check(
+            429,
+            r#"{"error":{"code":"rate_limit_exceeded"}}"#,
+            "unavailable",
+            true,
+        );
+        check(
+            429,
+            r#"{"error":{"code":"insufficient_quota","type":"insufficient_quota"}}"#,
+            "auth",
+            false,
+        );
+        check(500, "", "unavailable", true);
+        check(
+            529,
+            r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
+            "unavailable",
+            true,
+        );
+        check(302, "", "bad_request", false);
+    }
+
+    #[test]
+    fn a_message_says_what_happened() {
+        let body = r#"{"error":{"type":"not_found_error","message":"model: nope"}}"#;
+        let mut answer = answer(404, body);
+        answer
+            .headers
+            .insert("request-id", "req_7".parse().unwrap());
+        let Attempt::Final(error) = refused(&answer, &request()) else {
+            panic!("no retry");
+        };
+        let text = error.to_string();
+        assert!(
+            text.contains("404, not_found_error, model: nope, request req_7"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_message_that_repeats_the_conversation_is_left_out() {
+        let body =
+            r#"{"error":{"message":"cannot read 'launch code is 0451 and the dog' in messages"}}"#;
+        let fault = Fault::of(&answer(400, body), &request());
+        assert_eq!(fault.said, None);
+        let key = format!("sk-{}", "a1".repeat(20));
+        let fault = Fault::of(
+            &answer(
+                401,
+                &format!(r#"{{"error":{{"message":"bad key {key}"}}}}"#),
+            ),
+            &request(),
+        );
+        assert_eq!(
+            fault.said.as_deref(),
+            Some("bad key [redacted: openai key]")
+        );
+    }
+
+    #[test]
+    fn the_providers_wish_not_to_be_asked_again_counts() {
+        let mut answer = answer(503, "");
+        answer
+            .headers
+            .insert("x-should-retry", "false".parse().unwrap());
+        answer.headers.insert("retry-after", "7".parse().unwrap());
+        let Attempt::Final(Error::Unavailable { retry_after, .. }) = refused(&answer, &request())
+        else {
+            panic!("final");
+        };
+        assert_eq!(retry_after, Some(Duration::from_secs(7)));
+    }
+}
