@@ -7,52 +7,26 @@ use std::thread;
 use std::time::Instant;
 
 use ::sled::Db;
-use bytes::Bytes;
-use palimpsest_core::ids::{SessionKey, Timestamp};
 use tokio::sync::mpsc;
-use tokio::sync::oneshot;
 use tracing::Span;
 
 use super::files::Files;
 use super::garbage;
 use super::gather::{Gathering, Waiting};
 use super::group::{Counts, Group, Stop};
+use super::job::{Job, Reply};
+use super::open;
+use super::options::SledOptions;
 use super::queued::{Observers, Queued};
 use super::shared::Shared;
 use super::space::{Space, room_to_open, was_no_room, was_short};
-use super::{SledOptions, open};
-use crate::{Batch, DueChange, Lease, Position, StoreError, crash_point};
+use crate::{StoreError, crash_point};
 
 /// Garbage is collected when nothing else is to do, and after so many groups in any case: under load
 /// that never ends, a deletion has to end too.
 const GROUPS_TO_GARBAGE: u32 = 16;
 
-pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
-
-/// A change that was asked for.
-pub(super) enum Job {
-    Append(SessionKey, Batch, Reply<Position>),
-    PutSnapshot(SessionKey, Position, Bytes, Reply<()>),
-    Delete(SessionKey, Position, Timestamp, Reply<()>),
-    ClaimRemoval(SessionKey, u64, Lease, Timestamp, Reply<bool>),
-    Forget(SessionKey, u64, String, Reply<bool>),
-    Intend(SessionKey, Vec<Box<str>>, Timestamp, Reply<()>),
-    DoomIntent(SessionKey, Box<str>, Timestamp, Reply<bool>),
-    EndIntent(SessionKey, Box<str>, Reply<()>),
-    Claim(SessionKey, Lease, Timestamp, Reply<bool>),
-    Release(SessionKey, String, DueChange, Reply<bool>),
-    Check(Reply<()>),
-}
-
 impl Job {
-    pub(super) fn bytes(&self) -> usize {
-        match self {
-            Self::Append(_, batch, _) => batch.frame.len() + batch.summary.len(),
-            Self::PutSnapshot(_, _, bytes, _) => bytes.len(),
-            _ => 0,
-        }
-    }
-
     /// Adds the change to the group. The answer waits: even a refusal names a revision that must be
     /// durable before anybody hears of it.
     fn run(self, group: &mut Group) -> Result<Answer, (Answer, ::sled::Error)> {

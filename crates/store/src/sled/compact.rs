@@ -7,7 +7,9 @@ use ::sled::{Batch, Db, IVec};
 use sha2::{Digest, Sha256};
 
 use super::group::MAX_BATCH;
-use super::{SledOptions, files, garbage, keys, open, put_in_place};
+use super::options::SledOptions;
+use super::place::put_in_place;
+use super::{files, garbage, keys, open};
 use crate::{StoreError, crash_point};
 
 /// What a copy holds, for the report to whoever asked for it.

@@ -126,7 +126,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::sled::commit::Job;
+    use crate::sled::job::Job;
 
     fn change() -> Queued {
         Queued::new(Job::Check(oneshot::channel().0))

@@ -9,9 +9,11 @@ mod files;
 mod garbage;
 mod gather;
 mod group;
+mod job;
 mod keys;
 mod leases;
 mod open;
+mod options;
 mod place;
 mod queued;
 mod read;
@@ -22,7 +24,6 @@ mod stats;
 mod tests;
 mod usage;
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -32,9 +33,10 @@ use palimpsest_core::ids::{ProjectId, SessionKey, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 
-use self::commit::{Committer, Job, Reply};
+use self::commit::Committer;
 use self::files::Files;
 use self::group::Counts;
+use self::job::{Job, Reply};
 use self::queued::Queued;
 use self::shared::Shared;
 use crate::duties::Duties;
@@ -46,6 +48,7 @@ use crate::{
 
 pub use self::compact::{Compacted, compact_store};
 pub use self::gather::InHand;
+pub use self::options::SledOptions;
 pub use self::place::{copy_for_reading, put_in_place};
 pub use self::queued::{Observer, Observers};
 pub use self::stats::Stats;
@@ -53,44 +56,6 @@ pub use self::stats::Stats;
 /// The most changes that wait: beyond that, callers wait to be let in, which is what makes a slow disk
 /// felt where it can be answered.
 const QUEUE: usize = 1024;
-
-/// How a store is opened.
-#[derive(Debug, Clone)]
-pub struct SledOptions {
-    /// Its folder, which nothing else may use. Not a mount point itself, so that it can be moved aside.
-    pub dir: PathBuf,
-    /// What sled may keep in memory. Its own default is a gigabyte.
-    pub cache_bytes: u64,
-    /// How often sled cleans up after itself. It decides nothing about durability; without it space
-    /// would never be used again.
-    pub flush_every_ms: u64,
-    /// Bytes of its disk that stay free: below that it takes no writes until there is more.
-    pub min_free_bytes: u64,
-    /// Who is told how long things take.
-    pub observers: Observers,
-    /// How many changes there are of which some may not be here yet: a sync waits for them, if not for long.
-    pub in_hand: InHand,
-    /// The identity of the store if this creates it. Default: a new one.
-    pub id: Option<StoreId>,
-    /// Whether a damaged store is moved aside, so that the next start does not trip over it. Default: true.
-    pub moves_damaged_aside: bool,
-}
-
-impl SledOptions {
-    /// The settings that were measured to be good, for a store in `dir`.
-    pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self {
-            dir: dir.into(),
-            cache_bytes: 48 << 20,
-            flush_every_ms: 200,
-            min_free_bytes: 64 << 20,
-            observers: Observers::default(),
-            in_hand: InHand::default(),
-            id: None,
-            moves_damaged_aside: true,
-        }
-    }
-}
 
 /// A log in a local folder. Dropping it waits for what was accepted.
 #[derive(Debug)]

@@ -10,7 +10,8 @@ use std::time::Duration;
 use ::sled::{Config, Db, Mode};
 
 use super::files::{self, Files};
-use super::{SledOptions, garbage, keys, leases, place, space, usage};
+use super::options::SledOptions;
+use super::{garbage, keys, leases, place, space, usage};
 use crate::fs as durable;
 use crate::{StoreError, StoreId};
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tracing::Span;
 
-use super::commit::Job;
+use super::job::Job;
 
 /// Told how long things take, by the thread that does them: it must be quick.
 pub trait Observer: Send + Sync + 'static {
