@@ -14,8 +14,8 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Config, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::PostgresOptions;
 use super::error::Trouble;
+use super::options::PostgresOptions;
 use super::tls::Tls;
 use crate::StoreError;
 

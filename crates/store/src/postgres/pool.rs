@@ -18,8 +18,8 @@ use tokio_postgres::{Row, SimpleQueryMessage, Statement};
 use super::connect::{Connection, Connector};
 use super::durability::Durability;
 use super::error::{Trouble, told};
+use super::options::{Connections, PostgresOptions};
 use super::statements::Statements;
-use super::{Connections, PostgresOptions};
 use crate::StoreError;
 
 /// How much longer than the database itself this side waits for a statement's end.

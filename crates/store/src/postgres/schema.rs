@@ -8,9 +8,10 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::error::Trouble;
+use super::options::PostgresOptions;
+use super::pool;
 use super::pool::{Client, Pool};
 use super::retry::{Budget, retry};
-use super::{PostgresOptions, pool};
 use crate::StoreError;
 
 struct Version {
