@@ -2,7 +2,8 @@
 
 use palimpsest_core::ids::SessionKey;
 
-use super::{ByName as _, Harness, Log, batch, bytes, key, time};
+use super::by_name::ByName as _;
+use super::harness::{Harness, Log, batch, bytes, key, time};
 use crate::{Batch, FileIntent, StoreError};
 
 pub(super) async fn run(harness: &dyn Harness) {
@@ -69,12 +70,12 @@ async fn an_append_settles_its_intents(harness: &dyn Harness) {
     created.expect("appends");
     is_lost(log.append_to(&a, naming(1, &["f"])).await, "f");
     // An append that is refused for another reason settles nothing.
-    super::conflict_at(log.append_to(&a, naming(7, &["g"])).await);
+    super::harness::conflict_at(log.append_to(&a, naming(7, &["g"])).await);
     let appended = log.append_to(&a, naming(1, &["g"])).await;
     appended.expect("appends");
     let log = harness.reopen(log).await;
     assert_eq!(found(&log).await, [("h".into(), 5, false)]);
-    assert_eq!(super::head(&log, &a).await.revision.get(), 2);
+    assert_eq!(super::harness::head(&log, &a).await.revision.get(), 2);
     log.end_intent(&a, "h").await.expect("ends");
     log.end_intent(&a, "h").await.expect("ends twice");
     assert_eq!(found(&log).await, []);
@@ -111,7 +112,7 @@ async fn intents_outlive_their_session(harness: &dyn Harness) {
     let created = log.append_to(&a, batch(0, 1, bytes(1, 50))).await;
     created.expect("appends");
     intend(&log, &a, &["late"], 5).await.expect("intends");
-    assert!(super::erase(&log, &a).await);
+    assert!(super::harness::erase(&log, &a).await);
     assert_eq!(found(&log).await, [("late".into(), 5, false)]);
 }
 

@@ -6,6 +6,7 @@
 mod appends;
 mod by_name;
 mod duties;
+mod harness;
 mod intents;
 mod model;
 mod queue;
@@ -13,28 +14,9 @@ mod races;
 mod sessions;
 mod tombstones;
 
-use std::num::NonZeroU32;
-use std::sync::Arc;
-use std::time::Duration;
-
-use async_trait::async_trait;
-use bytes::Bytes;
-use palimpsest_core::ids::{ProjectId, Revision, SessionId, SessionKey, Timestamp};
-
 pub use self::by_name::ByName;
+pub use self::harness::Harness;
 pub use self::model::properties;
-use crate::{Batch, DueChange, Frame, Head, Lease, Position, SessionLog, StoreError, Tombstone};
-
-/// Makes the stores that the suite works on.
-#[async_trait]
-pub trait Harness: Send + Sync {
-    /// An empty store, unlike any before.
-    async fn fresh(&self) -> Arc<dyn SessionLog>;
-
-    /// The same store as `log`, as it is after a restart. An engine with nothing to restart returns
-    /// `log` itself.
-    async fn reopen(&self, log: Arc<dyn SessionLog>) -> Arc<dyn SessionLog>;
-}
 
 /// Runs everything but [`properties`], each check on a fresh store. Needs a runtime with several
 /// threads, because races are among what is checked.
@@ -46,132 +28,4 @@ pub async fn run(harness: &dyn Harness) {
     duties::run(harness).await;
     intents::run(harness).await;
     races::run(harness).await;
-}
-
-type Log = Arc<dyn SessionLog>;
-
-/// The same store after a restart, and whether the leases of before are over: where nobody else can have it open, who
-/// held them is gone.
-async fn restart(harness: &dyn Harness, log: Log) -> (Log, bool) {
-    let before = Arc::downgrade(&log);
-    let log = harness.reopen(log).await;
-    let is_over = log.is_exclusive() && before.upgrade().is_none();
-    (log, is_over)
-}
-
-fn key(name: &str) -> SessionKey {
-    let (project, session) = name.split_once('/').expect("a name has a slash");
-    SessionKey::new(
-        ProjectId::new(project).expect("a legal project"),
-        SessionId::new(session).expect("a legal session"),
-    )
-}
-
-fn time(millis: i64) -> Timestamp {
-    Timestamp::from_millis(millis)
-}
-
-fn lease(owner: &str, until: i64) -> Lease {
-    Lease {
-        owner: owner.to_owned(),
-        until: time(until),
-    }
-}
-
-/// Bytes that no other seed gives, so that a mix-up cannot go unseen.
-fn bytes(seed: u64, len: usize) -> Bytes {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut out = Vec::with_capacity(len + 8);
-    while out.len() < len {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        out.extend_from_slice(&state.to_le_bytes());
-    }
-    out.truncate(len);
-    out.into()
-}
-
-fn batch(expected: u64, events: u32, frame: Bytes) -> Batch {
-    Batch {
-        expected: Position {
-            revision: Revision::new(expected),
-            ..Position::START
-        },
-        events: NonZeroU32::new(events).expect("a batch has events"),
-        frame,
-        summary: Bytes::from_static(b"summary"),
-        due: DueChange::Keep,
-        blob_bytes: 0,
-        settles: Vec::new(),
-    }
-}
-
-fn batch_due(expected: u64, due: DueChange) -> Batch {
-    Batch {
-        due,
-        blob_bytes: 0,
-        settles: Vec::new(),
-        ..batch(expected, 1, Bytes::from_static(b"due"))
-    }
-}
-
-async fn head(log: &Log, key: &SessionKey) -> Head {
-    let head = log.head(key).await.expect("a head is read");
-    head.expect("the session exists")
-}
-
-/// The whole log of a session, by pages of `max_bytes`.
-async fn read_all(log: &Log, key: &SessionKey, max_bytes: usize) -> Vec<Frame> {
-    let mut frames: Vec<Frame> = Vec::new();
-    loop {
-        let after = frames.last().map_or(Revision::ZERO, Frame::last);
-        let page = log
-            .frames_of(key, after, max_bytes)
-            .await
-            .expect("a page is read");
-        if page.is_empty() {
-            return frames;
-        }
-        let size: usize = page.iter().map(|frame| frame.bytes.len()).sum();
-        assert!(page.len() == 1 || size <= max_bytes, "a page is too large");
-        for frame in page {
-            let joins = frames.last().map_or(Revision::ZERO, Frame::last).plus(1);
-            assert_eq!(frame.first, joins, "frames join");
-            frames.push(frame);
-        }
-    }
-}
-
-fn conflict_at<T: std::fmt::Debug>(result: Result<T, StoreError>) -> u64 {
-    match result {
-        Err(StoreError::Conflict { current }) => current.get(),
-        other => panic!("expected a conflict, got {other:?}"),
-    }
-}
-
-/// Deletes a session and takes its tombstone away, as soon as the engine has let go of its records;
-/// false when there was no session.
-async fn erase(log: &Log, key: &SessionKey) -> bool {
-    if !log.delete_of(key, time(7)).await.expect("deletes") {
-        return false;
-    }
-    let tombstone = log.tombstone(key).await.expect("reads");
-    forget(log, &tombstone.expect("a deletion leaves one")).await;
-    true
-}
-
-async fn forget(log: &Log, tombstone: &Tombstone) {
-    for _ in 0..10_000 {
-        let lease = log.tombstone(&tombstone.key).await.expect("reads");
-        let lease = lease.and_then(|found| found.lease);
-        let owner = lease.map_or_else(String::new, |lease| lease.owner);
-        let forgotten = log.forget(&tombstone.key, tombstone.incarnation, &owner);
-        let forgotten = forgotten.await;
-        if forgotten.expect("forgets") {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    panic!("its records are still there after ten seconds");
 }

@@ -9,7 +9,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 
-use super::{ByName as _, Harness, Log, batch, bytes, erase, key, lease, read_all, restart, time};
+use super::by_name::ByName as _;
+use super::harness::{Harness, Log, batch, bytes, erase, key, lease, read_all, restart, time};
 use crate::memory::MemoryLog;
 use crate::{Batch, DueChange, Frame, Snapshot, SnapshotMark, StoreError};
 

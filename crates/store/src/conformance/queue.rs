@@ -3,7 +3,8 @@
 use futures::future::join_all;
 use palimpsest_core::ids::{Revision, Timestamp};
 
-use super::{ByName as _, Harness, Log, batch, batch_due, bytes, head, key, lease, restart, time};
+use super::by_name::ByName as _;
+use super::harness::{Harness, Log, batch, batch_due, bytes, head, key, lease, restart, time};
 use crate::{Asks, Due, DueChange, LONGEST_LEASE_MS, LONGEST_WAIT_MS, MAX_OWNER_BYTES, StoreError};
 
 pub(super) async fn run(harness: &dyn Harness) {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use palimpsest_core::ids::{Revision, SessionKey};
 
-use super::{Harness, Log, batch, bytes, key, lease, time};
+use super::harness::{Harness, Log, batch, bytes, key, lease, time};
 use crate::{Batch, Position, StoreError};
 
 const PROCESSES: u64 = 6;

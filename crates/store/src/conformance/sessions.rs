@@ -2,9 +2,9 @@
 
 use palimpsest_core::ids::{ProjectId, Revision, SessionKey};
 
-use super::{
-    ByName as _, Harness, Log, batch, batch_due, bytes, conflict_at, erase, head, key, read_all,
-    time,
+use super::by_name::ByName as _;
+use super::harness::{
+    Harness, Log, batch, batch_due, bytes, conflict_at, erase, head, key, read_all, time,
 };
 use crate::{Batch, DueChange, MAX_LIST, Position, Snapshot, SnapshotMark, StoreError};
 

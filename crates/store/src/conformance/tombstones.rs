@@ -2,8 +2,9 @@
 
 use palimpsest_core::ids::SessionKey;
 
-use super::{
-    ByName as _, Harness, Log, batch, batch_due, bytes, erase, forget, key, lease, restart, time,
+use super::by_name::ByName as _;
+use super::harness::{
+    Harness, Log, batch, batch_due, bytes, erase, forget, key, lease, restart, time,
 };
 use crate::{DueChange, LONGEST_LEASE_MS, StoreError, Tombstone};
 
@@ -29,7 +30,7 @@ async fn a_name_is_kept_until_all_is_gone(harness: &dyn Harness) {
     create(&log, &a).await;
     create(&log, &b).await;
     assert_eq!(found(&log, &a).await, None);
-    let incarnation = super::head(&log, &a).await.incarnation;
+    let incarnation = super::harness::head(&log, &a).await.incarnation;
     assert!(log.delete_of(&a, time(42)).await.expect("deletes"));
     for again in [false, true] {
         if again {
@@ -59,9 +60,12 @@ async fn a_name_is_kept_until_all_is_gone(harness: &dyn Harness) {
             .await
             .expect("is no failure")
     );
-    assert_ne!(super::head(&log, &a).await.incarnation, incarnation);
+    assert_ne!(
+        super::harness::head(&log, &a).await.incarnation,
+        incarnation
+    );
     assert!(erase(&log, &a).await);
-    assert_eq!(super::read_all(&log, &b, 1 << 20).await.len(), 1);
+    assert_eq!(super::harness::read_all(&log, &b, 1 << 20).await.len(), 1);
 }
 
 async fn a_lease_outlives_its_session(harness: &dyn Harness) {
@@ -97,7 +101,7 @@ async fn one_removes_at_a_time(harness: &dyn Harness) {
         claim.await.expect("answers")
     };
     create(&log, &a).await;
-    let incarnation = super::head(&log, &a).await.incarnation;
+    let incarnation = super::harness::head(&log, &a).await.incarnation;
     assert!(!claim(&log, incarnation, "x", 50, 0).await, "it is there");
     let due = batch_due(1, DueChange::At(time(5)));
     log.append_to(&a, due).await.expect("appends");
