@@ -4,7 +4,8 @@
 use bytes::Bytes;
 use palimpsest_core::ids::Timestamp;
 
-use super::{BlobError, Blobs};
+use super::error::BlobError;
+use super::store::Blobs;
 
 /// No project's name begins so.
 const PATH: &str = "_palimpsest/clock.txt";

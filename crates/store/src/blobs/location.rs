@@ -9,7 +9,7 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 use url::Url;
 
-use super::BlobError;
+use super::error::BlobError;
 use super::folders::Folders;
 
 /// The store, the path in it below which everything is, and its folders if it is local.

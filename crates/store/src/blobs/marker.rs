@@ -11,7 +11,9 @@ use object_store::{Error, PutMode};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
-use super::{BlobError, Blobs, lost};
+use super::error::{BlobError, knows_no_conditions, lost};
+use super::location;
+use super::store::Blobs;
 use crate::{SessionLog, StoreError, StoreId};
 
 /// No project's name begins so.
@@ -53,7 +55,7 @@ pub(super) struct Marker {
 impl Blobs {
     /// A place in memory that belongs to nobody else, for tests and benchmarks.
     pub fn in_memory() -> Self {
-        let (store, root, folders) = super::location::in_memory();
+        let (store, root, folders) = location::in_memory();
         let owner = Owner {
             store: StoreId::from_bytes([0; 16]),
             adopts: true,
@@ -137,7 +139,7 @@ impl Blobs {
                 self.sync_folders(PATH).await?;
             }
             // Where a bucket cannot compare, what is read back decides.
-            Err(error) if super::summary::knows_no_conditions(&error) => {
+            Err(error) if knows_no_conditions(&error) => {
                 self.overwrite(PATH, content(owner.store)).await?;
             }
             Err(error) => return Err(lost(error, PATH)),

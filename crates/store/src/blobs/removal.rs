@@ -12,10 +12,11 @@ use object_store::{ObjectStore as _, ObjectStoreExt as _};
 use palimpsest_core::ids::{ProjectId, SessionId, SessionKey};
 use tokio::task::spawn_blocking;
 
+use super::error::BlobError;
 use super::folders::Folders;
-use super::{
-    BlobEntry, BlobError, Blobs, check_name, result_path, session_dir, summary_path, tool_results,
-};
+use super::paths::{check_name, result_path, session_dir, tool_results};
+use super::store::{BlobEntry, Blobs};
+use super::summary::summary_path;
 use crate::crash_point;
 
 /// How much was removed.

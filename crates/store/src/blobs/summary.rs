@@ -16,7 +16,9 @@ use object_store::{Error, ObjectStoreExt, PutMode, UpdateVersion};
 use palimpsest_core::ids::{SessionKey, Timestamp};
 use tokio::task::spawn_blocking;
 
-use super::{BlobError, Blobs, session_dir};
+use super::error::{BlobError, knows_no_conditions};
+use super::paths::session_dir;
+use super::store::Blobs;
 use crate::crash_point;
 
 /// A file that was being written longer ago than this was left by a process that died.
@@ -140,18 +142,6 @@ impl Blobs {
             }
             Err(error) => Err(BlobError::Store(error)),
         }
-    }
-}
-
-/// Whether a bucket refused a write for its condition; those that know none do not say so in one way.
-pub(super) fn knows_no_conditions(error: &Error) -> bool {
-    match error {
-        Error::NotImplemented { .. } | Error::NotSupported { .. } => true,
-        Error::Generic { source, .. } => {
-            let told = crate::told(&**source);
-            told.contains("501") || told.contains("NotImplemented")
-        }
-        _ => false,
     }
 }
 
