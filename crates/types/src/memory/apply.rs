@@ -1,7 +1,8 @@
 //! Takes a model's reply, which holds the sections that changed, into the document.
 
+use super::document::{Memory, changed_sections};
 use super::section::{Fence, heading};
-use super::{Memory, SectionKind, changed_sections, placeholder};
+use super::{SectionKind, placeholder};
 use crate::summary::refusal::is_refusal;
 
 /// What a model says when nothing has to change.

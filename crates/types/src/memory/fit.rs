@@ -1,7 +1,8 @@
 //! Keeps the document within its limits by leaving out whole lines, and says how many.
 
+use super::document::{Memory, changed_sections};
 use super::section::Keep;
-use super::{Memory, SectionKind, parse};
+use super::{SectionKind, parse};
 use crate::tokens::estimate_text;
 
 /// What was left out of a section.
@@ -64,7 +65,7 @@ fn cuts(before: &Memory, after: &Memory) -> Vec<Cut> {
         let lines = memory.body(kind).lines();
         lines.filter(|line| says(line)).count()
     };
-    let changed = super::changed_sections(before, after).into_iter();
+    let changed = changed_sections(before, after).into_iter();
     let cut = changed.map(|section| Cut {
         section,
         lines: count(before, section).saturating_sub(count(after, section)),

@@ -1,7 +1,8 @@
 //! Reads the document back, whatever a person has done to it.
 
+use super::SectionKind;
+use super::document::Memory;
 use super::section::{Fence, heading};
-use super::{Memory, SectionKind};
 
 /// A document's lines, sorted into sections. What belongs to none goes to the nearest one, so that
 /// nothing which a person wrote is lost.

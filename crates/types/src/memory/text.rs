@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use sha2::{Digest as _, Sha256};
 
-use super::{Memory, SectionKind};
+use super::SectionKind;
+use super::document::Memory;
 use crate::tokens::estimate_text;
 
 /// The text of a document. A copy of it costs nothing.
