@@ -10,6 +10,7 @@ mod compaction;
 mod levels;
 pub mod preset;
 mod prices;
+mod tokens;
 mod unit;
 
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,7 @@ pub use levels::{
 };
 pub use preset::{Overlay, OverlayError, Preset};
 pub use prices::{Price, Prices};
+pub use tokens::{TokenEstimator, TokenPolicy};
 pub use unit::{Millis, Percent};
 
 use crate::tokens::Counter;
@@ -98,32 +100,6 @@ pub struct LimitPolicy {
     pub max_reply_bytes: u32,
     /// All working state of a session.
     pub max_working_state_bytes: u64,
-}
-
-/// How the tail after the last reported usage is estimated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TokenEstimator {
-    /// From bytes and kind of content.
-    Bytes,
-    /// The byte-pair encoding `o200k`.
-    O200k,
-    /// The byte-pair encoding `cl100k`.
-    Cl100k,
-}
-
-/// How tokens are counted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TokenPolicy {
-    /// The estimator for what the provider has not reported yet.
-    pub estimator: TokenEstimator,
-    /// Whether estimates are corrected by what reported usage teaches.
-    pub calibrate: bool,
-    /// The tokens of a picture or document whose size is not known.
-    pub unknown_image_tokens: u32,
-    /// The window of a model that nobody knows.
-    pub default_window_tokens: u32,
 }
 
 /// A tool that the service has for the model.
