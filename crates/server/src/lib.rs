@@ -6,7 +6,6 @@
 pub mod access;
 pub mod admin;
 pub mod app;
-pub mod config;
 pub mod convert;
 pub mod errors;
 pub mod grpc;

@@ -1,7 +1,9 @@
+use std::time::Duration;
+
 use expect_test::{Expect, expect};
 use palimpsest_core::policy::{Policy, Preset, ToolResultRule};
 
-use super::*;
+use crate::*;
 
 fn errors(flags: &Flags, source: &FixedSource, expect: &Expect) {
     let errors = load(flags, source).expect_err("it has mistakes");
