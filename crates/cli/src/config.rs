@@ -1,7 +1,7 @@
 //! `palimpsest config`: which settings are in force, and who set them.
 
 use clap::Args;
-use palimpsest_server::config::{ConfigErrors, Loaded, Problem};
+use palimpsest_settings::{ConfigErrors, Loaded, Problem};
 
 use super::output::print_document;
 use super::settings::Settings;

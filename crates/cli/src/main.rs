@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 use clap::Parser as _;
-use palimpsest_server::config::ConfigErrors;
+use palimpsest_settings::ConfigErrors;
 
 /// A call makes and drops many small things, on whichever thread it is: a fifth of what it takes is the system's own
 /// allocator, and this one takes half as much.

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
-use palimpsest_server::config::Loaded;
 use palimpsest_server::serve::Server;
 use palimpsest_server::{app, net, signals, telemetry};
+use palimpsest_settings::Loaded;
 
 use super::allocator::return_free_memory_at_once;
 use super::settings::Settings;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use palimpsest_server::config::{ConfigErrors, Flags, Loaded, ProcessSource, load};
+use palimpsest_settings::{ConfigErrors, Flags, Loaded, ProcessSource, load};
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Settings")]

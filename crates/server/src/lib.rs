@@ -1,12 +1,11 @@
-//! The server: gRPC services around the core, with the settings, logs and errors that go with them.
+//! The server: gRPC services around the engine, with access, errors, metrics and telemetry.
 //!
-//! Nothing here decides what a context looks like; that is the core. Nothing here knows how an
-//! event is stored; that is the store. `palimpsest-cli` adds the command line, and is the binary.
+//! Not here: the content of a context (`palimpsest-core`), sessions in memory (`palimpsest-engine`), the storage of
+//! events (`palimpsest-store`), settings (`palimpsest-settings`), and the command line (`palimpsest-cli`).
 
 pub mod access;
 pub mod admin;
 pub mod app;
-pub mod config;
 pub mod convert;
 pub mod errors;
 pub mod grpc;

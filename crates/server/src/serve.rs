@@ -10,6 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use palimpsest_engine::clock::{Clock, IdSource, SystemClock};
 use palimpsest_engine::quotas::Quotas;
+use palimpsest_settings::Config;
 use palimpsest_store::StoreError;
 use palimpsest_worker::Stats;
 use tokio::net::TcpListener;
@@ -21,7 +22,6 @@ use tonic::service::Routes;
 
 use crate::access::{Access, LoadError};
 use crate::admin;
-use crate::config::Config;
 use crate::errors::BoxError;
 use crate::grpc::{self, Admission, Edge, Gate, Health, InFlight, Mutations, Tls};
 use crate::metrics::Metrics;

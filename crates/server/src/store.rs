@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use palimpsest_settings::Config;
 use palimpsest_store::blobs::{BlobError, Blobs, Owner};
 use palimpsest_store::postgres::{PostgresLog, PostgresOptions, Secret};
 use palimpsest_store::sled::{InHand, Observers, SledLog, SledOptions, copy_for_reading};
@@ -14,7 +15,6 @@ use secrecy::ExposeSecret as _;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use crate::config::Config;
 use crate::errors::BoxError;
 use crate::metrics::Metrics;
 use crate::{BLOB_FOLDER, LOG_FOLDER};

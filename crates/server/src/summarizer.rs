@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use palimpsest_engine::models::{Model, ModelLimits, Models};
+use palimpsest_settings::{ModelConfig, ModelProvider, SummarizerConfig};
 use palimpsest_summarize::{
     Anthropic, Auth, BreakerSettings, Chain, Endpoint, Error, Link, OpenAi, OutputCap, Reply,
     Request, SecretSource, Stop, Summarizer,
 };
 use tokio::time::Instant;
 
-use crate::config::{ModelConfig, ModelProvider, SummarizerConfig};
 use crate::metrics::Metrics;
 use crate::telemetry::outgoing;
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use palimpsest_server::config::{FixedSource, Flags, load};
+use palimpsest_settings::{FixedSource, Flags, load};
 
 /// A file that is taken is printed as one that is taken too, with the same settings.
 pub(crate) fn run(data: &[u8]) {
@@ -16,9 +16,7 @@ pub(crate) fn run(data: &[u8]) {
     assert_eq!(again.config, loaded.config);
 }
 
-fn read(
-    text: &str,
-) -> Result<palimpsest_server::config::Loaded, palimpsest_server::config::ConfigErrors> {
+fn read(text: &str) -> Result<palimpsest_settings::Loaded, palimpsest_settings::ConfigErrors> {
     let path = PathBuf::from("palimpsest.toml");
     let flags = Flags {
         file: Some(path.clone()),

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use jsonwebtoken::jwk::{Jwk, PublicKeyUse};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, Validation, decode, decode_header};
 use palimpsest_core::ids::{ProjectId, Timestamp};
+use palimpsest_settings::JwtConfig;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -16,7 +17,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::Refused;
 use super::cache::{Cache, digest_of};
 use super::grant::{Caller, Grant, Projects, Right};
-use crate::config::JwtConfig;
 
 /// The most keys of a file.
 const MAX_KEYS: usize = 1_000;
@@ -40,9 +40,9 @@ pub(super) struct Rules {
 impl Rules {
     /// The configured ones; a checked configuration has an issuer and an audience with its file.
     pub(super) fn of(config: &JwtConfig) -> Self {
-        let text = |text: &Option<crate::config::Text>| {
+        let text = |text: &Option<palimpsest_settings::Text>| {
             text.as_ref()
-                .map_or("", crate::config::Text::as_str)
+                .map_or("", palimpsest_settings::Text::as_str)
                 .to_owned()
         };
         Self {

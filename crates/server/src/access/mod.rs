@@ -19,11 +19,11 @@ use std::time::Duration;
 
 use palimpsest_core::ids::Timestamp;
 use palimpsest_engine::clock::Clock;
+use palimpsest_settings::AuthConfig;
 use tokio_util::sync::CancellationToken;
 
 use self::jwt::{Jwks, Rules};
 use self::keys::Keys;
-use crate::config::AuthConfig;
 
 pub use grant::{Caller, Grant, Projects, Right};
 pub use place::{Place, allowed, authorize};

@@ -61,10 +61,7 @@ pub use offers::{
 };
 pub use page::{BadPageToken, Cursor, page_size, page_token, page_token_text};
 pub use pattern::{PatternError, search_pattern, text_pattern};
-pub use policy::{
-    FieldKind, PolicyChange, PolicyField, bad_overrides, changed_paths, in_overrides, overlay,
-    policy, policy_fields,
-};
+pub use policy::{PolicyChange, bad_overrides, changed_paths, in_overrides, overlay, policy};
 pub use recovery::{model_tool, recovery_report, returned};
 pub use repairs::{repair_warnings, repairs};
 pub use scalars::{

@@ -6,13 +6,13 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use palimpsest_engine::call::Deadline;
+use palimpsest_settings::GrpcConfig;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::budget::{Budget, Of, Parties, Share};
 use super::pace::{Lane, Pace, Place, Refused};
 use crate::access::Pass;
-use crate::config::GrpcConfig;
 use crate::errors::ServiceError;
 use crate::net::Party;
 

@@ -18,6 +18,7 @@ use h2::{Ping, PingPong, Reason, RecvStream, SendStream};
 use http::{Request, Response};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt as _;
+use palimpsest_settings::GrpcConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -25,7 +26,6 @@ use tonic::body::Body;
 use tower::Service;
 
 use super::answer::Answer;
-use crate::config::GrpcConfig;
 use crate::net::{Connection, Watched};
 
 /// How long a connection may take to say anything.

@@ -28,6 +28,7 @@ use palimpsest_proto::FILE_DESCRIPTOR_SET;
 use palimpsest_proto::context::v1::admin_service_server::{AdminService, AdminServiceServer};
 use palimpsest_proto::context::v1::context_service_server::{ContextService, ContextServiceServer};
 use palimpsest_proto::context::v1::session_service_server::{SessionService, SessionServiceServer};
+use palimpsest_settings::GrpcConfig;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::server::NamedService;
@@ -37,7 +38,6 @@ use tonic_health::server::HealthService;
 use tower::Layer as _;
 
 use self::connection::Times;
-use crate::config::GrpcConfig;
 use crate::net::{Connections, Door};
 
 pub use admission::{Admission, InFlight};

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use palimpsest_settings::TlsConfig;
 use rustls::RootCertStore;
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
@@ -19,7 +20,6 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::{LoadError, Reloaded};
-use crate::config::TlsConfig;
 
 /// The protocol that gRPC is spoken over.
 const HTTP2: &[u8] = b"h2";

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use palimpsest_proto::context::v1::hook_service_client::HookServiceClient;
+use palimpsest_settings::EndpointConfig;
 use palimpsest_store::told;
 use palimpsest_summarize::SecretSource;
 use secrecy::ExposeSecret as _;
@@ -12,8 +13,6 @@ use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, ClientTlsConfig};
 use tonic::{Code, Request, Status};
-
-use crate::config::EndpointConfig;
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(5);

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use palimpsest_core::policy::{HookPolicy, Overlay};
+use palimpsest_settings::HooksConfig;
 use serde_json::Value;
 
 pub use self::endpoint::{Endpoint, cut, failed};
-use crate::config::HooksConfig;
 
 /// The hook services that the configuration names.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ pub struct Hooks {
 impl Hooks {
     /// Those of a configuration. No connection is made yet.
     pub fn from_config(config: &HooksConfig) -> Self {
-        let endpoint = |(name, config): (&crate::config::EndpointName, _)| {
+        let endpoint = |(name, config): (&palimpsest_settings::EndpointName, _)| {
             let endpoint = Arc::new(Endpoint::new(config));
             (Box::from(name.as_str()), endpoint)
         };

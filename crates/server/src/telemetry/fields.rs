@@ -111,7 +111,7 @@ mod tests {
     fn fields_are_told_whenever_they_came() {
         let written = Memory::default();
         let writer = written.clone();
-        let lines = super::super::lines(crate::config::LogFormat::Json, false, move || {
+        let lines = super::super::lines(palimpsest_settings::LogFormat::Json, false, move || {
             writer.clone()
         });
         tracing::subscriber::with_default(Registry::default().with(lines), || {

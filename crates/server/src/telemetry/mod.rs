@@ -34,7 +34,8 @@ use self::otlp::Otlp;
 use self::sampled::Sampled;
 pub(crate) use self::sampled::not_sampled;
 pub(crate) use self::trace::{CallTrace, TraceId, outgoing};
-use crate::config::{Config, LogFormat};
+use palimpsest_settings::{Config, LogFormat};
+
 use crate::metrics::Metrics;
 pub(crate) use palimpsest_engine::call::SPANS;
 

@@ -19,6 +19,7 @@ use opentelemetry_sdk::metrics::PeriodicReader;
 use opentelemetry_sdk::trace::{
     BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracer, SdkTracerProvider,
 };
+use palimpsest_settings::{OtlpConfig, OtlpProtocol};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::runtime::Runtime;
 use tonic::metadata::MetadataMap;
@@ -28,7 +29,6 @@ use super::TelemetryError;
 use super::exported::{Counted, Exported, QUEUE_SPANS, Watched};
 use super::ids::Ids;
 use super::tls::Tls;
-use crate::config::{OtlpConfig, OtlpProtocol};
 
 /// Spans in one export.
 const BATCH_SPANS: usize = 512;

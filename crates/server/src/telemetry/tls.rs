@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use palimpsest_settings::OtlpConfig;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use super::TelemetryError;
-use crate::config::OtlpConfig;
 
 /// What the files hold. They are read once, at the start.
 pub(super) struct Tls {

@@ -2,10 +2,11 @@
 
 use palimpsest_core::policy::{Overlay, OverlayError, Policy};
 use palimpsest_proto::context::v1;
+use palimpsest_settings::policy_fields;
 use serde_json::{Map, Value};
 
 use super::super::FieldError;
-use super::{OVERRIDES, overlay, policy_fields};
+use super::{OVERRIDES, overlay};
 
 /// A change of a policy, as far as it is known without the session.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

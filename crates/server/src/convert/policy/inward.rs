@@ -2,13 +2,13 @@
 
 use palimpsest_core::policy::Overlay;
 use palimpsest_proto::context::v1;
+use palimpsest_settings::policy_fields::{POLICY, Shape, prefix};
 use prost_reflect::{
     DynamicMessage, EnumDescriptor, FieldDescriptor, MapKey, ReflectMessage as _, Value,
 };
 use serde_json::{Map, Number, Value as Json};
 
 use super::super::FieldError;
-use super::{POLICY, Shape, prefix};
 
 /// What a policy sets. `path` is where the request has it; an error names the field beneath it.
 pub fn overlay(policy: &v1::Policy, path: &str) -> Result<Overlay, FieldError> {

@@ -4,12 +4,11 @@ use std::collections::HashMap;
 
 use palimpsest_core::policy::{Overlay, Policy};
 use palimpsest_proto::context::v1;
+use palimpsest_settings::policy_fields::{POLICY, Shape, policy_fields, prefix};
 use prost_reflect::{
     DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescriptor, ReflectMessage as _, Value,
 };
 use serde_json::{Map, Value as Json};
-
-use super::{POLICY, Shape, policy_fields, prefix};
 
 /// A resolved policy. What nobody sets and what has no default is not set in it either.
 pub fn policy(policy: &Policy) -> v1::Policy {

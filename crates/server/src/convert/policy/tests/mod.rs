@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use palimpsest_core::policy::{Overlay, Policy, Preset, ToolResultRule};
 use palimpsest_proto::context::v1;
+use palimpsest_settings::policy_fields::{FieldKind, POLICY, Shape, policy_fields};
 use proptest::prelude::*;
 use prost_reflect::MessageDescriptor;
 use serde_json::{Value as Json, json};

@@ -1,6 +1,6 @@
 //! The variables that users of Claude Code know, and the settings that they stand for here.
 
-use super::value::Raw;
+use crate::value::Raw;
 
 /// What such a variable does.
 enum Effect {
@@ -51,10 +51,10 @@ const VARIABLES: [(&str, Effect); 7] = [
 ];
 
 /// A variable, and the settings that it gives with their value; or what is wrong with it.
-pub(super) type Meant = (&'static str, Result<Vec<(&'static str, Raw)>, String>);
+pub(crate) type Meant = (&'static str, Result<Vec<(&'static str, Raw)>, String>);
 
 /// What the variables say; an empty one says nothing.
-pub(super) fn settings(value_of: impl Fn(&str) -> Option<String>) -> Vec<Meant> {
+pub(crate) fn settings(value_of: impl Fn(&str) -> Option<String>) -> Vec<Meant> {
     let meant = |(name, effect): &(&'static str, Effect)| {
         let value = value_of(name).filter(|value| !value.trim().is_empty())?;
         Some((*name, means(effect, value)))

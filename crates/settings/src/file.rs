@@ -7,44 +7,44 @@ use serde_json::Value as Json;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-use super::policy::{self, Found, Scope};
-use super::problem::{Origin, Problem};
-use super::quotas::GivenQuota;
-use super::settings::{SETTINGS, Setting, by_key};
-use super::suggest::did_you_mean;
-use super::value::Raw;
-use crate::convert::FieldKind;
+use crate::FieldKind;
+use crate::policy::{self, Found, Scope};
+use crate::problem::{Origin, Problem};
+use crate::quotas::GivenQuota;
+use crate::settings::{SETTINGS, Setting, by_key};
+use crate::suggest::did_you_mean;
+use crate::value::Raw;
 
 /// A setting that a file gives.
-pub(super) struct Given {
-    pub(super) setting: &'static Setting,
-    pub(super) raw: Raw,
-    pub(super) origin: Origin,
+pub(crate) struct Given {
+    pub(crate) setting: &'static Setting,
+    pub(crate) raw: Raw,
+    pub(crate) origin: Origin,
 }
 
 /// A setting of a policy that a file gives.
-pub(super) struct GivenPolicy {
-    pub(super) scope: Scope,
-    pub(super) path: Vec<String>,
-    pub(super) value: Json,
-    pub(super) origin: Origin,
+pub(crate) struct GivenPolicy {
+    pub(crate) scope: Scope,
+    pub(crate) path: Vec<String>,
+    pub(crate) value: Json,
+    pub(crate) origin: Origin,
 }
 
 /// What a file says.
-pub(super) struct Read {
-    pub(super) given: Vec<Given>,
-    pub(super) policies: Vec<GivenPolicy>,
+pub(crate) struct Read {
+    pub(crate) given: Vec<Given>,
+    pub(crate) policies: Vec<GivenPolicy>,
     /// Quotas of single projects.
-    pub(super) quotas: Vec<GivenQuota>,
+    pub(crate) quotas: Vec<GivenQuota>,
     /// What projects want of retention: the project and the setting's name.
-    pub(super) retention: Vec<(ProjectId, String, Raw, Origin)>,
+    pub(crate) retention: Vec<(ProjectId, String, Raw, Origin)>,
     /// Settings of hook endpoints, by what stands behind `hooks.endpoints.`.
-    pub(super) endpoints: Vec<(String, Raw, Origin)>,
-    pub(super) problems: Vec<Problem>,
+    pub(crate) endpoints: Vec<(String, Raw, Origin)>,
+    pub(crate) problems: Vec<Problem>,
 }
 
 /// Every setting that the text gives, and every mistake in it.
-pub(super) fn read(path: &Path, text: &str) -> Read {
+pub(crate) fn read(path: &Path, text: &str) -> Read {
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut reader = Reader {
         path,

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use palimpsest_store::postgres::is_address;
 
-use super::summarizer::{VariableName, texts};
-use super::value::{Raw, Value, quoted};
+use crate::summarizer::{VariableName, texts};
+use crate::value::{Raw, Value, quoted};
 
 /// The database that many machines share. Without a URL sessions are kept in the data folder.
 #[derive(Debug, Clone, PartialEq, Eq)]

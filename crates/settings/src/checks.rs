@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 use palimpsest_core::policy::{Overlay, Preset, ThresholdBasis, WindowHint};
 use serde_json::Value as Json;
 
-use super::hooks::PREFIX;
-use super::problem::{Origin, Problem};
-use super::{Config, Role, otlp, summarizer};
+use crate::hooks::PREFIX;
+use crate::problem::{Origin, Problem};
+use crate::{Config, Role, otlp, summarizer};
 
 /// Settings that do not go together.
-pub(super) struct Mismatch {
+pub(crate) struct Mismatch {
     /// Those settings; the sentence begins with the first.
-    pub(super) keys: &'static [&'static str],
+    pub(crate) keys: &'static [&'static str],
     /// What is wrong.
-    pub(super) what: String,
+    pub(crate) what: String,
 }
 
 /// Every mismatch of a configuration.
-pub(super) fn all(config: &Config) -> Vec<Mismatch> {
+pub(crate) fn all(config: &Config) -> Vec<Mismatch> {
     let mut found = Vec::new();
     let mut check = |fine: bool, keys: &'static [&'static str], what: &str| {
         if !fine {
@@ -220,7 +220,7 @@ fn postgres(config: &Config, check: &mut impl FnMut(bool, &'static [&'static str
 }
 
 /// Everything that keeps the endpoints from being called.
-pub(super) fn hooks(config: &Config, origins: &BTreeMap<String, Origin>) -> Vec<Problem> {
+pub(crate) fn hooks(config: &Config, origins: &BTreeMap<String, Origin>) -> Vec<Problem> {
     let hooks = &config.hooks;
     let mut found = Vec::new();
     let mut check = |fine: bool, key: String, what: &str| {

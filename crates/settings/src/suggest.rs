@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::source::VARIABLE_PREFIX;
+use crate::source::VARIABLE_PREFIX;
 
 /// How alike two names must be, of 1.
 const ALIKE: f64 = 0.84;
@@ -38,7 +38,7 @@ const RENAMED: [(&str, &str); 14] = [
 const MAX_LISTED: usize = 32;
 
 /// The candidate that a name is most likely a misspelling of.
-pub(super) fn closest(given: &str, candidates: impl Iterator<Item = String>) -> Option<String> {
+pub(crate) fn closest(given: &str, candidates: impl Iterator<Item = String>) -> Option<String> {
     candidates
         .map(|candidate| (likeness(given, &candidate), candidate))
         .filter(|(likeness, _)| *likeness >= ALIKE)
@@ -47,7 +47,7 @@ pub(super) fn closest(given: &str, candidates: impl Iterator<Item = String>) -> 
 }
 
 /// The new key of a setting that was renamed. A variable gets the new variable.
-pub(super) fn renamed(given: &str) -> Option<String> {
+pub(crate) fn renamed(given: &str) -> Option<String> {
     let is_variable = given.starts_with(VARIABLE_PREFIX);
     let form = |key: &str| {
         if is_variable {
@@ -62,7 +62,7 @@ pub(super) fn renamed(given: &str) -> Option<String> {
 
 /// The same as the end of a sentence that says what is wrong. A key that has the sections of another, or
 /// lacks `policy.` before them, is compared with those.
-pub(super) fn did_you_mean(given: &str, candidates: impl Iterator<Item = String>) -> String {
+pub(crate) fn did_you_mean(given: &str, candidates: impl Iterator<Item = String>) -> String {
     if let Some(new) = renamed(given) {
         return format!(": its new name is {new}");
     }
@@ -91,7 +91,7 @@ pub(super) fn did_you_mean(given: &str, candidates: impl Iterator<Item = String>
 }
 
 /// The names of a section as the end of a sentence.
-pub(super) fn listed_in<'a>(section: &str, names: impl Iterator<Item = &'a str>) -> String {
+pub(crate) fn listed_in<'a>(section: &str, names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.collect();
     let shown = names[..names.len().min(MAX_LISTED)].join(", ");
     let more = if names.len() > MAX_LISTED {

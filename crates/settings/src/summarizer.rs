@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use palimpsest_engine::models::ModelNames;
 
-use super::value::{Raw, Value, quoted};
+use crate::value::{Raw, Value, quoted};
 
-pub use super::value::ModelProvider;
+pub use crate::value::ModelProvider;
 
 /// The model that writes summaries. Without a provider there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl Default for SummarizerConfig {
 }
 
 /// What of one model is set, and what it says when something is missing or too much.
-pub(super) fn check(
+pub(crate) fn check(
     config: &SummarizerConfig,
     check: &mut impl FnMut(bool, &'static [&'static str], &str),
 ) {
@@ -236,7 +236,7 @@ macro_rules! texts {
     )*};
 }
 
-pub(super) use texts;
+pub(crate) use texts;
 
 texts! {
     /// Where a provider answers.

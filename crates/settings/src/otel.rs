@@ -3,8 +3,8 @@
 //! `OTEL_EXPORTER_OTLP_HEADERS` is not among them: the exporter reads it itself, so that its secret passes through no
 //! setting.
 
-use super::claude::Meant;
-use super::value::Raw;
+use crate::claude::Meant;
+use crate::value::Raw;
 
 const VARIABLES: [(&str, &str); 9] = [
     ("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp.endpoint"),
@@ -22,7 +22,7 @@ const VARIABLES: [(&str, &str); 9] = [
 ];
 
 /// What the variables say; an empty one says nothing.
-pub(super) fn settings(value_of: impl Fn(&str) -> Option<String>) -> Vec<Meant> {
+pub(crate) fn settings(value_of: impl Fn(&str) -> Option<String>) -> Vec<Meant> {
     let set = |name: &str| value_of(name).filter(|value| !value.trim().is_empty());
     let plain = VARIABLES.iter().filter_map(|(name, key)| {
         let value = set(name)?;
@@ -50,7 +50,7 @@ fn sampler(set: impl Fn(&str) -> Option<String>) -> Option<Meant> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{FixedSource, Flags, Loaded, OtlpProtocol, load};
+    use crate::{FixedSource, Flags, Loaded, OtlpProtocol, load};
 
     fn with(vars: &[(&str, &str)]) -> Result<Loaded, String> {
         let source = vars

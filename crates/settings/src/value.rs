@@ -12,7 +12,7 @@ const MAX_INTEGER: u64 = i64::MAX as u64;
 
 /// A value as it was given.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Raw {
+pub(crate) enum Raw {
     /// From a variable or a flag: text for any kind of setting.
     Text(String),
     /// A string of a file.
@@ -43,20 +43,20 @@ impl Raw {
         }
     }
 
-    pub(super) fn text(&self) -> Option<&str> {
+    pub(crate) fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) | Self::String(text) => Some(text),
             _ => None,
         }
     }
 
-    pub(super) fn refused(&self, expected: &str) -> String {
+    pub(crate) fn refused(&self, expected: &str) -> String {
         format!("must be {expected}, is {}", self.shown())
     }
 }
 
 /// A kind of value.
-pub(super) trait Value: Sized {
+pub(crate) trait Value: Sized {
     /// Reads one; `range` holds for numbers.
     fn read(raw: &Raw, range: Option<RangeInclusive<u64>>) -> Result<Self, String>;
 
@@ -64,11 +64,11 @@ pub(super) trait Value: Sized {
     fn toml(&self) -> Option<String>;
 }
 
-pub(super) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     toml::Value::from(text).to_string()
 }
 
-pub(super) fn whole_number(raw: &Raw, range: Option<RangeInclusive<u64>>) -> Result<u64, String> {
+pub(crate) fn whole_number(raw: &Raw, range: Option<RangeInclusive<u64>>) -> Result<u64, String> {
     let range = range.unwrap_or(0..=MAX_INTEGER);
     let number = match raw {
         Raw::Text(text) => text.trim().replace('_', "").parse().ok(),
@@ -85,7 +85,7 @@ pub(super) fn whole_number(raw: &Raw, range: Option<RangeInclusive<u64>>) -> Res
 }
 
 /// Any number that is finite.
-pub(super) fn number(raw: &Raw) -> Result<f64, String> {
+pub(crate) fn number(raw: &Raw) -> Result<f64, String> {
     let number = match raw {
         Raw::Text(text) => text.trim().parse().ok(),
         Raw::Integer(number) => number.to_string().parse().ok(),
@@ -241,7 +241,7 @@ macro_rules! choices {
     };
 }
 
-pub(super) use choices;
+pub(crate) use choices;
 
 choices! {
     /// How a line of the log looks.

@@ -3,8 +3,8 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use super::summarizer::{BaseUrl, VariableName};
-use super::value::{Raw, Value, choices, number, quoted};
+use crate::summarizer::{BaseUrl, VariableName};
+use crate::value::{Raw, Value, choices, number, quoted};
 
 /// Where spans and metrics are sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -163,7 +163,7 @@ fn is_text(text: &str) -> bool {
 }
 
 /// What has no effect, or contradicts itself.
-pub(super) fn check(
+pub(crate) fn check(
     config: &OtlpConfig,
     check: &mut impl FnMut(bool, &'static [&'static str], &str),
 ) {

@@ -1,25 +1,25 @@
 //! The table of settings: each one's key, meaning and range. Files, variables, flags and
 //! `palimpsest config` all go by it. The settings of policies are not in it: `policy` has them.
 
-use super::Config;
-use super::source::VARIABLE_PREFIX;
-use super::value::{Raw, Value};
+use crate::Config;
+use crate::source::VARIABLE_PREFIX;
+use crate::value::{Raw, Value};
 
 /// One setting.
-pub(super) struct Setting {
+pub(crate) struct Setting {
     /// Its path, as in a file.
-    pub(super) key: &'static str,
+    pub(crate) key: &'static str,
     /// What it means.
-    pub(super) doc: &'static str,
+    pub(crate) doc: &'static str,
     /// Reads a value into a configuration.
-    pub(super) set: fn(&mut Config, &Raw) -> Result<(), String>,
+    pub(crate) set: fn(&mut Config, &Raw) -> Result<(), String>,
     /// The value as TOML; nothing when it has none.
-    pub(super) toml: fn(&Config) -> Option<String>,
+    pub(crate) toml: fn(&Config) -> Option<String>,
 }
 
 impl Setting {
     /// The variable that sets it.
-    pub(super) fn variable(&self) -> String {
+    pub(crate) fn variable(&self) -> String {
         let name = self.key.replace('.', "_").to_uppercase();
         format!("{VARIABLE_PREFIX}{name}")
     }
@@ -35,7 +35,7 @@ const HOUR_MS: u64 = 3_600_000;
 macro_rules! settings {
     ($($key:literal => $($field:ident).+ $(in $range:expr)?, $doc:literal;)*) => {
         /// Every setting, those of one section side by side, top-level ones first.
-        pub(super) const SETTINGS: &[Setting] = &[$(Setting {
+        pub(crate) const SETTINGS: &[Setting] = &[$(Setting {
             key: $key,
             doc: $doc,
             set: |config, raw| {
@@ -330,12 +330,12 @@ settings! {
 }
 
 /// The setting with this key.
-pub(super) fn by_key(key: &str) -> Option<&'static Setting> {
+pub(crate) fn by_key(key: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.key == key)
 }
 
 /// The setting of this variable.
-pub(super) fn by_variable(name: &str) -> Option<&'static Setting> {
+pub(crate) fn by_variable(name: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.variable() == name)
 }
 
@@ -343,9 +343,9 @@ pub(super) fn by_variable(name: &str) -> Option<&'static Setting> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::policy;
     use super::*;
-    use crate::convert::policy_fields;
+    use crate::policy;
+    use crate::policy_fields;
 
     #[test]
     fn every_setting_has_a_variable_of_its_own() {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 /// The prefix of the names of variables.
-pub(super) const VARIABLE_PREFIX: &str = "PALIMPSEST_";
+pub(crate) const VARIABLE_PREFIX: &str = "PALIMPSEST_";
 
 /// Where variables and files come from.
 pub trait Source {

@@ -5,15 +5,15 @@ use std::path::PathBuf;
 
 use palimpsest_core::ids::ProjectId;
 
-use super::policy::{self, Policies};
-use super::problem::{ConfigErrors, Origin, Problem};
-use super::quotas::GivenQuota;
-use super::settings::{SETTINGS, Setting, by_key, by_variable};
-use super::source::{Source, VARIABLE_PREFIX};
-use super::suggest::did_you_mean;
-use super::value::Raw;
-use super::{Config, checks, claude, file, hooks, otel, quotas, retention};
-use crate::convert::{PolicyField, policy_fields};
+use crate::policy::{self, Policies};
+use crate::problem::{ConfigErrors, Origin, Problem};
+use crate::quotas::GivenQuota;
+use crate::settings::{SETTINGS, Setting, by_key, by_variable};
+use crate::source::{Source, VARIABLE_PREFIX};
+use crate::suggest::did_you_mean;
+use crate::value::Raw;
+use crate::{Config, checks, claude, file, hooks, otel, quotas, retention};
+use crate::{PolicyField, policy_fields};
 
 /// The variable that names the file.
 const FILE_VARIABLE: &str = "PALIMPSEST_CONFIG";

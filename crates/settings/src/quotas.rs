@@ -3,29 +3,29 @@
 
 use palimpsest_core::ids::ProjectId;
 
-use super::problem::Origin;
-use super::settings::{Setting, by_key};
-use super::value::Raw;
+use crate::problem::Origin;
+use crate::settings::{Setting, by_key};
+use crate::value::Raw;
 
 /// Before a setting's name, for every project.
-pub(super) const EVERY: &str = "quotas.";
+pub(crate) const EVERY: &str = "quotas.";
 /// Before it, for all of them together.
-pub(super) const TOGETHER: &str = "quotas.server.";
+pub(crate) const TOGETHER: &str = "quotas.server.";
 
 /// One quota that a file gives one project.
-pub(super) struct GivenQuota {
-    pub(super) project: ProjectId,
-    pub(super) name: String,
-    pub(super) raw: Raw,
-    pub(super) origin: Origin,
+pub(crate) struct GivenQuota {
+    pub(crate) project: ProjectId,
+    pub(crate) name: String,
+    pub(crate) raw: Raw,
+    pub(crate) origin: Origin,
 }
 
 /// The key of one project's setting.
-pub(super) fn key(project: &ProjectId, name: &str) -> String {
+pub(crate) fn key(project: &ProjectId, name: &str) -> String {
     format!("projects.{project}.quotas.{name}")
 }
 
 /// The setting of this name, which one project may have otherwise.
-pub(super) fn setting(name: &str) -> Option<&'static Setting> {
+pub(crate) fn setting(name: &str) -> Option<&'static Setting> {
     by_key(&format!("{EVERY}{name}")).filter(|_| !name.contains('.'))
 }

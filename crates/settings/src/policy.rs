@@ -9,18 +9,18 @@ use palimpsest_core::ids::ProjectId;
 use palimpsest_core::policy::{Overlay, OverlayError, Preset};
 use serde_json::{Map, Value as Json};
 
-use super::PolicyConfig;
-use super::problem::{Origin, Problem};
-use super::source::VARIABLE_PREFIX;
-use super::suggest::{closest, listed_in, renamed};
-use super::value::{Raw, Value as _, number, whole_number};
-use crate::convert::{FieldKind, PolicyField, policy_fields};
+use crate::PolicyConfig;
+use crate::problem::{Origin, Problem};
+use crate::source::VARIABLE_PREFIX;
+use crate::suggest::{closest, listed_in, renamed};
+use crate::value::{Raw, Value as _, number, whole_number};
+use crate::{FieldKind, PolicyField, policy_fields};
 
 /// Whose policy: a project's, or without one the server's.
-pub(super) type Scope = Option<ProjectId>;
+pub(crate) type Scope = Option<ProjectId>;
 
 /// The key of a field.
-pub(super) fn key(scope: &Scope, path: &[impl AsRef<str>]) -> String {
+pub(crate) fn key(scope: &Scope, path: &[impl AsRef<str>]) -> String {
     let mut key = match scope {
         None => "policy".to_owned(),
         Some(project) => format!("projects.{project}.policy"),
@@ -33,12 +33,12 @@ pub(super) fn key(scope: &Scope, path: &[impl AsRef<str>]) -> String {
 }
 
 /// The keys of all fields of the server's policy.
-pub(super) fn keys() -> impl Iterator<Item = String> {
+pub(crate) fn keys() -> impl Iterator<Item = String> {
     policy_fields().iter().map(|field| key(&None, &field.path))
 }
 
 /// The variable that sets a field for the server.
-pub(super) fn variable(field: &PolicyField) -> String {
+pub(crate) fn variable(field: &PolicyField) -> String {
     format!(
         "{VARIABLE_PREFIX}POLICY_{}",
         field.path.join("_").to_uppercase()
@@ -46,25 +46,25 @@ pub(super) fn variable(field: &PolicyField) -> String {
 }
 
 /// The field of a key of the server's policy.
-pub(super) fn by_key(key: &str) -> Option<&'static PolicyField> {
+pub(crate) fn by_key(key: &str) -> Option<&'static PolicyField> {
     let path = key.strip_prefix("policy.")?;
     let is_it = |field: &&PolicyField| field.path.iter().map(String::as_str).eq(path.split('.'));
     policy_fields().iter().find(is_it)
 }
 
 /// The field of a variable.
-pub(super) fn by_variable(name: &str) -> Option<&'static PolicyField> {
+pub(crate) fn by_variable(name: &str) -> Option<&'static PolicyField> {
     policy_fields().iter().find(|field| variable(field) == name)
 }
 
 /// What a path leads to.
-pub(super) enum Found {
+pub(crate) enum Found {
     Field(&'static PolicyField),
     Section,
     Nothing,
 }
 
-pub(super) fn find(path: &[String]) -> Found {
+pub(crate) fn find(path: &[String]) -> Found {
     let fields = policy_fields();
     match fields.iter().find(|field| field.path.starts_with(path)) {
         Some(field) if field.path.len() == path.len() => Found::Field(field),
@@ -75,7 +75,7 @@ pub(super) fn find(path: &[String]) -> Found {
 
 /// What a path that leads nowhere may have meant: a name beside it, because the beginnings that keys
 /// share would make any two alike.
-pub(super) fn did_you_mean(scope: &Scope, path: &[String]) -> String {
+pub(crate) fn did_you_mean(scope: &Scope, path: &[String]) -> String {
     let Some((name, section)) = path.split_last() else {
         return String::new();
     };
@@ -96,7 +96,7 @@ pub(super) fn did_you_mean(scope: &Scope, path: &[String]) -> String {
 }
 
 /// Reads the value of a field. Whether it is in its range is the domain's to say.
-pub(super) fn read(kind: &FieldKind, raw: &Raw) -> Result<Json, String> {
+pub(crate) fn read(kind: &FieldKind, raw: &Raw) -> Result<Json, String> {
     match kind {
         FieldKind::Bool => bool::read(raw, None).map(Json::from),
         FieldKind::Integer(most) => whole_number(raw, Some(0..=*most)).map(Json::from),
@@ -170,11 +170,11 @@ fn rules(raw: &Raw) -> Result<Json, String> {
 
 /// What was given of policies, by whose and by field; what is given later wins.
 #[derive(Debug, Default)]
-pub(super) struct Policies(BTreeMap<Scope, BTreeMap<Vec<String>, (Json, Origin)>>);
+pub(crate) struct Policies(BTreeMap<Scope, BTreeMap<Vec<String>, (Json, Origin)>>);
 
 impl Policies {
     /// Notes a field.
-    pub(super) fn set(&mut self, scope: &Scope, path: Vec<String>, value: Json, origin: Origin) {
+    pub(crate) fn set(&mut self, scope: &Scope, path: Vec<String>, value: Json, origin: Origin) {
         let is_rules = find(&path);
         match (is_rules, value) {
             // Rules lie over each other one by one, wherever they come from.
@@ -203,7 +203,7 @@ impl Policies {
     }
 
     /// The settings of the server and of every project, as they were given.
-    pub(super) fn config(&self) -> PolicyConfig {
+    pub(crate) fn config(&self) -> PolicyConfig {
         let projects = self.0.keys().flatten();
         PolicyConfig {
             server: self.overlay(&None),
@@ -214,7 +214,7 @@ impl Policies {
     }
 
     /// Where each field came from, by its key.
-    pub(super) fn origins(&self) -> impl Iterator<Item = (String, Origin)> {
+    pub(crate) fn origins(&self) -> impl Iterator<Item = (String, Origin)> {
         self.0.iter().flat_map(|(scope, given)| {
             let one = |(path, (_, origin)): (&Vec<String>, &(Json, Origin))| {
                 (key(scope, path), origin.clone())
@@ -224,7 +224,7 @@ impl Policies {
     }
 
     /// Everything that keeps the settings from being policies.
-    pub(super) fn problems(&self) -> Vec<Problem> {
+    pub(crate) fn problems(&self) -> Vec<Problem> {
         let server = self.overlay(&None);
         let told = |scope: &Scope, errors: Vec<OverlayError>| {
             let told = errors.into_iter().map(|error| self.problem(scope, error));

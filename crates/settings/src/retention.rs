@@ -7,13 +7,13 @@ use jiff::civil::{Date, date};
 use palimpsest_core::ids::{ProjectId, Timestamp};
 use palimpsest_engine::upkeep::{Age, RetentionConfig, day_of};
 
-use super::suggest::did_you_mean;
-use super::value::{Raw, Value, quoted};
+use crate::suggest::did_you_mean;
+use crate::value::{Raw, Value, quoted};
 
 const DAY_MS: i64 = 86_400_000;
 
 /// Sets a rule of one project.
-pub(super) fn set(
+pub(crate) fn set(
     config: &mut RetentionConfig,
     project: &ProjectId,
     name: &str,
@@ -35,7 +35,7 @@ pub(super) fn set(
 }
 
 /// The key of a project's setting.
-pub(super) fn key(project: &ProjectId, name: &str) -> String {
+pub(crate) fn key(project: &ProjectId, name: &str) -> String {
     format!("projects.{project}.retention.{name}")
 }
 

@@ -1,7 +1,9 @@
+use std::time::Duration;
+
 use expect_test::{Expect, expect};
 use palimpsest_core::policy::{Policy, Preset, ToolResultRule};
 
-use super::*;
+use crate::*;
 
 fn errors(flags: &Flags, source: &FixedSource, expect: &Expect) {
     let errors = load(flags, source).expect_err("it has mistakes");
@@ -291,13 +293,13 @@ fn any_field_of_the_policy_is_a_setting() {
     };
     expect![[r#"
         [policy]
-        # The preset that everything not set here comes from.
+        # The preset that provides the value of each field that nobody sets.
         preset = "claude-code-2.1.19" # p.toml:1
 
         [policy.limits]
-        # The size of one message as JSON.
+        # Maximum bytes of one message as JSON.
         # max_message_bytes = 16777216 # default
-        # Messages in one call, those inside payloads included.
+        # Maximum messages in one call, including messages in payloads.
         # max_messages = 10000 # default"#]]
     .assert_eq(&policy[..9].join("\n"));
     let lines = [

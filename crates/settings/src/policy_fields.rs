@@ -2,9 +2,60 @@
 
 use std::sync::LazyLock;
 
-use prost_reflect::{EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor};
+use palimpsest_proto::FILE_DESCRIPTOR_SET;
+use prost_reflect::{DescriptorPool, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor};
 
-use super::{POLICY, Shape, prefix};
+/// The descriptor of `message Policy`.
+pub static POLICY: LazyLock<MessageDescriptor> = LazyLock::new(|| {
+    DescriptorPool::decode(FILE_DESCRIPTOR_SET)
+        .ok()
+        .and_then(|pool| pool.get_message_by_name("palimpsest.context.v1.Policy"))
+        .expect("the descriptors are those of the contract")
+});
+
+/// The value of a field of a policy.
+#[derive(Debug)]
+pub enum Shape {
+    /// More fields.
+    Group(MessageDescriptor),
+    /// A list; the contract wraps it, so that an empty one can be told apart from none.
+    List(FieldDescriptor),
+    /// Values by name.
+    Map(FieldDescriptor),
+    /// A duration.
+    Duration,
+    /// One of a few names.
+    Choice(EnumDescriptor),
+    /// A number, a truth value or a text.
+    Plain(Kind),
+}
+
+impl Shape {
+    /// The shape of a field.
+    pub fn of(field: &FieldDescriptor) -> Self {
+        match field.kind() {
+            Kind::Message(entry) if field.is_map() => Self::Map(entry.map_entry_value_field()),
+            Kind::Message(message) if message.full_name() == "google.protobuf.Duration" => {
+                Self::Duration
+            }
+            Kind::Message(message) => {
+                let only = message.fields().next().filter(FieldDescriptor::is_list);
+                match only {
+                    Some(only) if message.fields().len() == 1 => Self::List(only),
+                    _ => Self::Group(message),
+                }
+            }
+            Kind::Enum(choices) => Self::Choice(choices),
+            kind => Self::Plain(kind),
+        }
+    }
+}
+
+/// The prefix that the names of an enum's values share.
+pub fn prefix(choices: &EnumDescriptor) -> String {
+    let unset = choices.default_value();
+    unset.name().trim_end_matches("UNSPECIFIED").to_owned()
+}
 
 /// A setting: a field that holds a value and not more fields.
 #[derive(Debug)]

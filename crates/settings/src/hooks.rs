@@ -6,13 +6,13 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use super::source::VARIABLE_PREFIX;
-use super::suggest::did_you_mean;
-use super::summarizer::VariableName;
-use super::value::{Raw, Value, quoted};
+use crate::source::VARIABLE_PREFIX;
+use crate::suggest::did_you_mean;
+use crate::summarizer::VariableName;
+use crate::value::{Raw, Value, quoted};
 
 /// What the keys of endpoints begin with.
-pub(super) const PREFIX: &str = "hooks.endpoints.";
+pub(crate) const PREFIX: &str = "hooks.endpoints.";
 
 /// The users' own hook services.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -124,16 +124,16 @@ impl Value for Option<EndpointUrl> {
 }
 
 /// One setting of an endpoint.
-pub(super) struct Field {
-    pub(super) name: &'static str,
-    pub(super) doc: &'static str,
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    pub(crate) doc: &'static str,
     set: fn(&mut EndpointConfig, &Raw) -> Result<(), String>,
-    pub(super) toml: fn(&EndpointConfig) -> Option<String>,
+    pub(crate) toml: fn(&EndpointConfig) -> Option<String>,
 }
 
 macro_rules! fields {
     ($($name:ident $(in $range:expr)?, $doc:literal;)*) => {
-        pub(super) const FIELDS: &[Field] = &[$(Field {
+        pub(crate) const FIELDS: &[Field] = &[$(Field {
             name: stringify!($name),
             doc: $doc,
             set: |config, raw| {
@@ -154,7 +154,7 @@ fields! {
 }
 
 /// The key of an endpoint's setting for a variable's name, where it is one.
-pub(super) fn key_of_variable(variable: &str) -> Option<String> {
+pub(crate) fn key_of_variable(variable: &str) -> Option<String> {
     let rest = variable
         .strip_prefix(VARIABLE_PREFIX)?
         .strip_prefix("HOOKS_ENDPOINTS_")?;
@@ -166,7 +166,7 @@ pub(super) fn key_of_variable(variable: &str) -> Option<String> {
 
 impl HooksConfig {
     /// Sets what stands behind the prefix of a key: `NAME.url`. What is wrong with it is said.
-    pub(super) fn set(&mut self, rest: &str, raw: &Raw) -> Result<(), String> {
+    pub(crate) fn set(&mut self, rest: &str, raw: &Raw) -> Result<(), String> {
         let (name, field) = rest.rsplit_once('.').unwrap_or((rest, ""));
         let name = EndpointName::new(name)
             .ok_or_else(|| format!("does not name an endpoint: that takes {NAME}"))?;

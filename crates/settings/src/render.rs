@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use palimpsest_core::policy::{Overlay, Preset};
 use serde_json::Value as Json;
 
-use super::hooks::PREFIX;
-use super::policy::{self, Scope};
-use super::problem::Origin;
-use super::settings::{SETTINGS, Setting};
-use super::value::Value as _;
-use super::{Config, Loaded, hooks, quotas, retention};
-use crate::convert::{FieldKind, PolicyField, policy_fields};
+use crate::hooks::PREFIX;
+use crate::policy::{self, Scope};
+use crate::problem::Origin;
+use crate::settings::{SETTINGS, Setting};
+use crate::value::Value as _;
+use crate::{Config, Loaded, hooks, quotas, retention};
+use crate::{FieldKind, PolicyField, policy_fields};
 
 impl Loaded {
     /// The configuration as TOML: above each setting its meaning, behind it where it came from.

@@ -1,41 +1,4 @@
-//! The settings of the server: defaults, then a TOML file, then the environment, then flags.
-//!
-//! Loading reports every mistake at once, with the line, variable or flag it stands in, and every
-//! value knows where it came from. The common crates (config, figment, confique) stop at the first
-//! value that does not fit, and those that gather errors do so per source, without lines; since
-//! both matter most to somebody who sets up a server, one table of settings over `toml`'s spans
-//! does it here.
-
-mod auth;
-mod checks;
-mod claude;
-mod file;
-mod hooks;
-mod load;
-mod otel;
-mod otlp;
-mod policy;
-mod postgres;
-mod problem;
-mod quotas;
-mod render;
-mod retention;
-mod settings;
-mod source;
-mod suggest;
-mod summarizer;
-#[cfg(test)]
-#[expect(
-    clippy::needless_raw_string_hashes,
-    reason = "as expect-test writes them"
-)]
-mod tests;
-mod value;
-
-use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
-use std::time::Duration;
+//! All settings, as plain values with their defaults.
 
 use palimpsest_core::ids::ProjectId;
 use palimpsest_core::limits::Limits;
@@ -43,18 +6,15 @@ use palimpsest_core::policy::{Overlay, Prices};
 use palimpsest_engine::quotas::QuotasConfig;
 use palimpsest_engine::upkeep::{RetentionConfig, SweepConfig};
 use palimpsest_worker::WorkerConfig;
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
 
-pub use auth::{AuthConfig, JwtConfig, Text, TlsConfig};
-pub use hooks::{EndpointConfig, EndpointName, EndpointUrl, HooksConfig};
-pub use load::{Flags, Loaded, load};
-pub use otlp::{OtlpConfig, OtlpProtocol, Ratio, ResourceAttributes, ServiceName};
-pub use postgres::{DatabaseUrl, PostgresConfig, SchemaName};
-pub use problem::{ConfigErrors, Origin, Problem};
-pub use source::{FixedSource, ProcessSource, Source};
-pub use summarizer::{
-    BaseUrl, ModelConfig, ModelName, ModelProvider, SummarizerConfig, VariableName,
+use crate::{
+    AuthConfig, HooksConfig, LogFilter, LogFormat, OtlpConfig, PostgresConfig, Role,
+    SummarizerConfig, TlsConfig,
 };
-pub use value::{LogFilter, LogFormat, Role};
 
 /// Every setting of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use super::value::{Raw, Value, quoted};
+use crate::value::{Raw, Value, quoted};
 
 /// Who may enter. Without a file of keys of either kind, everybody may.
 #[derive(Debug, Clone, PartialEq, Eq)]
