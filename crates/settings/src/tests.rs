@@ -321,11 +321,11 @@ fn any_field_of_the_policy_is_a_setting() {
     let project = printed.find("[projects").unwrap();
     expect![[r#"
         [projects.p.policy]
-        # The preset that everything not set here comes from.
+        # The preset that provides the value of each field that nobody sets.
         preset = "opencode" # p.toml:11
 
         [projects.p.policy.snip]
-        # Whether the model is reminded to snip.
+        # If true, the view reminds the model to snip.
         nudge = false # p.toml:13
     "#]]
     .assert_eq(&printed[project..]);
